@@ -1,11 +1,13 @@
 //! Where things are: the one place that both programs ask for folders, files and sockets.
 //!
 //! It owns the names below the folders and which of option, environment and platform decides. It must not know what is
-//! in the files, and it touches no disk: everything follows from what it is given.
+//! in the files, and it touches no disk: everything follows from what it is given. Whether what stands there can be
+//! believed is looked at in `ownership`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+pub mod ownership;
 pub mod told;
 
 #[cfg(test)]

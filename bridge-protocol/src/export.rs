@@ -54,6 +54,9 @@ pub struct ExportedFile {
     /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
+    /// The values of MCP servers that are not in it; absent when none is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_values: Vec<MissingValue>,
 }
 
 /// A session of a conversation's past whose transcript is not there, or could not be taken along.
@@ -67,6 +70,19 @@ pub struct MissingSession {
     pub agent: AgentName,
     /// Why, in words.
     pub detail: String,
+}
+
+/// A value of an MCP server's configuration that an export left out, since it may be a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct MissingValue {
+    /// The server's name.
+    pub server: String,
+    /// The member of its configuration: `env` or `headers`.
+    pub member: String,
+    /// The name of the variable or header; empty where it has none.
+    pub name: String,
 }
 
 /// A session that was imported with lines that could not be fitted in: they name sessions and folders as those were called
@@ -83,8 +99,8 @@ pub struct UnchangedLines {
     pub lines: u64,
 }
 
-/// A conversation as plain JSON, for other programs. Of each MCP server it has `name`, `type`, `command`, and the names
-/// in `env` and `headers`, but no values, arguments or URLs, which may hold keys; a bundle has those too.
+/// A conversation as plain JSON, for other programs. Unless `secrets` was given it has of each MCP server `name`, `type`,
+/// `command`, and the names in `env` and `headers`, but no values, arguments or URLs, which may hold keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -134,6 +150,9 @@ pub struct ImportAnswer {
     /// The settings that were in the file and were not taken over, by their names; absent when all were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// The values of MCP servers that were not in the file; absent when none is missing. `conversation/update` sets them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_values: Vec<MissingValue>,
 }
 
 impl Serialize for ExportAnswer {

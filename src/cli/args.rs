@@ -375,12 +375,15 @@ pub(super) struct Export {
     /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// What to make; a bundle unless the output is - or ends in .json
+    /// What to make: json where FILE is - or ends in .json, else a bundle
     #[arg(long, value_name = "FORMAT")]
     pub(super) format: Option<ExportAs>,
     /// The file, which must not be there yet; - is standard output. A bundle without it goes into the daemon's own folder
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
+    /// Include the values of MCP servers' env and headers, which may be keys
+    #[arg(long)]
+    pub(super) secrets: bool,
 }
 
 /// What an export makes.

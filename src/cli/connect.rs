@@ -4,8 +4,7 @@
 //! as they came. It must not know what the answers mean.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +23,8 @@ use serde_json::value::RawValue;
 use super::exit::Exit;
 use super::problem::{Outcome, Problem, is_lost};
 use super::start::{self, Launch};
-use crate::paths::Paths;
+use crate::paths::ownership::open_own;
+use crate::paths::{Paths, ownership};
 
 /// A connected daemon. The methods are those of the contract's client traits.
 pub(super) struct Daemon {
@@ -57,6 +57,9 @@ const LISTENS_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, less the byte that ends it.
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
+
+/// The most that is read of the lock file; what a daemon writes has a few hundred bytes.
+const LOCK_FILE_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// What is read of the lock file here.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -109,7 +112,7 @@ impl Reach {
     /// starting or stopping, and one whose socket was removed listens anew.
     ///
     /// # Errors
-    /// When a socket is there that cannot be used.
+    /// When another user owns or can change what a daemon would believe, or a socket is there that cannot be used.
     pub(super) async fn find(&self) -> Outcome<Option<Daemon>> {
         let began = Instant::now();
         loop {
@@ -128,6 +131,7 @@ impl Reach {
     }
 
     async fn try_to_find(&self) -> Outcome<Option<Daemon>> {
+        ownership::check(&self.paths)?;
         let lock = read_lock(&self.paths.lock_file());
         let locked = lock.as_ref().map(|lock| lock.socket.clone());
         for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
@@ -285,17 +289,19 @@ fn candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathB
     sockets
 }
 
-/// What the lock file says. One that cannot be read says nothing: the default socket is tried then.
+/// What the lock file says. One that cannot be read, or that is another user's, says nothing: the default socket is tried then.
 fn read_lock(lock_file: &Path) -> Option<LockFile> {
-    let text = match fs::read(lock_file) {
-        Ok(text) => text,
+    let mut text = Vec::new();
+    let read = open_own(lock_file).and_then(|file| file.take(LOCK_FILE_LIMIT_BYTES).read_to_end(&mut text));
+    match read {
+        Ok(_) => {}
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::debug!(path = %lock_file.display(), %error, "the lock file cannot be read");
             }
             return None;
         }
-    };
+    }
     serde_json::from_slice(&text).ok()
 }
 

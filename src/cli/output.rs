@@ -72,6 +72,8 @@ pub(super) struct Output {
     pub(super) json: bool,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
+    /// Whether the last line of standard output has not ended yet.
+    line_is_open: bool,
 }
 
 impl Output {
@@ -94,6 +96,7 @@ impl Output {
             json,
             answers: Box::new(stdout),
             notes: Box::new(stderr),
+            line_is_open: false,
         }
     }
 
@@ -102,6 +105,7 @@ impl Output {
         if text.is_empty() {
             return Ok(());
         }
+        self.line_is_open = !text.ends_with('\n');
         self.answers
             .write_all(text.as_bytes())
             .and_then(|()| self.answers.flush())
@@ -128,15 +132,28 @@ impl Output {
         if self.json {
             return Ok(());
         }
+        self.end_line()?;
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())
             .map_err(|error| Problem::writing(&error))
     }
 
+    /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
+    fn end_line(&mut self) -> Outcome {
+        if self.line_is_open {
+            self.text("\n")
+        } else {
+            Ok(())
+        }
+    }
+
     /// Tells a problem on standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
     /// be told there has nowhere else to go.
     pub(super) fn problem(&mut self, problem: &Problem) {
+        if problem.message.is_some() && self.end_line().is_err() {
+            tracing::debug!("standard output is closed");
+        }
         if self.json {
             let line = problem.json().map(|json| format!("{json}\n"));
             if self.notes.write_all(line.unwrap_or_default().as_bytes()).is_err() {

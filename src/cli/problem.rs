@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::exit::Exit;
 use crate::paths::PathsError;
+use crate::paths::ownership::Untrusted;
 
 /// Why a command did not work.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,6 +173,18 @@ impl From<ClientError> for Problem {
             .hint("sessionctl and sessiond are of different versions; stop the daemon with sessionctl stop"),
             other => Self::new(Exit::Failed, other.to_string()),
         }
+    }
+}
+
+impl From<Untrusted> for Problem {
+    fn from(error: Untrusted) -> Self {
+        Self::new(Exit::NoDaemon, error.to_string())
+            .hint(error.hint("sessionctl"))
+            .details(json!({
+                "path": error.culprit,
+                "owner": error.owner,
+                "mode": format!("{:03o}", error.mode),
+            }))
     }
 }
 

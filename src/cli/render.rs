@@ -122,6 +122,11 @@ impl Renderer {
         }
     }
 
+    /// Whether the last thing written ended a line.
+    pub(super) fn is_at_line_start(&self) -> bool {
+        self.at_line_start
+    }
+
     /// Forgets the turn that has ended.
     pub(super) fn end_turn(&mut self) -> String {
         self.tools.clear();

@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{Conversation, Settings};
-use bridge_protocol::export::MissingSession;
+use bridge_protocol::export::{MissingSession, MissingValue};
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
@@ -84,6 +84,9 @@ pub(super) struct Manifest {
     /// Those whose files are not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) missing: Vec<MissingSession>,
+    /// The values of MCP servers that are not in the settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) missing_values: Vec<MissingValue>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@
 
 mod files;
 mod portable;
+mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::export::{ExportAnswer, ExportFormat, ExportedFile, MissingSession};
+use bridge_protocol::export::{ExportAnswer, ExportFormat, ExportedFile, MissingSession, MissingValue};
+use bridge_protocol::history::HistoryGap;
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, UpstreamId};
@@ -48,6 +50,8 @@ pub(super) struct Export {
     pub(super) view: Conversation,
     /// What the agent last reported of its usage.
     pub(super) usage: Option<RawJson>,
+    /// Whether values of MCP servers' `env` and `headers` go along.
+    pub(super) secrets: bool,
 }
 
 /// Exports a conversation, to `path` when that is given.
@@ -93,7 +97,12 @@ fn bundle(
         bundle::pack::pack(writer, &first, &manifest, &sources, progress)
     })?;
     // What was unpacked is not taken away before it is read.
-    exported(&written, manifest.missing, Vec::new(), sessions_of(&kept))
+    let left = Left {
+        sessions: manifest.missing,
+        values: manifest.missing_values,
+        ..Left::default()
+    };
+    exported(&written, left, sessions_of(&kept))
 }
 
 /// The sessions that are taken from what is kept, each once.
@@ -115,29 +124,40 @@ struct Gathered {
     kept: Vec<Unpacked>,
 }
 
+/// What is not in a file.
+#[derive(Default)]
+struct Left {
+    sessions: Vec<MissingSession>,
+    values: Vec<MissingValue>,
+    gaps: Vec<HistoryGap>,
+}
+
 /// The file as it is told.
-fn exported(
-    target: &Path,
-    missing: Vec<MissingSession>,
-    gaps: Vec<bridge_protocol::history::HistoryGap>,
-    kept: Vec<UpstreamId>,
-) -> Result<ExportAnswer, ConversationError> {
+fn exported(target: &Path, left: Left, kept: Vec<UpstreamId>) -> Result<ExportAnswer, ConversationError> {
     let metadata = fs::metadata(target);
     let metadata = metadata.map_err(|error| unusable(target, &error.to_string()))?;
     Ok(ExportAnswer::File(ExportedFile {
         path: target.to_string_lossy().into_owned(),
         bytes: metadata.len(),
-        missing,
-        gaps,
+        missing: left.sessions,
+        gaps: left.gaps,
         kept,
+        missing_values: left.values,
     }))
 }
 
 /// What a bundle says, and where its files are.
 fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Gathered, Trouble> {
     let Export {
-        mut record, lineage, ..
+        mut record,
+        lineage,
+        secrets,
+        ..
     } = export;
+    let missing_values = match secrets {
+        true => Vec::new(),
+        false => secrets::without_values(&mut record.settings),
+    };
     // An edit whose prompt nobody has accepted yet has changed nothing.
     let is_open = |turn: &mut PendingTurn| turn.edit.as_ref().is_some_and(|edit| !edit.accepted);
     record.turn.take_if(is_open);
@@ -195,10 +215,11 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
         });
         sources.extend(session.parts);
     }
-    let manifest = Manifest::new(&record, lineage, sessions, missing, |name| {
+    let mut manifest = Manifest::new(&record, lineage, sessions, missing, |name| {
         let entry = services.catalog.get(name);
         entry.map_or("generic", |entry| entry.kind.as_str()).to_owned()
     });
+    manifest.missing_values = missing_values;
     Ok(Gathered {
         manifest,
         sources,
@@ -228,6 +249,7 @@ impl Manifest {
             real_cwd: real(&record.cwd),
             sessions,
             missing,
+            missing_values: Vec::new(),
         };
         let agents = manifest.agent_names().into_iter().map(|name| BundledAgent {
             name: name.clone(),

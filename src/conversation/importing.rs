@@ -4,6 +4,7 @@
 //! daemon's own first; what was put in place is taken away again unless the conversation is written down. Blocks; called
 //! from threads that may.
 
+mod bounds;
 mod folders;
 mod placing;
 mod plan;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{ConversationState, Parent, Settings};
-use bridge_protocol::export::{MissingSession, UnchangedLines};
+use bridge_protocol::export::{MissingSession, MissingValue, UnchangedLines};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use uuid::Uuid;
@@ -67,6 +68,8 @@ pub(super) struct Imported {
     pub(super) unchanged: Vec<UnchangedLines>,
     /// The settings that were left out, by their names.
     pub(super) left_out: Vec<String>,
+    /// The values of MCP servers that were not in the bundle.
+    pub(super) missing_values: Vec<MissingValue>,
 }
 
 /// Where everything of a bundle goes.
@@ -146,6 +149,7 @@ pub(super) fn import(
         missing,
         unchanged,
         left_out,
+        missing_values: manifest.missing_values,
     })
 }
 
@@ -185,7 +189,8 @@ fn usable_path(path: &str) -> Result<PathBuf, ConversationError> {
 fn check_texts(manifest: &Manifest) -> Result<(), ConversationError> {
     check_title(&manifest.conversation.title)?;
     check_namespace(&manifest.conversation.namespace)?;
-    check_settings(&manifest.settings)
+    check_settings(&manifest.settings)?;
+    bounds::check(manifest)
 }
 
 fn plan(

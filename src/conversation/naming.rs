@@ -1,6 +1,6 @@
-//! How conversations may be named: how long a title and a namespace may be.
+//! How conversations may be named: how long a title, a namespace, and the names of a model and a mode may be.
 //!
-//! Both are shown in every list and event of their conversation, so they are bounded where they come in. Pure.
+//! All are shown in every list and event of their conversation, so they are bounded where they come in. Pure.
 
 use super::error::ConversationError;
 
@@ -9,6 +9,9 @@ pub const TITLE_LIMIT_BYTES: usize = 4 * 1024;
 
 /// The longest namespace: the name of an app, or its address.
 pub const NAMESPACE_LIMIT_BYTES: usize = 256;
+
+/// The longest name of a model or a mode. Names of cloud providers' models have some hundred bytes.
+pub const SETTING_NAME_LIMIT_BYTES: usize = 4 * 1024;
 
 /// Whether this can be the title of a conversation.
 ///
@@ -24,6 +27,14 @@ pub fn check_title(title: &str) -> Result<(), ConversationError> {
 /// [`ConversationError::InvalidParams`] when it is too long.
 pub fn check_namespace(namespace: &str) -> Result<(), ConversationError> {
     check_length("namespace", namespace, NAMESPACE_LIMIT_BYTES)
+}
+
+/// Whether this can be the name of a model or a mode; `what` says of which.
+///
+/// # Errors
+/// [`ConversationError::InvalidParams`] when it is too long.
+pub fn check_setting_name(what: &str, name: &str) -> Result<(), ConversationError> {
+    check_length(what, name, SETTING_NAME_LIMIT_BYTES)
 }
 
 /// As much of a title as may be kept, cut between characters: for one that nobody can be asked to shorten.

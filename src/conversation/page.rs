@@ -3,13 +3,22 @@
 //! What is listed is bounded in number by the caller and in bytes here: the body of a conversation's settings may be
 //! large, and a page of such would be longer than any answer, for everybody who lists.
 
+use std::io;
+
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::RawJson;
+use serde::Serialize;
+
+use super::naming::{NAMESPACE_LIMIT_BYTES, shortened_title};
 
 /// Bytes after which a page ends early. Some thousands of ordinary conversations, and so few that to put a page
 /// together and encode it keeps nobody waiting.
 const PAGE_LIMIT_BYTES: usize = 1024 * 1024;
+
+/// The most that one conversation takes in a list, in bytes: more than what came in on one line can make of it, and less than
+/// an answer holds.
+pub(super) const ENTRY_LIMIT_BYTES: usize = 24 * 1024 * 1024;
 
 /// About what one entry takes beside the texts that it holds: names of members, ids, times.
 pub(super) const FRAME_BYTES: usize = 512;
@@ -72,6 +81,49 @@ pub(super) fn newest_first<T: Weighed, E>(
         end = start;
     }
     Ok(page)
+}
+
+/// How many bytes of JSON a value makes.
+pub(super) fn encoded_bytes(value: &impl Serialize) -> usize {
+    struct Count(usize);
+
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count(0);
+    match serde_json::to_writer(&mut count, value) {
+        Ok(()) => count.0,
+        // What cannot be written as JSON has no length that would fit.
+        Err(_) => usize::MAX / 2,
+    }
+}
+
+/// A conversation as it is listed: as it is, unless no answer could hold it. Then its settings and the details of its questions
+/// are left out, so that the others can be listed all the same.
+pub(super) fn listable(mut conversation: Conversation) -> Conversation {
+    // Below this it fits however much longer JSON makes its texts.
+    if conversation.weight() <= PAGE_LIMIT_BYTES || encoded_bytes(&conversation) <= ENTRY_LIMIT_BYTES {
+        return conversation;
+    }
+    conversation.settings = Settings::default();
+    for interrupt in &mut conversation.interrupts {
+        interrupt.tool_call = None;
+        interrupt.options = None;
+        interrupt.request = RawJson::from(serde_json::json!({}));
+    }
+    conversation.title = shortened_title(conversation.title);
+    if conversation.namespace.len() > NAMESPACE_LIMIT_BYTES {
+        conversation.namespace.clear();
+    }
+    conversation
 }
 
 impl Weighed for Conversation {
@@ -157,6 +209,35 @@ mod tests {
         assert_eq!(newest(0, 4), (vec![], vec![]));
         let heavy = newest_first(3, 3, |number| Ok::<_, ()>(Some(Heavy(number * PAGE_LIMIT_BYTES))));
         assert_eq!(heavy.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_conversation_that_no_answer_holds_is_listed_without_what_is_long() {
+        let conversation = |model: &str, question: &str| -> Conversation {
+            let conversation = serde_json::json!({
+                "id": "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d", "namespace": "", "agent": "a", "cwd": "/", "title": "t",
+                "state": "awaiting", "live": true, "chainLength": 0, "settings": {"model": model},
+                "interrupts": [{"id": "i", "kind": "permission", "request": {"text": question},
+                    "raisedAt": "2026-11-03T09:00:00Z", "orphaned": false}],
+                "createdAt": "2026-11-03T09:00:00Z", "updatedAt": "2026-11-03T09:00:00Z", "revision": 1,
+            });
+            serde_json::from_value(conversation).unwrap()
+        };
+        let long = "x".repeat(ENTRY_LIMIT_BYTES);
+        // Six bytes of JSON each.
+        let dense = "\u{1}".repeat(ENTRY_LIMIT_BYTES / 6);
+        let fits = conversation("m", &long[..ENTRY_LIMIT_BYTES - 1024]);
+        assert_eq!(listable(fits.clone()), fits);
+        for large in [
+            conversation(&long, "q"),
+            conversation("m", &long),
+            conversation(&dense, "q"),
+        ] {
+            let listed = listable(large.clone());
+            assert!(encoded_bytes(&listed) < PAGE_LIMIT_BYTES);
+            assert_eq!((listed.id, listed.state), (large.id, large.state));
+            assert_eq!(listed.interrupts[0].id, large.interrupts[0].id);
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ use super::effect::Call;
 use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::usable_folder;
-use super::naming::{check_namespace, check_title};
+use super::naming::{check_namespace, check_setting_name, check_title};
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Rules, view_of_record};
 
@@ -447,6 +447,9 @@ impl Registry {
 }
 
 pub(super) fn check_settings(settings: &Settings) -> Result<(), ConversationError> {
+    for (what, name) in [("model", &settings.model), ("mode", &settings.mode)] {
+        check_setting_name(what, name.as_deref().unwrap_or_default())?;
+    }
     for directory in settings.additional_directories.iter().flatten() {
         if !std::path::Path::new(directory).is_absolute() {
             return Err(ConversationError::InvalidParams(format!(

@@ -1,7 +1,9 @@
 //! The configuration file: what may stand in it, and what holds where nothing stands.
 //!
 //! Reads text into values and values into the agents' catalog. Knows no clock, and of files only whether a
-//! program or an agent's folder is there.
+//! program or an agent's folder is there. Each error names its line, which `places` finds.
+
+mod places;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,6 +12,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::AgentName;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::agent::catalog::{AgentEntry, Catalog, LOOPBACK, find_program};
@@ -37,16 +40,47 @@ pub struct Config {
     /// The agent that is used when none is named.
     pub default_agent: Option<String>,
     /// Agents by name, in the order of the file.
-    pub agents: toml::Table,
+    agents: Agents,
     /// Limits.
     pub limits: Limits,
     /// How transcripts are kept.
     pub keep: Keep,
+    /// What it was read from, to find lines in.
+    #[serde(skip)]
+    text: String,
+}
+
+/// The agents of the file, in its order.
+#[derive(Debug, Default)]
+struct Agents(Vec<(String, AgentConfig)>);
+
+impl<'de> Deserialize<'de> for Agents {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Agents;
+
+            fn expecting(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                text.write_str("a table of agents")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Agents, A::Error> {
+                let mut agents = Vec::new();
+                while let Some(agent) = map.next_entry()? {
+                    agents.push(agent);
+                }
+                Ok(Agents(agents))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder)
+    }
 }
 
 /// One agent of the file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 struct AgentConfig {
     command: Option<String>,
     args: Option<Vec<String>>,
@@ -145,12 +179,22 @@ impl Default for Limits {
     }
 }
 
-/// Why the configuration cannot be used.
+/// Why the configuration cannot be used, and where that stands.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+#[error("line {line}: {problem}")]
+pub struct ConfigError {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// What is wrong.
+    pub problem: ConfigProblem,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigProblem {
     /// It is not the TOML that is expected.
     #[error("{0}")]
-    Syntax(#[from] toml::de::Error),
+    Syntax(String),
     /// An agent cannot be used as it stands.
     #[error("agent \"{name}\": {problem}")]
     Agent {
@@ -214,9 +258,15 @@ impl Config {
     /// Reads the file's text.
     ///
     /// # Errors
-    /// [`ConfigError::Syntax`] with the line, [`ConfigError::Limit`], [`ConfigError::Keep`].
+    /// [`ConfigProblem::Syntax`], [`ConfigProblem::Limit`], [`ConfigProblem::Keep`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text)?;
+        let mut config: Self = toml::from_str(text).map_err(|error| {
+            let (line, words) = places::of_error(text, &error);
+            let problem = ConfigProblem::Syntax(words);
+            ConfigError { line, problem }
+        })?;
+        text.clone_into(&mut config.text);
+        let limit = |name, least| config.wrong(&["limits", name], ConfigProblem::Limit { name, least });
         let limits = &config.limits;
         let least = [
             ("max_line_bytes", limits.max_line_bytes, 4_096),
@@ -227,7 +277,7 @@ impl Config {
         ];
         for (name, value, least) in least {
             if value < least {
-                return Err(ConfigError::Limit { name, least });
+                return Err(limit(name, least));
             }
         }
         let kept = [
@@ -236,13 +286,12 @@ impl Config {
         ];
         for (name, value, least) in kept {
             if value.is_some_and(|value| value < least) {
-                return Err(ConfigError::Keep { name, least });
+                return Err(config.wrong(&["keep", name], ConfigProblem::Keep { name, least }));
             }
         }
         // Without any time for it no session can be opened.
         if limits.session_open_ms == 0 {
-            let (name, least) = ("session_open_ms", 1);
-            return Err(ConfigError::Limit { name, least });
+            return Err(limit("session_open_ms", 1));
         }
         let minutes = [
             ("idle_minutes", limits.idle_minutes),
@@ -250,10 +299,18 @@ impl Config {
         ];
         for (name, value) in minutes {
             if value.is_nan() || value < 0.0 {
-                return Err(ConfigError::Limit { name, least: 0 });
+                return Err(limit(name, 0));
             }
         }
         Ok(config)
+    }
+
+    /// A problem with what stands under these names, or with the last of them that stands there.
+    fn wrong(&self, names: &[&str], problem: ConfigProblem) -> ConfigError {
+        ConfigError {
+            line: places::of_names(&self.text, names),
+            problem,
+        }
     }
 
     /// After how long an agent's process that no session uses is ended, in milliseconds.
@@ -278,11 +335,11 @@ impl Config {
     /// The agents: those of the file, those that are found on `PATH`, those that left transcripts here, and `loopback`.
     ///
     /// # Errors
-    /// [`ConfigError::Agent`], [`ConfigError::UnknownDefault`], [`ConfigError::DefaultNotFound`].
+    /// [`ConfigProblem::Agent`], [`ConfigProblem::UnknownDefault`], [`ConfigProblem::DefaultNotFound`].
     pub fn catalog(&self, around: &Surroundings<'_>) -> Result<Catalog, ConfigError> {
         let mut entries = Vec::new();
-        for (name, value) in &self.agents {
-            entries.push(self.configured(name, value.clone(), around)?);
+        for (name, agent) in &self.agents.0 {
+            entries.push(self.configured(name, agent.clone(), around)?);
         }
         let first_configured = entries.first().map(|entry| entry.name.clone());
         let path = (around.variable)("PATH");
@@ -313,16 +370,15 @@ impl Config {
                         .map(|entry| entry.name.as_str())
                         .collect::<Vec<_>>()
                         .join(", ");
-                    return Err(ConfigError::UnknownDefault {
-                        name: name.to_string(),
-                        known,
-                    });
+                    let name = name.to_string();
+                    return Err(self.wrong(&["default_agent"], ConfigProblem::UnknownDefault { name, known }));
                 }
                 if let Some((_, program)) = absent.into_iter().find(|(absent, _)| *absent == name) {
-                    return Err(ConfigError::DefaultNotFound {
-                        name: name.to_string(),
-                        program,
-                    });
+                    let name = name.to_string();
+                    return Err(self.wrong(
+                        &["default_agent"],
+                        ConfigProblem::DefaultNotFound { name, program },
+                    ));
                 }
                 name
             }
@@ -336,20 +392,20 @@ impl Config {
     fn configured(
         &self,
         name: &str,
-        value: toml::Value,
+        agent: AgentConfig,
         around: &Surroundings<'_>,
     ) -> Result<AgentEntry, ConfigError> {
-        let problem = |problem: String| ConfigError::Agent {
-            name: name.to_owned(),
-            problem,
+        let problem = |member: &str, problem: String| {
+            let name = name.to_owned();
+            self.wrong(
+                &["agents", &name.clone(), member],
+                ConfigProblem::Agent { name, problem },
+            )
         };
-        let agent: AgentConfig = value
-            .try_into()
-            .map_err(|error: toml::de::Error| problem(error.message().to_owned()))?;
         let kind = match &agent.kind {
             Some(kind) => kind
                 .parse()
-                .map_err(|error: crate::agent::profile::UnknownKind| problem(error.to_string()))?,
+                .map_err(|error: crate::agent::profile::UnknownKind| problem("kind", error.to_string()))?,
             // An agent that is called as a kind is of that kind.
             None => name.parse().unwrap_or(AgentKind::Generic),
         };
@@ -357,7 +413,12 @@ impl Config {
         if kind == AgentKind::Loopback && agent.command.is_none() {
             if agent.args.is_some() || agent.transcripts.is_some() {
                 let text = "it takes no args and no transcripts: it runs over the daemon's own data folder";
-                return Err(problem(text.to_owned()));
+                let member = if agent.args.is_some() {
+                    "args"
+                } else {
+                    "transcripts"
+                };
+                return Err(problem(member, text.to_owned()));
             }
             return Ok(AgentEntry {
                 interrupts: agent.interrupts,
@@ -367,7 +428,8 @@ impl Config {
         let profile = kind.profile();
         let program = match agent.command.as_deref().map(str::trim) {
             Some("") | None => profile.programs.first().map(PathBuf::from).ok_or_else(|| {
-                problem("it has no command; give the program that speaks ACP, as command = \"…\"".to_owned())
+                let text = "it has no command; give the program that speaks ACP, as command = \"…\"";
+                problem("command", text.to_owned())
             })?,
             Some(command) => expand_home(command, around.home),
         };
@@ -376,7 +438,7 @@ impl Config {
                 "command \"{}\" is a relative path; give an absolute one or a name on PATH",
                 program.display()
             );
-            return Err(problem(text));
+            return Err(problem("command", text));
         }
         let arguments = agent.args.unwrap_or_else(|| {
             profile
@@ -393,7 +455,7 @@ impl Config {
                         "transcripts \"{}\" is a relative path; give an absolute one",
                         folder.display()
                     );
-                    return Err(problem(text));
+                    return Err(problem("transcripts", text));
                 }
                 Some(folder)
             }

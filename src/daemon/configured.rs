@@ -8,6 +8,7 @@ use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use super::config::Config;
 use super::failure::StartError;
 use crate::conversation::services::chain_text;
+use crate::paths::ownership;
 
 /// What was read.
 #[derive(Debug)]
@@ -22,8 +23,9 @@ impl Configured {
     /// Reads the file. None there is no configuration, unless it was asked for by name.
     ///
     /// # Errors
-    /// [`StartError::ReadConfig`] and [`StartError::Config`].
+    /// [`StartError::Untrusted`], [`StartError::ReadConfig`] and [`StartError::Config`].
     pub(super) fn read(path: &Path, is_named: bool) -> Result<Self, StartError> {
+        ownership::check_configuration(path)?;
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => String::new(),
@@ -54,7 +56,7 @@ impl Configured {
                 Severity::Error,
                 &format!("the next daemon would not start: {}", chain_text(&error)),
             )
-            .next("mend the file before this daemon is stopped"),
+            .next("fix the file before this daemon is stopped"),
             Ok(now) if now.text != self.text => {
                 of(Severity::Warning, "was changed since the daemon started, which has not read it again").next(
                     "sessionctl stop, and the next command starts a daemon that reads it; running turns end with that",

@@ -9,6 +9,8 @@ use super::folders::FolderError;
 use super::lock::LockError;
 use crate::conversation::error::ConversationError;
 use crate::paths::PathsError;
+use crate::paths::ownership::Untrusted;
+use crate::paths::told::shell_word;
 use crate::server::BindError;
 use crate::store::StoreError;
 
@@ -24,6 +26,9 @@ pub enum StartError {
     /// It is not known where things are.
     #[error(transparent)]
     Paths(#[from] PathsError),
+    /// Another user owns or can change what the daemon would believe.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
     /// The configuration cannot be read.
     #[error("cannot read {}", path.display())]
     ReadConfig {
@@ -34,7 +39,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The configuration cannot be used.
-    #[error("{} cannot be used: {problem}", path.display())]
+    #[error("cannot use {}, {problem}", path.display())]
     Config {
         /// The file.
         path: PathBuf,
@@ -85,7 +90,13 @@ impl StartError {
                 Some("use the one that runs, or give this one a folder of its own with --home".to_owned())
             }
             Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
-            Self::Config { path, .. } => Some(format!("mend {} and start again", path.display())),
+            Self::Config { path, .. } => {
+                let path = shell_word(&path.to_string_lossy());
+                Some(format!(
+                    "fix the file and start again: \"${{EDITOR:-vi}}\" {path}"
+                ))
+            }
+            Self::Untrusted(untrusted) => Some(untrusted.hint("sessiond")),
             Self::Store(StoreError::NewerJournal { .. }) => Some(
                 "nothing was changed; install the version that wrote it, or use another folder: \
                  sessiond --home ~/session-bridge-old"

@@ -2,7 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why a folder cannot be used.
@@ -18,12 +18,6 @@ pub enum FolderError {
         /// The operating system's answer.
         #[source]
         source: io::Error,
-    },
-    /// It is somebody else's.
-    #[error("the folder {} belongs to another user; choose another place with --home", path.display())]
-    Foreign {
-        /// The folder.
-        path: PathBuf,
     },
 }
 
@@ -42,12 +36,7 @@ pub fn private(path: &Path) -> Result<(), FolderError> {
         .create(path)
         .map_err(io("make"))?;
     let metadata = std::fs::metadata(path).map_err(io("read"))?;
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(FolderError::Foreign {
-            path: path.to_path_buf(),
-        });
-    }
-    if metadata.mode() & 0o077 != 0 {
+    if metadata.permissions().mode() & 0o077 != 0 {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(io("close"))?;
     }
     Ok(())

@@ -18,6 +18,8 @@ use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::paths::ownership::NO_LINK;
+
 #[cfg(test)]
 mod tests;
 
@@ -123,6 +125,8 @@ impl DaemonLock {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            // What a link names is not ours to write to.
+            .custom_flags(NO_LINK)
             .open(path)
             .map_err(io_error("open", path))?;
         let mut lock = Self {

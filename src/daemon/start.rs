@@ -35,7 +35,7 @@ use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
-use crate::paths::{Environment, Paths, PathsError};
+use crate::paths::{Environment, Paths, PathsError, ownership};
 use crate::server::rpc::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
 use crate::store::{Change, Store, StoreOptions};
@@ -84,6 +84,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         socket.as_deref(),
         &environment,
     )?;
+    ownership::check(&paths)?;
     let configured = Arc::new(Configured::read(&paths.config_file, arguments.config.is_some())?);
     let config = &configured.config;
 

@@ -19,6 +19,7 @@ use crate::agent::session::{Capabilities, Initialized};
 use crate::conversation::climbing::acquire;
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::Services;
+use crate::paths::told::shell_word;
 
 /// An agent is a process or three of its own.
 const STARTS_AT_A_TIME: usize = 4;
@@ -290,14 +291,7 @@ fn on_the_other_path(services: &Services, question: &Question) -> Vec<Diagnostic
 
 /// A command line that a shell can be given.
 fn quoted(words: &[String]) -> String {
-    let is_plain = |word: &str| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./=:@%+,".contains(&byte);
-        !word.is_empty() && word.bytes().all(is_plain)
-    };
-    let quoted = words.iter().map(|word| match is_plain(word) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    });
+    let quoted = words.iter().map(|word| shell_word(word));
     quoted.collect::<Vec<_>>().join(" ")
 }
 

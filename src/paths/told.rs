@@ -31,6 +31,17 @@ pub struct Section {
     pub words: &'static [&'static str],
 }
 
+/// A word as shells take it.
+#[must_use]
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:@%=".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 impl Told {
     /// Nothing.
     pub const NOTHING: Self = Self {

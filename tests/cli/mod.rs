@@ -6,9 +6,13 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+#[cfg(target_os = "linux")]
+mod at_questions;
 mod carrying;
 mod demo;
 mod doctor;
+mod export_names;
+mod foreign_home;
 mod go_on;
 mod going_back;
 mod home;
@@ -361,7 +365,7 @@ fn a_home_that_cannot_be_used_is_told_with_what_to_do() {
     let table = [
         (file.as_path(), 1, "Not a directory", "--home DIR"),
         (&long, 3, "too long", "--socket PATH"),
-        (&broken, 3, "unknown field `zork`", "mend "),
+        (&broken, 3, "unknown field `zork`", "fix "),
         (
             Path::new("/proc/nowhere"),
             1,

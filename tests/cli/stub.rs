@@ -286,10 +286,18 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         .register_async_method("conversation/respond", |params, shared, _| async move {
             let params: Value = params.parse()?;
             shared.arrived("conversation/respond", params.clone());
-            shared.emit(
-                &json!({"type": "interruptResolved", "interruptId": "int-1", "by": "client",
-                    "outcome": params["outcome"]}),
-            );
+            let by = params["by"].as_str().unwrap_or("client");
+            let resolved = json!({"type": "interruptResolved", "interruptId": "int-1", "by": by,
+                "outcome": params["outcome"]});
+            // The agent may go on before the others hear who answered.
+            let splits = params["outcome"]["optionId"] == "split";
+            if splits {
+                shared.emit(&update("one wo"));
+            }
+            shared.emit(&resolved);
+            if splits {
+                shared.emit(&update("rd\nmore"));
+            }
             shared.released.notify_one();
             raw("{}")
         })
@@ -366,8 +374,9 @@ async fn prompt(shared: &Shared, params: &Value) -> Result<Box<RawValue>, ErrorO
             failure = json!({"kind": "rateLimited", "message": "You've hit your limit",
                 "resetsAt": "2030-01-01T00:00:00Z", "retryable": true});
         }
-        "ask" => {
-            let options = json!([{"optionId": "allow_once", "name": "Allow", "kind": "allow_once"}]);
+        "ask" | "split" => {
+            let option = if text == "ask" { "allow_once" } else { "split" };
+            let options = json!([{"optionId": option, "name": "Allow", "kind": "allow_once"}]);
             let call = json!({"toolCallId": "1", "title": "rm a.rs"});
             shared.emit(
                 &json!({"type": "interruptRaised", "interrupt": {"id": "int-1", "kind": "permission",

@@ -65,13 +65,13 @@ fn with_entries(good: &[Entry], edit: impl FnOnce(&mut Vec<Entry>)) -> Vec<u8> {
 }
 
 /// A home in which nothing was imported, and the bytes of a good bundle.
-struct Bench {
+pub(crate) struct Bench {
     here: Home,
     good: Vec<u8>,
 }
 
 impl Bench {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let there = Home::new();
         let daemon = there.start();
         let app = daemon.app().await;
@@ -94,12 +94,27 @@ impl Bench {
 
     /// Each is refused in this way, and nothing is left behind.
     async fn refuses(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>) {
+        self.refuses_where(table, false).await;
+    }
+
+    /// The same where all settings are taken over.
+    pub(crate) async fn refuses_trusted(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>) {
+        self.refuses_where(table, true).await;
+    }
+
+    /// The entries of the good bundle.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        read(&self.good)
+    }
+
+    async fn refuses_where(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>, trusted: bool) {
         let daemon = self.here.start();
         let app = daemon.app().await;
         let path = self.here.path().join("bundle");
         for (what, bytes, kind, words) in table {
             fs::write(&path, bytes).unwrap();
-            let answer = import(&app, json!({"path": path, "cwd": self.here.project()})).await;
+            let params = json!({"path": path, "cwd": self.here.project(), "trustSettings": trusted});
+            let answer = import(&app, params).await;
             assert!(answer.is_err(), "{what} was taken");
             let message = &answer.as_ref().unwrap_err().message;
             assert!(message.contains(words), "{what}: {message:?} lacks {words:?}");

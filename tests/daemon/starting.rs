@@ -47,8 +47,11 @@ fn a_configuration_that_cannot_be_used_is_told_with_what_is_wrong() {
             "[agents.mine]\ncommand = \"x\"\nshell = true\n",
             "unknown field `shell`",
         ),
-        ("[agents.mine]\ncommand = 7\n", "agent \"mine\": invalid type"),
-        ("[agents]\nmine = \"x\"\n", "agent \"mine\": invalid type"),
+        (
+            "[agents.mine]\ncommand = 7\n",
+            "agents.mine.command: invalid type",
+        ),
+        ("[agents]\nmine = \"x\"\n", "agents.mine: invalid type"),
     ];
     for (config, words) in table {
         let home = Home::new();
@@ -58,7 +61,7 @@ fn a_configuration_that_cannot_be_used_is_told_with_what_is_wrong() {
         let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
         assert!(error.contains(home.config_file().to_str().unwrap()), "{said}");
         assert!(said.contains(words), "{said:?} lacks {words:?}");
-        assert!(said.contains("hint: mend "), "{said}");
+        assert!(said.contains("hint: fix "), "{said}");
         assert!(!home.socket().exists(), "{config}");
     }
 }

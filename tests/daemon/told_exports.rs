@@ -10,7 +10,7 @@ use crate::home::Home;
 use crate::support::refused;
 
 #[tokio::test]
-async fn keys_of_servers_are_in_bundles_and_not_in_what_others_read() {
+async fn keys_of_servers_are_in_no_export_that_does_not_ask_for_them() {
     let (there, here) = (Home::new(), Home::new());
     let daemon = there.start();
     let app = daemon.app().await;
@@ -45,7 +45,8 @@ async fn keys_of_servers_are_in_bundles_and_not_in_what_others_read() {
         "{text}"
     );
 
-    let path = bundle(&app, made.id).await["path"].clone();
+    let params = json!({"conversationId": made.id, "format": "bundle", "secrets": true});
+    let path = app.call("conversation/export", params).await.unwrap()["path"].clone();
     let daemon = here.start();
     let app = daemon.app().await;
     let imported = import(

@@ -32,7 +32,7 @@ impl<L: Lab> Bridge<L> {
 
     fn exported(&self, id: ConversationId, format: ExportFormat) -> ExportAnswer {
         let client = self.client();
-        let answer = self.call(async move { client.export(id.into(), Some(format), None).await });
+        let answer = self.call(async move { client.export(id.into(), Some(format), None, None).await });
         answer.expect("conversation/export")
     }
 

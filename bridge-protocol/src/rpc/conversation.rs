@@ -399,6 +399,8 @@ methods! {
         /// - `format`: What is written. Default: `json`.
         /// - `path`: The file: absolute, and not there yet. Default: none with `json`, which is then the answer, and
         ///   one in the folder `exports` of the daemon's data with `bundle`.
+        /// - `secrets`: Whether values of MCP servers' `env` and `headers` go along. Default: false, and `missingValues`
+        ///   names them.
         ///
         /// # Errors
         /// `conflict`, `unsupported`, `transcriptDamaged`.
@@ -408,6 +410,7 @@ methods! {
             #[argument(rename = "conversationId")] conversation_id: ConversationRef,
             format: Option<ExportFormat>,
             path: Option<String>,
+            secrets: Option<bool>,
         ) -> RpcResult<ExportAnswer>;
 
         /// Makes the conversation of a bundle go on here: its transcripts are put where the agents of this machine look

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession};
+use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 use bridge_protocol::history::HistoryGap;
 use bridge_protocol::rpc::ConversationRpcClient;
 
@@ -15,14 +15,17 @@ use crate::cli::output::{ATTENTION, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
+use crate::paths::told::shell_word;
 
 /// Exports a conversation, and prints where the file is or what would be in it.
 pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
-    let (format, path) = target(options.format, options.output.as_deref())?;
+    let (format, path) = target(&options)?;
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
-    let call = daemon.export(conversation, Some(format), path);
+    // One that does not know this option is not asked for what it would do without.
+    let secrets = options.secrets.then_some(true);
+    let call = daemon.export(conversation, Some(format), path, secrets);
     let answer = watched(context.output, &daemon, "conversation/export", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if needs_no_file && problem.exit == Exit::Usage => problem
@@ -36,6 +39,10 @@ pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcom
             tell_kept(context, &file.kept)?;
             tell_missing(context, &file.missing)?;
             tell_gaps(context, &file.gaps)?;
+            if !file.missing_values.is_empty() {
+                let values = values(&file.missing_values);
+                tell_left_out(context, &format!("{values}; --secrets includes them"))?;
+            }
         }
         _ => context.answer(&daemon, "conversation/export")?,
     }
@@ -43,21 +50,59 @@ pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcom
 }
 
 /// What is made and where, from what was asked for.
-fn target(format: Option<ExportAs>, output: Option<&Path>) -> Outcome<(ExportFormat, Option<String>)> {
+fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
+    let output = options.output.as_deref();
     let to_stdout = output == Some(Path::new("-"));
-    let is_json = output.is_some_and(|path| path.extension().is_some_and(|extension| extension == "json"));
-    let format = match format {
+    let named = match output {
+        Some(path) if !to_stdout => format_of(path),
+        _ => Some(ExportFormat::Bundle),
+    };
+    let format = match options.format {
         Some(ExportAs::Json) => ExportFormat::Json,
         Some(ExportAs::Bundle) if to_stdout => {
             let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
             return Err(problem.hint("name a file with -o, or leave it out"));
         }
         Some(ExportAs::Bundle) => ExportFormat::Bundle,
-        None if to_stdout || is_json => ExportFormat::Json,
-        None => ExportFormat::Bundle,
+        None if to_stdout => ExportFormat::Json,
+        None => named.ok_or_else(|| unknown_name(&options.conversation, output.unwrap_or(Path::new(""))))?,
     };
     let path = output.filter(|_| !to_stdout).map(absolute).transpose()?;
     Ok((format, path))
+}
+
+/// The format that a file's name promises; a bundle where it promises none, and nothing where there is no such format.
+fn format_of(path: &Path) -> Option<ExportFormat> {
+    let Some(extension) = path.extension() else {
+        return Some(ExportFormat::Bundle);
+    };
+    let is = |name: &str| extension.eq_ignore_ascii_case(name);
+    match () {
+        () if is("json") => Some(ExportFormat::Json),
+        () if is("zst") => Some(ExportFormat::Bundle),
+        () => None,
+    }
+}
+
+/// The commands that make a file of each format, in place of one whose name promises another.
+fn unknown_name(conversation: &str, path: &Path) -> Problem {
+    let command = |extension: &str| {
+        let renamed = path.with_extension(extension);
+        format!(
+            "sessionctl export {} -o {}",
+            shell_word(conversation),
+            shell_word(&renamed.to_string_lossy())
+        )
+    };
+    Problem::new(
+        Exit::Usage,
+        format!("cannot export to {}: unknown file extension", path.display()),
+    )
+    .hint(format!(
+        "as a bundle: {}; as JSON: {}",
+        command("session-bundle.tar.zst"),
+        command("json")
+    ))
 }
 
 /// Imports a bundle, and prints the conversation's id.
@@ -112,7 +157,29 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
             "{mark} {names}; {trusted} imports it once more, with all of them"
         ))?;
     }
+    if !answer.missing_values.is_empty() {
+        let values = values(&answer.missing_values);
+        tell_left_out(
+            context,
+            &format!("{values}, which were not exported; sessionctl export --secrets includes them"),
+        )?;
+    }
     Ok(Exit::Done)
+}
+
+/// Values of MCP servers, by their names.
+fn values(missing: &[MissingValue]) -> String {
+    let named = missing.iter().map(|value| {
+        let MissingValue { server, member, name } = value;
+        format!("{server}: {member} {name}")
+    });
+    let named = one_line(&named.collect::<Vec<_>>().join(", "));
+    format!("values of MCP servers ({named})")
+}
+
+fn tell_left_out(context: &mut Context<'_>, what: &str) -> Outcome {
+    let mark = context.output.note_look.paint(ATTENTION, "left out:");
+    context.output.note(&format!("{mark} {what}"))
 }
 
 fn tell_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Outcome {
@@ -159,9 +226,9 @@ fn without_folder(path: &str, options: &Import) -> Problem {
 /// The command that imports the same bundle into a folder, or where it was, with these flags.
 fn import_again(path: &str, folder: Option<&str>, flags: &[&str]) -> String {
     let place = folder.map_or("--same-folders".to_owned(), |folder| {
-        format!("--cwd {}", quoted(folder))
+        format!("--cwd {}", shell_word(folder))
     });
-    let mut command = format!("sessionctl import {} {place}", quoted(path));
+    let mut command = format!("sessionctl import {} {place}", shell_word(path));
     for flag in flags {
         command.push(' ');
         command.push_str(flag);
@@ -171,16 +238,6 @@ fn import_again(path: &str, folder: Option<&str>, flags: &[&str]) -> String {
         one_line(&command)
     } else {
         command
-    }
-}
-
-/// A word as shells take it.
-fn quoted(word: &str) -> String {
-    let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:@%".contains(character);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -234,10 +291,25 @@ mod tests {
             ),
         ];
         for (format, output, made, path) in table {
-            let told = target(format, output.map(Path::new)).unwrap();
+            let told = target(&export(format, output)).unwrap();
             assert_eq!(told, (made, path.map(str::to_owned)), "{format:?} {output:?}");
         }
-        let problem = target(Some(ExportAs::Bundle), Some(Path::new("-"))).unwrap_err();
-        assert_eq!(problem.exit, Exit::Usage);
+        for (format, output) in [
+            (Some(ExportAs::Bundle), "-"),
+            (None, "/t/talk.md"),
+            (None, "/t/talk.tar.gz"),
+        ] {
+            let problem = target(&export(format, Some(output))).unwrap_err();
+            assert_eq!(problem.exit, Exit::Usage, "{output}");
+        }
+    }
+
+    fn export(format: Option<ExportAs>, output: Option<&str>) -> Export {
+        Export {
+            conversation: ".".to_owned(),
+            format,
+            output: output.map(Into::into),
+            secrets: false,
+        }
     }
 }

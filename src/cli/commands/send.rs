@@ -161,7 +161,6 @@ pub(super) async fn follow(
             line = view.typed(), if view.asks() => view.take_line(line).await?,
             _ = interrupts.recv() => {
                 watch = None;
-                view.end_turn()?;
                 if cancelling.is_some() {
                     return Err(Problem::new(Exit::Failed, "left before the turn has ended")
                         .hint(format!("it goes on in the daemon; sessionctl attach {conversation} follows it")));

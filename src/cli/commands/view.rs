@@ -38,6 +38,10 @@ pub(super) struct View<'a> {
     /// The open questions; the first is the one that is asked.
     questions: VecDeque<Interrupt>,
     told_resumed: bool,
+    /// The question that was answered here.
+    answered: Option<InterruptId>,
+    /// What waits for the end of the agent's line.
+    later: Vec<String>,
 }
 
 impl<'a> View<'a> {
@@ -58,13 +62,19 @@ impl<'a> View<'a> {
             unattended,
             questions: VecDeque::new(),
             told_resumed: false,
+            answered: None,
+            later: Vec::new(),
         }
     }
 
     /// Shows something that the agent said.
     pub(super) fn update(&mut self, update: &RawJson) -> Outcome {
         let text = self.renderer.update(update);
-        self.output.text(&text)
+        self.output.text(&text)?;
+        if self.renderer.is_at_line_start() {
+            self.say_later()?;
+        }
+        Ok(())
     }
 
     /// Prints the bytes of an event, for `--json`.
@@ -84,7 +94,16 @@ impl<'a> View<'a> {
     pub(super) fn note(&mut self, text: &str) -> Outcome {
         let end = self.renderer.end_line();
         self.output.text(&end)?;
+        self.say_later()?;
         self.output.note(text)
+    }
+
+    /// Says what waited for the end of a line.
+    fn say_later(&mut self) -> Outcome {
+        for text in std::mem::take(&mut self.later) {
+            self.output.note(&text)?;
+        }
+        Ok(())
     }
 
     /// The same, in a style.
@@ -112,7 +131,8 @@ impl<'a> View<'a> {
     /// Ends the running text.
     pub(super) fn end_turn(&mut self) -> Outcome {
         let end = self.renderer.end_turn();
-        self.output.text(&end)
+        self.output.text(&end)?;
+        self.say_later()
     }
 
     /// Tells of questions that are not those of the turn that is followed.
@@ -194,6 +214,7 @@ impl<'a> View<'a> {
             return self.ask();
         };
         let id = interrupt.id.clone();
+        self.answered = Some(id.clone());
         self.respond(id, question::outcome(&option)).await
     }
 
@@ -251,7 +272,10 @@ impl<'a> View<'a> {
         match answered.map_err(Problem::from) {
             Ok(_) => Ok(()),
             // Somebody else was first, or the turn has ended: the event that says so removes the question.
-            Err(problem) if problem.exit == Exit::Busy => Ok(()),
+            Err(problem) if problem.exit == Exit::Busy => {
+                self.answered = None;
+                Ok(())
+            }
             Err(problem) => Err(problem),
         }
     }
@@ -284,6 +308,10 @@ impl<'a> View<'a> {
     fn resolved(&mut self, id: &InterruptId, by: &str) -> Outcome {
         let was_asked = self.questions.front().is_some_and(|question| question.id == *id);
         self.questions.retain(|question| question.id != *id);
+        if by == question::ANSWERER && self.answered.as_ref() == Some(id) {
+            // Whoever typed the answer knows of it.
+            return if was_asked { self.ask() } else { Ok(()) };
+        }
         let how = match by {
             "client" => "answered".to_owned(),
             "cancel" => "the question is void: the turn was cancelled".to_owned(),
@@ -291,7 +319,11 @@ impl<'a> View<'a> {
             "reset" => "the question is void: a new chat was started".to_owned(),
             other => format!("answered by {}", one_line(other)),
         };
-        self.aside(&how)?;
+        // The agent may have gone on already: its words are not torn for this.
+        self.later.push(self.output.note_look.paint(DIM, &how));
+        if self.renderer.is_at_line_start() {
+            self.say_later()?;
+        }
         if was_asked { self.ask() } else { Ok(()) }
     }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
 use bridge_protocol::history::HistoryGap;
 use bridge_protocol::link::{LineageEntry, Link};
@@ -12,12 +12,13 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
-use super::{Export, exported};
+use super::secrets::{named_only, without_values};
+use super::{Export, Left, exported};
 use crate::conversation::bundle::Trouble;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::History;
+use crate::conversation::page::encoded_bytes;
 use crate::conversation::services::{Services, now};
 use crate::conversation::work::Progress;
 use crate::transcript::{TranscriptError, copy};
@@ -38,11 +39,11 @@ pub(super) fn answer(
     let mut portable = begun(export);
     portable.kept = history.kept();
     let mut room = ANSWER_LIMIT_BYTES
-        .checked_sub(length(&portable))
+        .checked_sub(encoded_bytes(&portable))
         .ok_or_else(too_long)?;
     let mut messages = Vec::new();
     let told = history.tell_all(|message| -> Result<(), ConversationError> {
-        let length = length(&message) + 1;
+        let length = encoded_bytes(&message) + 1;
         room = room.checked_sub(length).ok_or_else(too_long)?;
         messages.push(message);
         Ok(progress.step(length as u64).map_err(Trouble::from)?)
@@ -65,6 +66,10 @@ pub(super) fn file(
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let history = History::to_show(services, &export.record, &export.lineage)?;
+    let values = match export.secrets {
+        true => Vec::new(),
+        false => without_values(&mut export.view.settings.clone()),
+    };
     let mut portable = begun(export);
     portable.kept = history.kept();
     copy::create(target, |writer| -> Result<(), Failure> {
@@ -90,7 +95,12 @@ pub(super) fn file(
         output.write("\n")
     })
     .map_err(ConversationError::from)?;
-    exported(target, Vec::new(), portable.gaps, portable.kept)
+    let left = Left {
+        values,
+        gaps: portable.gaps,
+        ..Left::default()
+    };
+    exported(target, left, portable.kept)
 }
 
 /// What a file begins with: the members of [`PortableConversation`] before its messages.
@@ -209,8 +219,11 @@ fn begun(export: Export) -> PortableConversation {
         lineage,
         mut view,
         usage,
+        secrets,
     } = export;
-    without_secrets(&mut view.settings);
+    if !secrets {
+        named_only(&mut view.settings);
+    }
     PortableConversation {
         version: PORTABLE_VERSION,
         exported_at: now(),
@@ -224,36 +237,6 @@ fn begun(export: Export) -> PortableConversation {
         kept: Vec::new(),
         conversation: view,
     }
-}
-
-/// Leaves of each server what it is: its name, its kind, its program, and how what it is given is called. Keys may stand
-/// anywhere else, in arguments and URLs too, and whoever reads what was said needs none. A bundle has all of it, for the
-/// conversation goes on with it.
-fn without_secrets(settings: &mut Settings) {
-    for server in settings.mcp_servers.iter_mut().flatten() {
-        let told = server.read::<Map<String, Value>>().unwrap_or_default();
-        let harmless = told.into_iter().filter_map(|(name, value)| match name.as_str() {
-            "name" | "type" | "command" => Some((name, value)),
-            "env" | "headers" => Some((name, named_only(&value))),
-            _ => None,
-        });
-        *server = RawJson::from(Value::Object(harmless.collect()));
-    }
-}
-
-/// Pairs without their values.
-fn named_only(pairs: &Value) -> Value {
-    let name = |pair: &Value| pair.get("name").map(|name| json!({"name": name}));
-    match pairs {
-        Value::Array(pairs) => pairs.iter().filter_map(name).collect(),
-        Value::Object(pairs) => pairs.keys().map(|name| json!({"name": name})).collect(),
-        _ => Value::Null,
-    }
-}
-
-fn length(value: &impl Serialize) -> usize {
-    // What cannot be written as JSON has no length that would fit.
-    serde_json::to_vec(value).map_or(usize::MAX / 2, |text| text.len())
 }
 
 fn too_long() -> ConversationError {

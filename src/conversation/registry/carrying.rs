@@ -47,6 +47,7 @@ impl Registry {
         id: ConversationId,
         format: ExportFormat,
         path: Option<String>,
+        secrets: bool,
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
         // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
@@ -74,6 +75,7 @@ impl Registry {
                 lineage,
                 view,
                 usage,
+                secrets,
             };
             let meter = Arc::clone(&progress);
             // What is only looked at counts too, and ends when nobody waits for it.
@@ -143,6 +145,7 @@ impl Registry {
             missing,
             unchanged,
             left_out,
+            missing_values,
         } = imported.map_err(|_| ConversationError::Lost)??;
         let committed = self.services.store.commit(change).await;
         let conversation = view_of_record(&record);
@@ -160,6 +163,7 @@ impl Registry {
             missing,
             unchanged,
             left_out,
+            missing_values,
         })))
     }
 

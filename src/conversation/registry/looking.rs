@@ -12,7 +12,7 @@ use super::super::actor::Message;
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::events::{Shown, Subscriber, snapshot_of_record};
-use super::super::page::PageRoom;
+use super::super::page::{PageRoom, listable};
 use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
@@ -138,6 +138,7 @@ impl Registry {
                 let Some(conversation) = self.listed(id)?.filter(|view| filter.fits(view)) else {
                     continue;
                 };
+                let conversation = listable(conversation);
                 if page.len() == limit || !room.takes(&conversation) {
                     return Ok((page, last));
                 }

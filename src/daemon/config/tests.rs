@@ -126,9 +126,9 @@ fn what_would_let_nothing_happen_is_refused() {
     let config = Config::parse("[limits]\nsession_open_ms = 1").unwrap();
     assert_eq!(config.limits.session_open_ms, 1);
     let said = refusal("[limits]\nsession_open_ms = 0");
-    assert_eq!(said, "limits.session_open_ms must be at least 1");
+    assert_eq!(said, "line 2: limits.session_open_ms must be at least 1");
     let said = refusal("[limits]\ncontinuations = 0");
-    assert_eq!(said, "limits.continuations must be at least 1");
+    assert_eq!(said, "line 2: limits.continuations must be at least 1");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn minutes_may_have_fractions() {
     assert_eq!(config.agent_idle_ms(), 90_000);
     for minutes in ["-1", "-0.5", "nan"] {
         let said = refusal(&format!("[limits]\nidle_minutes = {minutes}"));
-        assert_eq!(said, "limits.idle_minutes must be at least 0");
+        assert_eq!(said, "line 2: limits.idle_minutes must be at least 0");
     }
 }
 
@@ -188,7 +188,7 @@ fn the_default_agent_is_named_else_first_configured_else_first_found_else_loopba
 fn a_default_that_is_no_agent_is_refused_with_those_that_are() {
     assert_eq!(
         refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\""),
-        "default_agent is \"claud\", which is none of the agents: mine, loopback"
+        "line 1: default_agent is \"claud\", which is none of the agents: mine, loopback"
     );
 }
 
@@ -225,7 +225,7 @@ fn an_agent_that_left_transcripts_is_known_without_its_program_and_never_the_def
     );
     assert_eq!(
         at_home(&[]).catalog("default_agent = \"claude\"").unwrap_err(),
-        "default_agent is \"claude\", whose program \"claude-agent-acp\" was not found; install it, or set `command` in \
+        "line 1: default_agent is \"claude\", whose program \"claude-agent-acp\" was not found; install it, or set `command` in \
          [agents.claude] to the program's full path"
     );
 
@@ -366,7 +366,7 @@ fn a_tilde_is_the_home_folder() {
     machine.home = None;
     assert_eq!(
         machine.catalog(text).unwrap_err(),
-        "agent \"mine\": command \"~/bin/agent\" is a relative path; give an absolute one or a name on PATH"
+        "line 2: agent \"mine\": command \"~/bin/agent\" is a relative path; give an absolute one or a name on PATH"
     );
 }
 
@@ -415,7 +415,10 @@ fn what_cannot_be_used_is_refused_with_what_to_do() {
         ),
     ];
     for (text, expected) in table {
-        assert_eq!(refusal(text), expected, "{text}");
+        let refusal = refusal(text);
+        let (line, told) = refusal.split_once(": ").unwrap();
+        assert!(line.starts_with("line "), "{text}: {refusal}");
+        assert_eq!(told, expected, "{text}");
     }
 }
 
@@ -425,14 +428,14 @@ fn a_key_that_is_not_known_is_told_with_its_line() {
         ("\ndefault_agnet = \"x\"", "line 2", "default_agnet"),
         ("[limits]\nidle = 3", "line 2", "idle"),
         ("[limits]\n\nprompt_queue = \"many\"", "line 3", "prompt_queue"),
-        ("default_agent = ", "line 1", "default_agent"),
+        ("default_agent = ", "line 1", "quoted"),
     ] {
         let said = refusal(text);
         assert!(said.contains(line) && said.contains(key), "{text}: {said}");
     }
     let said = refusal("[agents.mine]\ncomand = \"m\"");
     assert!(
-        said.starts_with("agent \"mine\": ") && said.contains("comand"),
+        said.starts_with("line 2: agents.mine.comand: unknown field"),
         "{said}"
     );
 }

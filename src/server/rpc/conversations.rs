@@ -429,10 +429,12 @@ impl ConversationRpcServer for Handlers {
         conversation_id: ConversationRef,
         format: Option<ExportFormat>,
         path: Option<String>,
+        secrets: Option<bool>,
     ) -> RpcResult<ExportAnswer> {
         let id = self.resolve(&conversation_id)?;
         let registry = &self.daemon.registry;
-        let answer = registry.export(id, format.unwrap_or_default(), path).await;
+        let (format, secrets) = (format.unwrap_or_default(), secrets.unwrap_or(false));
+        let answer = registry.export(id, format, path, secrets).await;
         answer.map_err(|error| wire(&error))
     }
 

@@ -8,7 +8,8 @@ use std::path::Path;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use rustix::fs::{Access, access};
 
-use crate::paths::Paths;
+use crate::paths::ownership::{Role, Untrusted};
+use crate::paths::{Paths, ownership};
 
 /// What others may not do in a private folder: anything.
 const OTHERS: u32 = 0o077;
@@ -21,19 +22,38 @@ const LEAST_FILES: u64 = 10;
 
 /// Each folder, and the configuration.
 pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
-    let mut found: Vec<Diagnostic> = configuration(&paths.config_file).into_iter().collect();
-    found.push(folder(&paths.data, "data"));
+    let untrusted = ownership::untrusted(paths);
+    let mut found: Vec<Diagnostic> = untrusted.iter().map(refused).collect();
+    found.extend(configuration(&paths.config_file));
+    let folder = |path: &Path, what| {
+        let is_refused = untrusted.iter().any(|untrusted| untrusted.culprit == path);
+        (!is_refused).then(|| folder(path, what))
+    };
+    found.extend(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
-    found.push(folder(&paths.runtime, "sockets"));
+    found.extend(folder(&paths.runtime, "sockets"));
     // Often a disk of its own, in memory. That of the data the daemon looks at.
     if device(&paths.runtime) != device(&paths.data) {
         found.extend(full(&paths.runtime));
     }
     // What is below the data folder is as open as that one.
     if !paths.log.starts_with(&paths.data) {
-        found.push(folder(&paths.log, "log"));
+        found.extend(folder(&paths.log, "log"));
     }
     found
+}
+
+/// What another user owns or can change: with it no daemon starts.
+fn refused(untrusted: &Untrusted) -> Diagnostic {
+    let kind = match untrusted.role {
+        Role::Configuration => DiagnosticKind::Configuration,
+        _ => DiagnosticKind::Folder,
+    };
+    Diagnostic::new(kind, Severity::Error, untrusted.to_string())
+        .about(untrusted.culprit.to_string_lossy())
+        .next(untrusted.hint("sessionctl"))
+        .fact("owner", untrusted.owner)
+        .fact("mode", format!("{:03o}", untrusted.mode))
 }
 
 /// The disk that a folder is on, or will be.
@@ -118,15 +138,9 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
 
 fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)> {
     let elsewhere = "or name another place with --home";
-    let own = rustix::process::geteuid().as_raw();
     if !metadata.is_dir() {
         let next = format!("move it out of the way, {elsewhere}");
         return Some((Severity::Error, "is a file, and no folder".to_owned(), next));
-    }
-    if metadata.uid() != own {
-        let found = format!("belongs to another user (uid {})", metadata.uid());
-        let next = format!("have it given to this user with chown, {elsewhere}");
-        return Some((Severity::Error, found, next));
     }
     if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
         let next = format!("chmod 700 {:?}, {elsewhere}", path.display().to_string());

@@ -1,0 +1,112 @@
+//! What of the MCP servers' configuration an export leaves out unless its caller asks for secrets. Pure.
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::export::MissingValue;
+use bridge_protocol::raw::RawJson;
+use serde_json::{Map, Value, json};
+
+/// The members of a server whose values are keys as often as not.
+const MEMBERS: [&str; 2] = ["env", "headers"];
+
+/// Takes the values of `env` and `headers` away, and names them. Servers stay usable for those who need no key: what has no value
+/// is not there.
+pub(super) fn without_values(settings: &mut Settings) -> Vec<MissingValue> {
+    let mut missing = Vec::new();
+    for server in settings.mcp_servers.iter_mut().flatten() {
+        let mut told = server.read::<Map<String, Value>>().unwrap_or_default();
+        let name = text(told.get("name"));
+        let before = missing.len();
+        for member in MEMBERS {
+            let Some(pairs) = told.get_mut(member) else {
+                continue;
+            };
+            let (names, empty) = match &*pairs {
+                Value::Null => continue,
+                Value::Array(pairs) => (
+                    pairs.iter().map(|pair| text(pair.get("name"))).collect(),
+                    json!([]),
+                ),
+                Value::Object(pairs) => (pairs.keys().cloned().collect(), json!({})),
+                // Whatever it is, it may be a key.
+                _ => (vec![String::new()], json!([])),
+            };
+            *pairs = empty;
+            missing.extend(names.into_iter().map(|pair| MissingValue {
+                server: name.clone(),
+                member: member.to_owned(),
+                name: pair,
+            }));
+        }
+        // A server without any stays byte for byte.
+        if missing.len() > before {
+            *server = RawJson::from(Value::Object(told));
+        }
+    }
+    missing
+}
+
+/// Leaves of each server what it is: its name, its kind, its program, and how what it is given is called. Keys may stand
+/// anywhere else, in arguments and URLs too, and whoever reads what was said needs none.
+pub(super) fn named_only(settings: &mut Settings) {
+    for server in settings.mcp_servers.iter_mut().flatten() {
+        let told = server.read::<Map<String, Value>>().unwrap_or_default();
+        let harmless = told.into_iter().filter_map(|(name, value)| match name.as_str() {
+            "name" | "type" | "command" => Some((name, value)),
+            "env" | "headers" => Some((name, pair_names(&value))),
+            _ => None,
+        });
+        *server = RawJson::from(Value::Object(harmless.collect()));
+    }
+}
+
+/// Pairs without their values.
+fn pair_names(pairs: &Value) -> Value {
+    let name = |pair: &Value| pair.get("name").map(|name| json!({"name": name}));
+    match pairs {
+        Value::Array(pairs) => pairs.iter().filter_map(name).collect(),
+        Value::Object(pairs) => pairs.keys().map(|name| json!({"name": name})).collect(),
+        _ => Value::Null,
+    }
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_form_of_a_value_is_left_and_each_is_named() {
+        let servers = json!([
+            {"name": "a", "env": [{"name": "K", "value": "s3cret"}, {"value": "s3cret"}], "args": []},
+            {"name": "b", "headers": {"H": "s3cret"}},
+            {"name": "c", "env": "K=s3cret"},
+            {"env": null, "headers": []},
+        ]);
+        let mut settings: Settings = serde_json::from_value(json!({"mcpServers": servers})).unwrap();
+        let missing = without_values(&mut settings);
+        let named = missing
+            .iter()
+            .map(|value| (value.server.as_str(), value.member.as_str(), value.name.as_str()));
+        assert_eq!(
+            named.collect::<Vec<_>>(),
+            [
+                ("a", "env", "K"),
+                ("a", "env", ""),
+                ("b", "headers", "H"),
+                ("c", "env", "")
+            ]
+        );
+        assert_eq!(
+            serde_json::to_value(&settings).unwrap()["mcpServers"],
+            json!([
+                {"name": "a", "env": [], "args": []},
+                {"name": "b", "headers": {}},
+                {"name": "c", "env": []},
+                {"env": null, "headers": []},
+            ])
+        );
+    }
+}

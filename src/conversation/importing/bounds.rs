@@ -1,0 +1,39 @@
+//! How much a bundle may bring: no more than a client could. Pure.
+//!
+//! What is in a bundle's manifest is shown in answers and events. One that no answer can hold would end every list at its page.
+
+use serde::Serialize;
+
+use crate::conversation::bundle::Manifest;
+use crate::conversation::error::ConversationError;
+use crate::conversation::page::{ENTRY_LIMIT_BYTES, encoded_bytes};
+
+/// Whether each part of the conversation fits into an answer. Titles and names are checked elsewhere, as those of a call are.
+///
+/// # Errors
+/// [`ConversationError::InvalidParams`] for the first that does not.
+pub(super) fn check(manifest: &Manifest) -> Result<(), ConversationError> {
+    let mut conversation = manifest.conversation.clone();
+    // These are the ones that it would be listed with.
+    conversation.settings = manifest.settings.clone();
+    fits("conversation", &conversation)?;
+    fits("failure", &manifest.failure)?;
+    fits("missingValues", &manifest.missing_values)?;
+    fits("chain", &manifest.chain)?;
+    for entry in &manifest.lineage {
+        fits("lineage", entry)?;
+    }
+    Ok(())
+}
+
+fn fits(what: &str, part: &impl Serialize) -> Result<(), ConversationError> {
+    let bytes = encoded_bytes(part);
+    if bytes <= ENTRY_LIMIT_BYTES {
+        return Ok(());
+    }
+    Err(ConversationError::InvalidParams(format!(
+        "the bundle cannot be imported: {what} in its manifest has {} MiB, more than the {} MiB that an answer can hold",
+        bytes.div_ceil(1024 * 1024),
+        ENTRY_LIMIT_BYTES / 1024 / 1024
+    )))
+}

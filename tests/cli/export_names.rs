@@ -1,0 +1,41 @@
+//! The names of exported files say what is in them.
+
+use super::home::Home;
+use super::text;
+
+/// A name that promises another format is refused, with the commands that make a file of a format that there is.
+#[test]
+fn a_name_that_promises_another_format_is_refused() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for name in ["talk.md", "my talk.txt", "talk.jsonl", "talk.tar"] {
+        let output = home.run(&["export", &id, "-o", name]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(!home.path().join(name).exists(), "{name}");
+        let told = text(&output.stderr);
+        let hint = told.lines().find_map(|line| line.strip_prefix("hint: ")).unwrap();
+        let commands: Vec<&str> = hint.split("; ").collect();
+        assert_eq!(commands.len(), 2, "{hint}");
+        for command in commands {
+            let words = &command[command.find("sessionctl ").unwrap()..];
+            let exe = env!("CARGO_BIN_EXE_sessionctl");
+            let pasted = words.replacen("sessionctl", exe, 1);
+            let output = std::process::Command::new("sh")
+                .args(["-c", &pasted])
+                .env("SESSIOND_HOME", home.path())
+                .current_dir(home.path())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{pasted}: {output:?}");
+            let path = text(&output.stdout);
+            std::fs::remove_file(path.trim_end()).unwrap();
+        }
+    }
+    // Whoever names the format has said what the file is.
+    home.said(&["export", &id, "--format", "json", "-o", "talk.txt"]);
+    for name in ["a", "b.tar.zst", "c.zst", "d.session-bundle.tar.zst", "e.JSON"] {
+        home.said(&["export", &id, "-o", name]);
+    }
+    let json = std::fs::read_to_string(home.path().join("e.JSON")).unwrap();
+    assert!(json.starts_with('{'), "{json}");
+}

@@ -1,0 +1,42 @@
+//! Each error in the configuration names its file and its line.
+
+use crate::home::Home;
+
+#[test]
+fn each_error_names_its_line() {
+    let table = [
+        (3, "[agents.mine]\ncommand = \"x\"\nshell = true\n"),
+        (2, "[agents.mine]\ncommand = 7\n"),
+        (2, "[agents]\nmine = \"x\"\n"),
+        (4, "[agents.mine]\ncommand = \"x\"\n\nargs = [1]\n"),
+        (3, "[agents.mine]\ncommand = \"x\"\ninterrupts = \"zork\"\n"),
+        (
+            5,
+            "[agents.a]\ncommand = \"x\"\n[agents.mine]\ncommand = \"x\"\nkind = \"clade\"\n",
+        ),
+        (3, "[agents.mine]\ncommand = \"x\"\ntranscripts = \"relative\"\n"),
+        (3, "[agents.mine]\nkind = \"generic\"\ncommand = \"bin/agent\"\n"),
+        (2, "\n[agents.mine]\nkind = \"generic\"\n"),
+        (2, "\nagents.mine.kind = \"generic\"\n"),
+        (2, "# mine\ndefault_agent = \"hal\"\n"),
+        (2, "[limits]\nmax_line_bytes = 10\n"),
+        (3, "[limits]\nprompt_queue = 1\nidle_minutes = -1\n"),
+        (2, "[limits]\nsession_open_ms = 0\n"),
+        (1, "limits.continuations = 0\n"),
+        (2, "[keep]\ndays = 0\n"),
+        (2, "[keep]\nzork = 0\n"),
+        (1, "colour = \"red\"\n"),
+        (2, "default_agent = \"loopback\"\n[agents\n"),
+    ];
+    for (line, config) in table {
+        let home = Home::new();
+        home.configure(config);
+        let (status, said) = home.run(&[]);
+        assert_eq!(status.code(), Some(1), "{config}: {said}");
+        let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
+        let place = format!("{}, line {line}: ", home.config_file().display());
+        assert!(error.contains(&place), "{config}: {error:?} lacks {place:?}");
+        // All of it stands on that line, as a person and a log have it.
+        assert!(said.contains(&format!("{error}\nhint: ")), "{config}: {said}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Folders and files that another user owns or can change: the daemon believes none of them, and starts nothing.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::home::Home;
+
+/// Another user.
+const STRANGER: u32 = 65534;
+
+/// Whether files can be given to another user here.
+fn can_give_away() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("skipped: only root can give a file to another user");
+    }
+    is_root
+}
+
+fn give_away(path: &Path) {
+    std::os::unix::fs::lchown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// What a daemon says that must not start; it has listened nowhere.
+#[track_caller]
+fn refusal(home: &Home, arguments: &[&str]) -> String {
+    let (status, said) = home.run(arguments);
+    assert_eq!(status.code(), Some(1), "{arguments:?}: {said}");
+    assert!(!home.socket().exists(), "{said}");
+    said
+}
+
+/// Each file and folder that the daemon believes, given to another user or opened to all. The refusal names it and what to do.
+#[test]
+fn what_another_user_owns_or_can_change_is_refused() {
+    // The mode, or none for another owner.
+    let changes = [None, Some(0o770), Some(0o707), Some(0o1777)];
+    let (folder, file) = (&changes[..], &changes[..3]);
+    let table = [
+        (".", folder),
+        // In a sticky folder nobody else can replace the file.
+        ("config", file),
+        ("config/config.toml", file),
+        ("data", folder),
+        ("run", folder),
+        ("log", folder),
+    ];
+    let can_give_away = can_give_away();
+    for (name, changes) in table {
+        for change in changes {
+            let home = Home::new();
+            let path = match name {
+                "." => home.path().to_owned(),
+                name => home.path().join(name),
+            };
+            if !path.exists() {
+                fs::create_dir(&path).unwrap();
+            }
+            match change {
+                Some(mode) => set_mode(&path, *mode),
+                None if can_give_away => give_away(&path),
+                None => continue,
+            }
+            let said = refusal(&home, &[]);
+            let error = said.lines().find(|line| line.starts_with("error: "));
+            assert!(
+                error.is_some_and(|error| error.contains(path.to_str().unwrap())),
+                "{name} {change:?}: {said}"
+            );
+            assert!(said.contains("\nhint: "), "{name} {change:?}: {said}");
+            assert!(!home.data().join("journal.jsonl").exists(), "{name} {change:?}");
+        }
+    }
+}
+
+/// A folder above in which others can rename what is below lets them put another home there. `/tmp`, in which they cannot, does not:
+/// all other tests have their homes there.
+#[test]
+fn a_home_that_others_can_replace_is_refused() {
+    let home = Home::new();
+    let above = home.path().join("above");
+    let below = above.join("home");
+    fs::create_dir_all(&below).unwrap();
+    set_mode(&above, 0o777);
+    let arguments = ["--home", below.to_str().unwrap()];
+    let said = refusal(&home, &arguments);
+    assert!(said.contains(above.to_str().unwrap()), "{said}");
+    assert!(!below.join("data").exists(), "{said}");
+}
+
+/// The configuration that is named by hand is judged as the usual one is.
+#[test]
+fn a_named_configuration_of_another_user_is_refused() {
+    if !can_give_away() {
+        return;
+    }
+    let home = Home::new();
+    let other = home.path().join("other.toml");
+    fs::write(&other, "default_agent = \"loopback\"\n").unwrap();
+    give_away(&other);
+    let said = refusal(&home, &["--config", other.to_str().unwrap()]);
+    assert!(said.contains(other.to_str().unwrap()), "{said}");
+}
+
+/// A link is what its owner makes of it; one of the user's own is judged by what it names.
+#[test]
+fn a_link_is_judged_by_its_owner_and_by_what_it_names() {
+    let home = Home::new();
+    let (target, link) = (home.path().join("target"), home.path().join("link"));
+    fs::create_dir(&target).unwrap();
+    symlink(&target, &link).unwrap();
+    let arguments = ["--home", link.to_str().unwrap()];
+    let mut command = home.command();
+    command.env_remove("SESSIOND_HOME");
+    drop(home.start_command(command, &arguments));
+    assert!(target.join("data/journal.jsonl").exists());
+
+    set_mode(&target, 0o777);
+    let said = refusal(&home, &arguments);
+    assert!(said.contains(target.to_str().unwrap()), "{said}");
+    set_mode(&target, 0o700);
+    if can_give_away() {
+        give_away(&link);
+        let said = refusal(&home, &arguments);
+        assert!(said.contains(link.to_str().unwrap()), "{said}");
+        fs::remove_file(&link).unwrap();
+        symlink(&target, &link).unwrap();
+        chown(&target, Some(STRANGER), None).unwrap();
+        let said = refusal(&home, &arguments);
+        assert!(said.contains(target.to_str().unwrap()), "{said}");
+    }
+}
+
+/// What only others may read is closed, as ever, and no reason to refuse.
+#[test]
+fn a_data_folder_that_others_can_only_read_is_closed() {
+    let home = Home::new();
+    fs::create_dir(home.data()).unwrap();
+    set_mode(&home.data(), 0o755);
+    drop(home.start());
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(home.data()), 0o700);
+}
+
+/// A lock file that is a link would have the daemon write to what it names.
+#[test]
+fn a_lock_file_is_not_followed() {
+    let home = Home::new();
+    fs::create_dir(home.data()).unwrap();
+    let precious = home.path().join("precious");
+    fs::write(&precious, "precious").unwrap();
+    symlink(&precious, home.data().join("sessiond.lock")).unwrap();
+    let said = refusal(&home, &[]);
+    assert!(said.contains("sessiond.lock"), "{said}");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+}

@@ -1,0 +1,85 @@
+//! What an import brings is bounded as what a client brings: a list holds all of it.
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::bad_bundles::{Bench, with_manifest};
+use crate::home::Home;
+use crate::support::refused;
+
+const MIB: usize = 1024 * 1024;
+
+fn question(bytes: usize) -> Value {
+    json!([{"id": "i", "kind": "permission", "request": {"text": "x".repeat(bytes)},
+        "raisedAt": "2026-11-03T10:00:00Z", "orphaned": true}])
+}
+
+/// A record that no answer can hold would end every list at its page.
+#[tokio::test]
+async fn what_no_list_could_hold_is_refused() {
+    let bench = Bench::new().await;
+    let good = bench.entries();
+    let with = |path: &[&str], value: Value| {
+        with_manifest(&good, |manifest| {
+            let member = path.iter().fold(manifest, |value, name| &mut value[*name]);
+            *member = value;
+        })
+    };
+    let long = |bytes| json!("x".repeat(bytes));
+    let table = [
+        ("a title", with(&["conversation", "title"], long(5 * 1024))),
+        ("a model", with(&["settings", "model"], long(5 * 1024))),
+        (
+            "a model of megabytes",
+            with(&["settings", "model"], long(40 * MIB)),
+        ),
+        ("a mode", with(&["settings", "mode"], long(5 * 1024))),
+        ("a namespace", with(&["conversation", "namespace"], long(1024))),
+        (
+            "a question",
+            with(&["conversation", "interrupts"], question(40 * MIB)),
+        ),
+        (
+            "instructions",
+            with(&["settings", "systemPrompt"], long(40 * MIB)),
+        ),
+        (
+            "a link",
+            with_manifest(&good, |manifest| {
+                manifest["chain"][0]["fromCheckpointId"] = long(40 * MIB);
+            }),
+        ),
+        (
+            "an entry of the lineage",
+            with_manifest(&good, |manifest| {
+                manifest["lineage"][0]["fromCheckpointId"] = long(40 * MIB);
+            }),
+        ),
+    ];
+    let table = table.map(|(what, bytes)| (what, bytes, ErrorKind::InvalidParams, ""));
+    bench.refuses_trusted(table.to_vec()).await;
+}
+
+/// The same bounds hold for what a client brings.
+#[tokio::test]
+async fn a_model_and_a_mode_are_names() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    for member in ["model", "mode"] {
+        let settings = json!({member: "x".repeat(5 * 1024)});
+        let params = json!({"cwd": home.project(), "settings": settings});
+        refused(
+            app.call("conversation/new", params).await,
+            ErrorKind::InvalidParams,
+            member,
+        );
+        let params = json!({"conversationId": id, "settings": settings});
+        refused(
+            app.call("conversation/update", params).await,
+            ErrorKind::InvalidParams,
+            member,
+        );
+    }
+}
