@@ -56,6 +56,7 @@ use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;
 pub use trees::tree;
+use watching::Saving;
 
 /// How many searches through all conversations run at once: each takes a core for as long as it runs.
 const SEARCHES_AT_ONCE: usize = 1;
@@ -77,6 +78,8 @@ pub struct Registry {
     watch: Arc<Mutex<Watch>>,
     /// Whether that is prepared: until then whoever holds it may hang in a file system.
     is_watching: AtomicBool,
+    /// What is told of transcripts once it is on disk.
+    saving: Arc<Saving>,
     /// Held by whoever reads transcripts for a caller.
     readings: Arc<Semaphore>,
     /// Held by an import, and by an export into a file.
@@ -124,6 +127,7 @@ impl Registry {
             shelves: Arc::default(),
             watch: Arc::default(),
             is_watching: AtomicBool::default(),
+            saving: Arc::default(),
             readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),

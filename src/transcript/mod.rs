@@ -3,7 +3,7 @@
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `locate`, `parts`, `durable`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
-//! `opened`, `shelf`, `keep`, `moving`, `removing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
+//! `opened`, `shelf`, `keep`, `moving`, `removing`, `syncing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod check;
@@ -36,6 +36,7 @@ pub mod rollouts;
 mod scan;
 pub mod shelf;
 pub mod summary;
+pub mod syncing;
 #[cfg(test)]
 mod tests;
 pub mod watch;

@@ -68,6 +68,7 @@ mod leaving;
 mod lent;
 mod limits;
 mod loading;
+mod lost_turns;
 mod many_moves;
 mod moved_trees;
 mod moving;
