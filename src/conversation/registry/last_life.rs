@@ -266,7 +266,7 @@ pub(in crate::conversation) fn end_unfinished(
     if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
         if matches!(arrived, Arrival::Present | Arrival::Answered) {
             ended.lineage = append(&mut record, edit);
-            leave_turns(&mut record, turn.accepted_at);
+            leave_turns(&mut record, turn.accepted_at, now());
         } else {
             ended.lineage.extend(abandon(&mut record, edit, edit.link.at));
             ended.was_taken_back = true;
