@@ -60,6 +60,8 @@ mod keeping;
 mod killed_imports;
 #[cfg(target_os = "linux")]
 mod killed_moves;
+#[cfg(target_os = "linux")]
+mod killed_repairs;
 mod ladder;
 mod large;
 mod late_refusals;

@@ -11,9 +11,8 @@ use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use uuid::Uuid;
-
 use crate::transcript::check::{SideFile, named_files};
+use crate::transcript::copy::unfinished_files;
 use crate::transcript::durable::{self, NewFile, sync_folder};
 use crate::transcript::fields::Fields;
 use crate::transcript::lent::{Taken, is_within, result};
@@ -66,13 +65,8 @@ impl<'a> Beside<'a> {
             relocation: Relocation::default(),
             said: Vec::new(),
             made: None,
-            until_whole: format!(".{}.tmp", Uuid::new_v4()),
+            until_whole: unfinished_files(new_id),
         }
-    }
-
-    /// The same, with this name for the folder of the files until all of them are there.
-    pub(super) fn called(self, until_whole: String) -> Self {
-        Self { until_whole, ..self }
     }
 
     /// Takes the files that a record names, and says what is to stand in its line instead.
