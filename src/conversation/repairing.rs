@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use super::checking::{check_answer, check_claude, check_rollout, read_root, unusable};
 use super::climbing::store_error;
+use super::closed_sessions::ClosedSessions;
 use super::copies;
 use super::disk;
 use super::effect::RepairedHead;
 use super::error::ConversationError;
 use super::history::History;
 use super::keeping;
-use super::last_session::LastSession;
 use super::services::{Services, chain_text};
 use super::untold::UntoldCopy;
 use super::work::{EndedEarly, Progress};
@@ -39,8 +39,8 @@ pub(super) struct RepairRequest {
     pub record: ConversationRecord,
     /// The longest text of a tool's result that stays whole, in bytes.
     pub output_limit: Option<u64>,
-    /// What was open last.
-    pub last: LastSession,
+    /// What has to have ended before.
+    pub closed: ClosedSessions,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
 }
@@ -89,7 +89,7 @@ pub(super) async fn carry_out(
     services: Arc<Services>,
     request: RepairRequest,
 ) -> Result<Done, ConversationError> {
-    request.last.ended().await?;
+    request.closed.ended().await?;
     let (record, limit, progress) = (request.record, request.output_limit, request.progress);
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let work = move || metered(meter, || of_head(&services, &record, limit));

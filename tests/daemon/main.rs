@@ -46,6 +46,8 @@ mod forgetting;
 mod fork_places;
 mod forks;
 #[cfg(target_os = "linux")]
+mod full_disk;
+#[cfg(target_os = "linux")]
 mod gate;
 mod gone;
 #[cfg(target_os = "linux")]
@@ -95,6 +97,7 @@ mod told_exports;
 mod transcripts;
 mod trusting;
 mod undone_trees;
+mod unended_sessions;
 mod uninstalled;
 mod uprooted;
 mod watching;

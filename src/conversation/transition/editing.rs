@@ -223,7 +223,7 @@ impl<R> Model<R> {
     }
 
     /// How a turn is told to whoever asked for it.
-    pub(super) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
+    pub(in crate::conversation) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
         match edit {
             Some(edit) => Answer::Edited(Box::new(edit_answer(
                 &self.record,
