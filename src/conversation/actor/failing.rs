@@ -1,10 +1,13 @@
 //! What becomes of a conversation when its task panics: its subscribers are told that it failed, and it begins anew from what
 //! is on disk. They stay subscribed, and what waits in the mailbox is taken then.
 
+use std::time::Duration;
+
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::TurnResult;
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Input, Ledger, Milestone, WritePart};
@@ -15,8 +18,6 @@ use crate::conversation::transition::REWRITE_AFTER_MS;
 use crate::conversation::upstream::UntoldCopy;
 use crate::store::Change;
 use crate::transcript::moving::Moving;
-
-use std::time::Duration;
 
 use super::{Actor, Reply};
 
@@ -61,7 +62,7 @@ impl Actor {
             self.model.unsaved = unsaved;
             self.model.is_ahead = true;
             self.model.saving = Saving::Failed;
-            let at = tokio::time::Instant::now() + Duration::from_millis(REWRITE_AFTER_MS);
+            let at = Instant::now() + Duration::from_millis(REWRITE_AFTER_MS);
             self.deadlines.push((Deadline::Rewrite, at));
         }
         self.tell_failure(failed, recorded.or(ended.map(|ended| ended.result)));

@@ -480,7 +480,9 @@ impl Ears {
         }
         let before = seen.clone();
         // Opened before it is read, so that what is read is what is synced.
-        let transcript = Unsynced::open(&changed.path, &changed.root, changed.format).filter(|_| is_owned);
+        let transcript = (is_owned && metadata.is_file())
+            .then(|| Unsynced::open(&changed.path, &changed.root, changed.format))
+            .flatten();
         // The next turn's end tells whether it was begun anew.
         let mut is_waiting = !is_owned || seen.judged > seen.bytes;
         let mut is_unread = false;
