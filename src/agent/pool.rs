@@ -210,6 +210,12 @@ impl Agent {
         self.stop.is_cancelled() || self.connection.is_ending()
     }
 
+    /// Whether the process and all its descendants have ended.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        *self.stopped.borrow()
+    }
+
     /// Waits until the process and all its descendants have ended. Cancel safe.
     pub async fn stopped(&self) {
         let mut stopped = self.stopped.clone();

@@ -6,9 +6,11 @@
 //! round, so that a flood never starves a cancellation.
 
 mod carry;
+mod failing;
 mod listen;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +19,8 @@ use bridge_protocol::conversation::{Conversation, RemainingTranscript};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::{ConversationId, Cursor};
-use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -33,12 +35,14 @@ use crate::transcript::moving::Moving;
 use crate::chain::Undoing;
 
 use super::answer::{Answer, Request};
+use super::closed_sessions::ClosedSessions;
 use super::edit::Edited;
 use super::effect::{Arrival, Branched, Call, Deadline, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
 use super::moving::Moved;
+use super::registry::panic_text;
 use super::repairing::Done;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session, view_of_record};
@@ -100,15 +104,15 @@ enum JobDone {
     Opened(u64, Result<Box<(Opened, UpstreamSession)>, ConversationError>),
     Branched(
         u64,
-        Result<Box<(Branched, Option<UpstreamSession>)>, ConversationError>,
+        Result<Box<(Branched, Option<UpstreamSession>, Option<UntoldCopy>)>, ConversationError>,
     ),
     Edited(u64, Result<Box<(Edited, UpstreamSession)>, ConversationError>),
     LookedBack(u64, Result<Option<Undoing>, ConversationError>),
     Moved(u64, Result<Box<Moved>, ConversationError>),
     MovedBack(u64),
     Repaired(u64, Result<Box<Done>, ConversationError>),
-    /// Whether its own process has ended too, and which transcripts that were to be deleted are still there.
-    Closed(u64, bool, Vec<RemainingTranscript>),
+    /// Which transcripts that were to be deleted are still there.
+    Closed(u64, Vec<RemainingTranscript>),
     Configured(u64, Result<(), ConversationError>),
     Ascertained(u64, Arrival),
 }
@@ -146,16 +150,14 @@ pub struct Actor {
     place: Option<Place>,
     /// Files that were moved, until that is written down.
     moved: Option<Moving>,
-    /// A repaired copy, until it is written down whose it is.
-    repaired: Option<UntoldCopy>,
+    /// A copy of a transcript that was made for a branch or a repair, until it is on disk whose it is.
+    copy: Option<UntoldCopy>,
     /// The noting that the last move is done.
     noting: Option<JoinHandle<()>>,
-    /// Whether the session that was closed last may still be written to.
-    goes_on: bool,
+    /// The sessions that were closed, until nobody writes to them any more.
+    closed: ClosedSessions,
     /// A session that is being closed.
     closing: Option<Job>,
-    /// The closing of a session that was given up, which may be of the id that is opened next.
-    given_up: Option<JoinHandle<bool>>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
     /// When to look again whether a process that is to be left still runs something in the background.
@@ -225,11 +227,10 @@ impl Actor {
             dead: None,
             place: None,
             moved: None,
-            repaired: None,
+            copy: None,
             noting: None,
-            goes_on: false,
+            closed: ClosedSessions::default(),
             closing: None,
-            given_up: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
             leaves_at: None,
@@ -243,8 +244,22 @@ impl Actor {
         self.model.id()
     }
 
-    /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Gives back what came in too late.
+    /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Gives back what came in too late. After
+    /// a panic it begins anew from what is on disk, with everybody who listens.
     pub async fn run(mut self) -> Vec<Message> {
+        while let Err(panic) = AssertUnwindSafe(self.serve()).catch_unwind().await {
+            self.begin_anew(&panic_text(panic.as_ref())).await;
+        }
+        self.mailbox.close();
+        let mut unread = Vec::new();
+        while let Ok(message) = self.mailbox.try_recv() {
+            unread.push(message);
+        }
+        unread
+    }
+
+    /// Takes what comes, one after the other.
+    async fn serve(&mut self) {
         let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_A_ROUND);
         let mut rest = Instant::now() + REST;
         while !self.is_over {
@@ -301,12 +316,6 @@ impl Actor {
                 break;
             }
         }
-        self.mailbox.close();
-        let mut unread = Vec::new();
-        while let Ok(message) = self.mailbox.try_recv() {
-            unread.push(message);
-        }
-        unread
     }
 
     /// Ends when the session rests in a process that has said that nobody is signed in.
@@ -524,8 +533,9 @@ impl Actor {
             }
             JobDone::Opened(job, Err(error)) => self.input(Input::OpenFailed { job, error }),
             JobDone::Branched(job, Ok(done)) => {
-                let (branched, session) = *done;
+                let (branched, session, copy) = *done;
                 self.arrived = session;
+                self.copy = copy;
                 self.input(Input::Branched {
                     job,
                     result: Ok(branched),
@@ -556,10 +566,7 @@ impl Actor {
             }
             JobDone::Repaired(job, done) => self.copy_made(job, done),
             JobDone::MovedBack(job) => self.input(Input::MovedBack { job }),
-            JobDone::Closed(job, has_ended, remaining) => {
-                self.goes_on = !has_ended;
-                self.input(Input::SessionClosed { job, remaining });
-            }
+            JobDone::Closed(job, remaining) => self.input(Input::SessionClosed { job, remaining }),
             JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
             JobDone::Ascertained(job, arrival) => self.input(Input::Ascertained { job, arrival }),
         }
@@ -577,11 +584,17 @@ fn has_untold(before: &Conversation, now: &Conversation) -> bool {
         || before.cut_short != now.cut_short
 }
 
-/// Runs the job, without taking it out of its place.
+/// Runs the job, without taking it out of its place. One that panics is gone.
 async fn run_job(job: &mut Option<Job>) -> JobDone {
-    match job {
-        Some(job) => job.await,
-        None => std::future::pending().await,
+    let Some(running) = job else {
+        return std::future::pending().await;
+    };
+    match AssertUnwindSafe(running).catch_unwind().await {
+        Ok(done) => done,
+        Err(panic) => {
+            *job = None;
+            resume_unwind(panic)
+        }
     }
 }
 

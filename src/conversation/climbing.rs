@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::catalog::AgentEntry;
@@ -25,6 +24,7 @@ use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgenc
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
 
+use super::closed_sessions::ClosedSession;
 use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
@@ -53,8 +53,8 @@ pub struct ClimbRequest {
     pub urgency: Urgency,
     /// Whether its process is to be shared with no other conversation.
     pub apart: bool,
-    /// The closing of a session, before whose end its id is not opened again: an agent may refuse that, or close it anew.
-    pub behind: Option<JoinHandle<bool>>,
+    /// The closing of sessions, before whose end their ids are not opened again: an agent may refuse that, or close it anew.
+    pub(super) behind: Vec<ClosedSession>,
 }
 
 /// Climbs until a session is open.
@@ -229,7 +229,7 @@ struct Climber {
     /// See [`ClimbRequest::urgency`].
     urgency: Urgency,
     /// See [`ClimbRequest::behind`].
-    behind: Option<JoinHandle<bool>>,
+    behind: Vec<ClosedSession>,
     /// The process that failed, so that the next is another one.
     failed: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.
@@ -399,10 +399,13 @@ impl Climber {
         };
         match step {
             Step::Open { upstream_id, via, .. } => {
-                if let Some(closing) = self.behind.take() {
-                    // Whatever came of it is told in the log.
-                    let _closed = timeout(CLOSING_LIMIT, closing).await;
-                }
+                let closing = std::mem::take(&mut self.behind);
+                // Whatever came of it is told in the log.
+                let _closed = timeout(
+                    CLOSING_LIMIT,
+                    join_all(closing.into_iter().map(ClosedSession::closed)),
+                )
+                .await;
                 let put_back = match via {
                     Via::Located => self.bring_back(upstream_id).await,
                     Via::Archive => self.restore(climb.goal(), upstream_id).await,

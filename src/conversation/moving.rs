@@ -18,11 +18,11 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::climbing::store_error;
+use super::closed_sessions::ClosedSessions;
 use super::destination::Destination;
 use super::disk;
 use super::error::ConversationError;
 use super::keeping;
-use super::last_session::LastSession;
 use super::services::{Services, chain_text};
 use super::trees::{State, TreeMove};
 use super::work::{EndedEarly, Progress};
@@ -38,8 +38,8 @@ pub(super) struct MoveRequest {
     pub record: ConversationRecord,
     /// Where it leads.
     pub destination: Destination,
-    /// What was open last.
-    pub last: LastSession,
+    /// What has to have ended before.
+    pub closed: ClosedSessions,
     /// The noting that an earlier move is done.
     pub noting: Option<JoinHandle<()>>,
     /// Where is noted how far it has come.
@@ -110,12 +110,12 @@ pub(super) async fn carry_out(
     let MoveRequest {
         record,
         destination,
-        last,
+        closed,
         noting,
         progress,
         neighbours,
     } = request;
-    last.ended().await?;
+    closed.ended().await?;
     if let Some(noting) = noting {
         // Whatever came of it is told in the log.
         let _noted = noting.await;

@@ -1,7 +1,6 @@
 //! Finds a conversation's task or starts it, and answers what can be answered without one.
 //!
-//! Owns the map from id to mailbox and nothing else about a conversation. A task is registered before it runs; one
-//! that panics is marked as failed and takes nobody along.
+//! Owns the map from id to mailbox and nothing else about a conversation. A task is registered before it runs.
 
 mod adopting;
 mod carrying;
@@ -14,20 +13,19 @@ mod moving;
 mod reading;
 mod repairing;
 mod repeats;
+#[cfg(test)]
+mod tests;
 mod transcripts;
 mod trees;
 mod watching;
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
-use bridge_protocol::event::Event;
+use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
-use futures_util::FutureExt;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -44,18 +42,19 @@ use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::usable_folder;
 use super::naming::{check_namespace, check_setting_name, check_title};
-use super::services::{Services, chain_text, now};
+use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
 pub use adopting::Adoption;
 pub use filter::Filter;
 #[cfg(test)]
 pub(super) use last_life::EndedTurn;
-pub(super) use last_life::end_unfinished;
+pub(super) use last_life::{end_failed_task, end_unfinished};
 use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;
 pub use trees::tree;
+use watching::Saving;
 
 /// How many searches through all conversations run at once: each takes a core for as long as it runs.
 const SEARCHES_AT_ONCE: usize = 1;
@@ -77,6 +76,8 @@ pub struct Registry {
     watch: Arc<Mutex<Watch>>,
     /// Whether that is prepared: until then whoever holds it may hang in a file system.
     is_watching: AtomicBool,
+    /// What is told of transcripts once it is on disk.
+    saving: Arc<Saving>,
     /// Held by whoever reads transcripts for a caller.
     readings: Arc<Semaphore>,
     /// Held by an import, and by an export into a file.
@@ -124,6 +125,7 @@ impl Registry {
             shelves: Arc::default(),
             watch: Arc::default(),
             is_watching: AtomicBool::default(),
+            saving: Arc::default(),
             readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),
@@ -375,16 +377,13 @@ impl Registry {
         let registry = Arc::downgrade(self);
         let own = mailbox.clone();
         self.tasks.spawn(async move {
-            let ended = AssertUnwindSafe(actor.run()).catch_unwind().await;
+            let unread = actor.run().await;
             let Some(registry) = registry.upgrade() else {
                 return;
             };
             registry.forget(id, &own);
-            match ended {
-                // What came in while the task was ending starts it again.
-                Ok(unread) => registry.send_again(id, unread),
-                Err(panic) => registry.task_failed(id, panic_text(panic.as_ref())).await,
-            }
+            // What came in while the task was ending starts it again.
+            registry.send_again(id, unread);
         });
         mailbox
     }
@@ -403,20 +402,6 @@ impl Registry {
                 let _gone = reply.send(Err(error));
             }
         }
-    }
-
-    /// A conversation's task panicked: the conversation is marked as failed, and the next call starts it again.
-    async fn task_failed(&self, id: ConversationId, why: String) {
-        tracing::error!(conversation = %id, why, "the task of a conversation failed");
-        let Ok(record) = self.record(id) else { return };
-        let change = self.end_failed_task(record, &why);
-        if let Err(error) = self.services.store.commit(change).await {
-            tracing::error!(conversation = %id, error = chain_text(&error), "the failure could not be written down");
-            return;
-        }
-        let state = ConversationState::Failed;
-        let event = Event::StateChanged { state };
-        self.services.hub.announce(id, &event, &now().to_string());
     }
 
     fn forget(&self, id: ConversationId, mailbox: &mpsc::Sender<Message>) {
@@ -467,7 +452,7 @@ pub(super) fn check_settings(settings: &Settings) -> Result<(), ConversationErro
     Ok(())
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!(

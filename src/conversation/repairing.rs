@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use super::checking::{check_answer, check_claude, check_rollout, read_root, unusable};
 use super::climbing::store_error;
+use super::closed_sessions::ClosedSessions;
 use super::copies;
 use super::disk;
 use super::effect::RepairedHead;
 use super::error::ConversationError;
 use super::history::History;
 use super::keeping;
-use super::last_session::LastSession;
 use super::services::{Services, chain_text};
 use super::untold::UntoldCopy;
 use super::work::{EndedEarly, Progress};
@@ -39,8 +39,8 @@ pub(super) struct RepairRequest {
     pub record: ConversationRecord,
     /// The longest text of a tool's result that stays whole, in bytes.
     pub output_limit: Option<u64>,
-    /// What was open last.
-    pub last: LastSession,
+    /// What has to have ended before.
+    pub closed: ClosedSessions,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
 }
@@ -63,8 +63,6 @@ pub(super) struct Damaged<'a> {
     pub path: PathBuf,
     /// What a check says.
     pub answer: CheckAnswer,
-    /// Whether its copy is of no use unless a conversation has it.
-    pub is_heads: bool,
 }
 
 /// A copy that holds.
@@ -91,7 +89,7 @@ pub(super) async fn carry_out(
     services: Arc<Services>,
     request: RepairRequest,
 ) -> Result<Done, ConversationError> {
-    request.last.ended().await?;
+    request.closed.ended().await?;
     let (record, limit, progress) = (request.record, request.output_limit, request.progress);
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let work = move || metered(meter, || of_head(&services, &record, limit));
@@ -134,7 +132,6 @@ fn of_head(
         id,
         path,
         answer,
-        is_heads: true,
     };
     let folder = own_folder(root, Path::new(&record.cwd));
     let (mut answer, copied) = copy(services, &entry, &damaged, &folder, output_limit)?;
@@ -302,10 +299,8 @@ fn copy_claude(
     })?;
     let new_id = UpstreamId::from(Uuid::new_v4().to_string());
     let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
-    if damaged.is_heads {
-        let target = folder.join(file_name(new_id.as_str()).map_err(failed)?);
-        services.note_copy(&new_id, &target).map_err(failed)?;
-    }
+    let target = folder.join(file_name(new_id.as_str()).map_err(failed)?);
+    services.note_copy(&new_id, &target).map_err(failed)?;
     let made = repair::repair(
         &damaged.path,
         &index,
@@ -331,9 +326,7 @@ fn copy_rollout(services: &Services, damaged: &Damaged<'_>) -> Result<(Repaired,
     let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
     let (source, id) = (&damaged.path, damaged.id.as_str());
     let target = rollouts::repair::target(damaged.root, source, id, new_id.as_str());
-    if damaged.is_heads {
-        services.note_copy(&new_id, &target).map_err(failed)?;
-    }
+    services.note_copy(&new_id, &target).map_err(failed)?;
     let made = rollouts::repair::repair(source, id, &target, new_id.as_str()).map_err(failed)?;
     let copy = UntoldCopy::at(made.path.clone());
     let origin = rollouts::origin(damaged.root, new_id.as_str()).map_err(|error| unusable(&error))?;

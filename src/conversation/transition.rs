@@ -34,7 +34,7 @@ use super::error::{ConversationError, StoreFailure};
 use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 
 /// After how long a write that failed is tried again by itself, in milliseconds: a full disk takes a person to mend.
-const REWRITE_AFTER_MS: u64 = 5_000;
+pub(super) const REWRITE_AFTER_MS: u64 = 5_000;
 
 /// What a call has changed.
 struct Changed {

@@ -13,7 +13,7 @@ use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
 
 use super::services::chain_text;
-use crate::files::durable::{NewFile, make_folders, sync_folder};
+use crate::files::durable::{NewFile, make_folders, missing_folders, sync_folder};
 use crate::store::Store;
 use crate::transcript::TranscriptError;
 use crate::transcript::aside::{self, Unreadable};
@@ -59,6 +59,9 @@ impl Drop for UntoldCopy {
 struct Note {
     upstream_id: UpstreamId,
     transcript: PathBuf,
+    /// The folders that are made for it, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    folders: Vec<PathBuf>,
 }
 
 /// The notes of all copies.
@@ -102,9 +105,11 @@ impl CopyNotes {
             // The next start would know of no conversation that has it, though one had.
             return Ok(());
         }
+        let folder = transcript.parent().unwrap_or(Path::new("/"));
         let note = Note {
             upstream_id: upstream_id.clone(),
             transcript: transcript.to_owned(),
+            folders: missing_folders(folder).into_iter().map(Path::to_owned).collect(),
         };
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         noted.retain(|note| match is_somebodys(store, note) {
@@ -119,6 +124,24 @@ impl CopyNotes {
         let path = self.path(&note);
         self.write(&path, &note)
             .map_err(TranscriptError::io("write", &path))
+    }
+
+    /// A copy stays although no conversation has it: its caller is told of it next.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`]; then the next start may remove it.
+    pub fn release(&self, upstream_id: &UpstreamId) -> Result<(), TranscriptError> {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.retain(|note| note.upstream_id != *upstream_id);
+        drop(noted);
+        let path = self.folder.join(upstream_id.as_str());
+        match fs::remove_file(&path) {
+            Ok(()) => sync_folder(&self.folder),
+            // A store that keeps nothing has no notes.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+        .map_err(TranscriptError::io("remove", &path))
     }
 
     /// Ends what daemons before this one have begun: a copy whose session no conversation has goes. To be called when all that
@@ -157,6 +180,12 @@ impl CopyNotes {
                     if let Err(error) = remove_copy(&note.transcript) {
                         tracing::warn!(path = %note.transcript.display(), error = chain_text(&error), "a copy that nobody was told of could not be removed; the next start tries again");
                         continue;
+                    }
+                    for folder in note.folders.iter().rev() {
+                        // Only one that is empty goes.
+                        if fs::remove_dir(folder).is_err() {
+                            break;
+                        }
                     }
                     tracing::info!(upstream_id = %note.upstream_id, "a copy that nobody was told of was removed");
                 }

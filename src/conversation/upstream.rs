@@ -3,6 +3,8 @@
 //! Owns the waiting for an answer that comes through a session's inbox. Decides nothing about conversations.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Limit, Settings};
@@ -18,7 +20,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
 use crate::agent::inbox::{InboxReceiver, InboxSender, Incoming, inbox};
 use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
-use crate::agent::pool::Lease;
+use crate::agent::pool::{Agent, Lease};
 use crate::agent::profile::ModelSetting;
 use crate::agent::session::{AgentCalls, SessionOptions};
 use crate::agent::sweep::Watch;
@@ -29,6 +31,9 @@ use super::growth::Tally;
 use super::reported::is_of;
 use super::services::{Services, chain_text, now};
 pub use super::untold::UntoldCopy;
+
+/// ACP's code for a session that the agent does not have.
+const NOT_FOUND: i64 = -32002;
 
 /// How long a closed session's own process may go on before it is left to itself; measured are 0.3 s.
 const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
@@ -343,47 +348,91 @@ pub async fn configure(
 /// Closes a session and waits for the agent's word, and for the end of the session's own process where that comes later:
 /// until then it writes, and a transcript that is moved or deleted meanwhile comes back as a stub. A session that the agent
 /// does not let go of is abandoned; with `by_force` the process goes, for two turns never run in one session. Others that
-/// use it are told, and go on in the next one. Tells whether nobody writes to it any more.
-pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
-    let calls = session.lease.calls();
+/// use it are told, and go on in the next one. Gives the session when it may still be written to.
+pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) -> Option<UnendedSession> {
     let deadline = if by_force { grace } else { session.deadline };
-    let watch = watch_own_process(&session).await;
-    let handle = session.attachment.handle.as_str();
-    match calls.close(&session.attachment.handle, deadline).await {
-        Ok(_) => {
-            let Some(watch) = watch else { return true };
-            let ended = tokio::task::spawn_blocking(move || watch.wait(OWN_PROCESS_LIMIT)).await;
-            let has_ended = matches!(ended, Ok(true));
-            if !has_ended {
-                tracing::warn!(handle, "a closed session's own process goes on");
-            }
-            has_ended
+    let unended = UnendedSession {
+        agent: session.lease.agent(),
+        handle: session.attachment.handle.clone(),
+        close_answers_early: session.close_answers_early,
+        is_closed: AtomicBool::new(false),
+    };
+    let handle = unended.handle.as_str();
+    match unended.close(deadline).await {
+        Ok(true) => None,
+        Ok(false) => {
+            tracing::warn!(handle, "a closed session's own process is still running");
+            Some(unended)
         }
-        Err(CallError::Died(_) | CallError::Closing) => true,
+        Err(error) if by_force => {
+            tracing::warn!(handle, %error, "the agent ignored a cancel and would not close the session: it is stopped");
+            session.lease.condemn(
+                "it was stopped, since it heeded neither the cancel of another conversation's turn nor the closing of \
+                 that session",
+            );
+            session.lease.stopped().await;
+            None
+        }
         Err(error) => {
-            if by_force {
-                tracing::warn!(handle, %error, "the agent ignored a cancel and would not close the session: it is stopped");
-                session.lease.condemn(
-                    "it was stopped, since it heeded neither the cancel of another conversation's turn nor the closing of \
-                     that session",
-                );
-                session.lease.stopped().await;
-            } else {
-                tracing::debug!(handle, %error, "the session was not closed at the agent");
-            }
-            by_force
+            tracing::debug!(handle, %error, "the session was not closed at the agent");
+            Some(unended)
         }
     }
 }
 
-async fn watch_own_process(session: &UpstreamSession) -> Option<Watch> {
-    if !session.close_answers_early {
-        return None;
+/// A session that was to be closed and may still be written to.
+#[derive(Debug)]
+pub struct UnendedSession {
+    agent: Arc<Agent>,
+    handle: Handle,
+    /// Whether its own process still writes when the agent has answered that it is closed.
+    close_answers_early: bool,
+    /// Whether the agent has answered that it is closed.
+    is_closed: AtomicBool,
+}
+
+impl UnendedSession {
+    /// Whether it has ended by now. Asks the agent once more to close it.
+    pub async fn has_ended(&self) -> bool {
+        if self.agent.has_stopped() {
+            return true;
+        }
+        match self.close(OWN_PROCESS_LIMIT).await {
+            Ok(has_ended) => has_ended,
+            Err(error) => {
+                tracing::debug!(handle = self.handle.as_str(), %error, "the session was not closed at the agent");
+                false
+            }
+        }
     }
-    let (pid, handle) = (session.lease.pid(), session.attachment.handle.clone());
-    tokio::task::spawn_blocking(move || Watch::of_session(pid, handle.as_str()))
-        .await
-        .ok()
+
+    /// Has the agent close it, unless it has done so. Whether nobody writes to it any more.
+    async fn close(&self, deadline: Duration) -> Result<bool, CallError> {
+        let watch = self.watch_own_process().await;
+        if !self.is_closed.load(Ordering::Relaxed) {
+            match self.agent.calls().close(&self.handle, deadline).await {
+                Ok(_) => {}
+                // The answer to an earlier call came too late.
+                Err(CallError::Agent(error)) if error.code == NOT_FOUND => {}
+                Err(CallError::Died(_) | CallError::Closing) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+            self.is_closed.store(true, Ordering::Relaxed);
+        }
+        let Some(watch) = watch else { return Ok(true) };
+        let ended = tokio::task::spawn_blocking(move || watch.wait(OWN_PROCESS_LIMIT)).await;
+        Ok(matches!(ended, Ok(true)))
+    }
+
+    async fn watch_own_process(&self) -> Option<Watch> {
+        if !self.close_answers_early {
+            return None;
+        }
+        let (pid, handle) = (self.agent.pid(), self.handle.clone());
+        tokio::task::spawn_blocking(move || Watch::of_session(pid, handle.as_str()))
+            .await
+            .ok()
+    }
 }
 
 /// What went wrong, in the terms of a call about a conversation.

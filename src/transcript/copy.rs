@@ -32,7 +32,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
     let old_id = session_of(source);
     make_folder(folder)?;
-    let mut files = Beside::new(source, folder, new_id).called(unfinished_files(new_id));
+    let mut files = Beside::new(source, folder, new_id);
     let made = create_in(folder, new_id, |writer| {
         let copied = files.own(old_id);
         let copied = copied.and_then(|()| {

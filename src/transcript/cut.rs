@@ -16,7 +16,7 @@
 mod members;
 mod source;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -82,7 +82,7 @@ pub fn cut(
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
     let lines = Source::new(file, index.bytes(), HELD_LINE_BYTES);
     copy::make_folder(folder)?;
-    let mut files = Beside::new(source, folder, new_id).called(copy::unfinished_files(new_id));
+    let mut files = Beside::new(source, folder, new_id);
     let made = copy::create_in(folder, new_id, |writer| {
         let mut cutter = Cutter::new(index, &branch, session_of(source), new_id, &mut files);
         let cut = cutter.write(lines, writer);
@@ -106,6 +106,11 @@ pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
         let file = File::open(transcript)?;
         let end = file.metadata()?.len();
         let folder = transcript.parent().unwrap_or(Path::new(""));
+        // A kill may have left it.
+        match fs::remove_dir_all(folder.join(copy::unfinished_files(session_of(transcript)))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut files = Beside::new(transcript, folder, session_of(transcript));
         let mut lines = Source::new(file, end, HELD_LINE_BYTES);
         let mut offset = 0;

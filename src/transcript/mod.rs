@@ -3,7 +3,7 @@
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `locate`, `parts`, `aside`, `notes`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
-//! `opened`, `shelf`, `keep`, `moving`, `removing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
+//! `opened`, `shelf`, `keep`, `moving`, `removing`, `syncing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub(crate) mod aside;
@@ -38,6 +38,7 @@ mod scan;
 pub mod shelf;
 mod side_files;
 pub mod summary;
+pub mod syncing;
 #[cfg(test)]
 mod tests;
 pub mod watch;

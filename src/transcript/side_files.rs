@@ -11,10 +11,9 @@ use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use uuid::Uuid;
-
 use crate::files::durable::{self, NewFile, sync_folder};
 use crate::transcript::check::{SideFile, named_files};
+use crate::transcript::copy::unfinished_files;
 use crate::transcript::fields::Fields;
 use crate::transcript::lent::{Taken, is_within, result};
 use crate::transcript::lines::{text_of_same_length, trimmed};
@@ -67,13 +66,8 @@ impl<'a> Beside<'a> {
             relocation: Relocation::default(),
             said: Vec::new(),
             made: None,
-            until_whole: format!(".{}.tmp", Uuid::new_v4()),
+            until_whole: unfinished_files(new_id),
         }
-    }
-
-    /// The same, with this name for the folder of the files until all of them are there.
-    pub(in crate::transcript) fn called(self, until_whole: String) -> Self {
-        Self { until_whole, ..self }
     }
 
     /// Takes all files in the folder of the session `id`, which is the source's, also those that no record names. To be called

@@ -8,7 +8,7 @@ use bridge_protocol::error::ErrorKind;
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
-use crate::bad_bundles::{Entry, read, with_manifest};
+use super::bad_bundles::{Entry, read, with_manifest};
 use crate::carrying::{bundle, bundled, files_below, import};
 use crate::home::Home;
 use crate::support::refused;

@@ -58,6 +58,8 @@ mod fork_places;
 mod forks;
 #[cfg(target_os = "linux")]
 pub(crate) mod gate;
+mod full_disk;
+#[cfg(target_os = "linux")]
 mod gone;
 #[cfg(target_os = "linux")]
 mod hangs;
@@ -72,6 +74,8 @@ pub(crate) mod keeping;
 mod killed_imports;
 #[cfg(target_os = "linux")]
 mod killed_moves;
+#[cfg(target_os = "linux")]
+mod killed_repairs;
 mod ladder;
 mod large;
 mod late_refusals;
@@ -80,6 +84,7 @@ mod leaving;
 mod lent;
 mod limits;
 mod loading;
+mod lost_turns;
 mod many_moves;
 pub(crate) mod moved_trees;
 pub(crate) mod moving;
@@ -104,6 +109,7 @@ mod told_exports;
 mod transcripts;
 mod trusting;
 mod undone_trees;
+mod unended_sessions;
 mod uninstalled;
 mod uprooted;
 pub(crate) mod watching;

@@ -17,6 +17,12 @@ impl Lease {
         Self { agent }
     }
 
+    /// The agent, for whoever only wants to know when it has ended: it keeps nobody from ending it.
+    #[must_use]
+    pub fn agent(&self) -> Arc<Agent> {
+        Arc::clone(&self.agent)
+    }
+
     /// Has the agent end with the last of such leases, unless somebody acquires it to work with it.
     pub fn note_look(&self) {
         self.agent.leases.note_look(true);

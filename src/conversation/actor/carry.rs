@@ -12,7 +12,7 @@ use bridge_protocol::link::{Link, LinkReason, Relation};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 use serde_json::Map;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,7 @@ use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, UpstreamSession, conversation_error};
+use crate::conversation::upstream::{self, Known, UntoldCopy, UpstreamSession, conversation_error};
 use crate::conversation::work::Begun;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
@@ -79,7 +79,7 @@ impl Actor {
                         false => Urgency::Now,
                     },
                     apart,
-                    behind: self.given_up.take(),
+                    behind: self.closed.closing(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(async move {
@@ -106,9 +106,12 @@ impl Actor {
                 };
                 let branch = branching::branch(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(async move {
-                    let branched = branch.await;
+                    let branched = branch.await.map(|(branched, session)| {
+                        let copy = branched.path.clone().map(UntoldCopy::at);
+                        Box::new((branched, session, copy))
+                    });
                     drop(begun);
-                    JobDone::Branched(job, branched.map(Box::new))
+                    JobDone::Branched(job, branched)
                 }));
             }
             Effect::Edit {
@@ -150,11 +153,11 @@ impl Actor {
                 progress,
             } => self.repair(job, output_limit, progress),
             Effect::KeepCopy => {
-                if let Some(copy) = self.repaired.take() {
+                if let Some(copy) = self.copy.take() {
                     copy.keep();
                 }
             }
-            Effect::DropCopy => drop(self.repaired.take()),
+            Effect::DropCopy => drop(self.copy.take()),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::Ascertain { job, sent } => self.ascertain(job, sent),
             Effect::CloseSession {
@@ -170,30 +173,16 @@ impl Actor {
                     // It may be about to open a session, which would stay open at the agent for ever.
                     tokio::spawn(async move { job.await.close_what_was_opened() });
                 }
-                if let Some(session) = self.arrived.take() {
-                    close_in_background(session);
-                }
+                self.let_go_of_arrived();
             }
             // Dropped as it is: what it has opened it closes, and a process at which it hangs is left to its other users.
             Effect::GiveUpClimb => self.job = None,
-            Effect::Discard => {
-                if let Some(session) = self.arrived.take() {
-                    close_in_background(session);
-                }
-            }
+            Effect::Discard => self.let_go_of_arrived(),
             Effect::Detach => {
                 self.prompt = None;
                 self.questions.clear();
                 if let Some(session) = self.session.take() {
-                    let closing = close_in_background(session);
-                    self.given_up = Some(match self.given_up.take() {
-                        // The next that is opened may be either.
-                        Some(earlier) => tokio::spawn(async move {
-                            let both = (earlier.await.unwrap_or(false), closing.await.unwrap_or(false));
-                            both.0 && both.1
-                        }),
-                        None => closing,
-                    });
+                    self.closed.close(session, false, Duration::ZERO);
                 }
             }
             Effect::Attach => {
@@ -226,6 +215,13 @@ impl Actor {
             }
             Effect::Disarm(deadline) => self.deadlines.retain(|(armed, _)| *armed != deadline),
             Effect::End => self.is_over = true,
+        }
+    }
+
+    /// Closes a session that a job opened and that is not wanted.
+    fn let_go_of_arrived(&mut self) {
+        if let Some(session) = self.arrived.take() {
+            self.closed.close(session, false, Duration::ZERO);
         }
     }
 
@@ -440,18 +436,18 @@ impl Actor {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
+        let closed = session.map(|session| self.closed.close(session, by_force, grace));
         self.closing = Some(Box::pin(async move {
-            let has_ended = match session {
-                Some(session) => upstream::close(session, by_force, grace).await,
-                None => true,
-            };
+            if let Some(closed) = closed {
+                closed.closed().await;
+            }
             let mut remaining = Vec::new();
             if delete_transcripts {
                 remaining = crate::conversation::deleting::delete_transcripts(&services, &record).await;
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
-            JobDone::Closed(job, has_ended, remaining)
+            JobDone::Closed(job, remaining)
         }));
     }
 
@@ -499,15 +495,15 @@ impl Actor {
 
 impl JobDone {
     /// Closes the session that a job opened whose result nobody wants any more.
-    fn close_what_was_opened(self) {
+    pub(super) fn close_what_was_opened(self) {
         match self {
-            Self::Opened(_, Ok(opened)) => drop(close_in_background(opened.1)),
+            Self::Opened(_, Ok(opened)) => close_in_background(opened.1),
             Self::Branched(_, Ok(branched)) => {
                 if let Some(session) = branched.1 {
                     close_in_background(session);
                 }
             }
-            Self::Edited(_, Ok(edited)) => drop(close_in_background(edited.1)),
+            Self::Edited(_, Ok(edited)) => close_in_background(edited.1),
             Self::Opened(..)
             | Self::Branched(..)
             | Self::Edited(..)
@@ -523,6 +519,6 @@ impl JobDone {
 }
 
 /// Closes a session. That goes on whether or not somebody waits for it.
-fn close_in_background(session: UpstreamSession) -> JoinHandle<bool> {
-    tokio::spawn(upstream::close(session, false, Duration::ZERO))
+fn close_in_background(session: UpstreamSession) {
+    tokio::spawn(upstream::close(session, false, Duration::ZERO));
 }

@@ -175,7 +175,7 @@ async fn climb(
         urgency: Urgency::Now,
         apart: false,
         // No session that was left has the id of a new branch.
-        behind: None,
+        behind: Vec::new(),
     };
     climbing::climb(Arc::clone(services), request).await
 }

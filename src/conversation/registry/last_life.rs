@@ -13,7 +13,7 @@ use super::super::arrival::arrival;
 use super::super::climbing::store_error;
 use super::super::effect::{Arrival, Sent};
 use super::super::error::ConversationError;
-use super::super::services::now;
+use super::super::services::{Services, now};
 use super::super::transition::editing::{abandon, append, edit_answer, leave_turns};
 use super::Registry;
 use crate::store::{
@@ -35,19 +35,18 @@ impl Registry {
         for id in store.unfinished().map_err(|error| store_error(&error))? {
             let Ok(record) = self.record(id) else { continue };
             if record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned) {
-                self.wake_when_due(&record);
+                wake_when_due(&self.services, &record);
                 continue;
             }
             let (record, ended) = self.end_by_transcript(record).await;
-            self.wake_when_due(&record);
+            wake_when_due(&self.services, &record);
             // In line now, awaited together: a thousand cut turns cost a few syncs.
             writes.push(
                 store.commit(Change {
-                    requests: self
-                        .result_of(&record, ended.result.as_ref())?
+                    requests: result_of(&self.services, &record, ended.result.as_ref())?
                         .into_iter()
                         .collect(),
-                    ..self.with_lineage(record, ended.lineage)
+                    ..with_lineage(&self.services, record, ended.lineage)
                 }),
             );
         }
@@ -58,74 +57,89 @@ impl Registry {
     }
 }
 
+/// The result of the call that asked for a turn which was ended here, to be remembered under the caller's own name of it.
+fn result_of(
+    services: &Services,
+    record: &ConversationRecord,
+    ended: Option<&EndedTurn>,
+) -> Result<Option<RequestRecord>, ConversationError> {
+    let Some((request, ended)) = ended.and_then(|ended| Some((ended.request.as_ref()?, ended))) else {
+        return Ok(None);
+    };
+    let kept = services.store.request(Some(record.id), request);
+    let kept = kept.map_err(|error| store_error(&error))?;
+    let result = match &ended.edit {
+        Some(edit) => {
+            let edit = Some(edit).filter(|edit| edit.accepted);
+            RawJson::from_value(&edit_answer(record, edit, ended.result.clone()))
+        }
+        None => RawJson::from_value(&ended.result),
+    };
+    Ok(kept.map(|kept| RequestRecord {
+        result: result.ok(),
+        ..kept
+    }))
+}
+
+/// A record that is to be written down, with what its lineage gains.
+fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<LineageEntry>) -> Change {
+    let id = record.id;
+    let entry = services.catalog.get(&record.agent);
+    let upstream = entry.into_iter().flat_map(|entry| {
+        let root = entry.transcript_root();
+        let ids = lineage.iter().map(|entry| entry.upstream_id.clone());
+        ids.map(move |held| (id, root.clone(), held))
+    });
+    Change {
+        upstream: upstream.collect(),
+        lineage: lineage.into_iter().map(|entry| (id, entry)).collect(),
+        conversation: Some(record),
+        ..Change::default()
+    }
+}
+
+/// What is to be written down of a conversation whose task failed, and how its turn ended. Its agent may have the prompt, and
+/// may work on it still: neither the prompt nor a continuation that went out goes out again by itself. One that waits goes on
+/// waiting.
+pub(in crate::conversation) fn end_failed_task(
+    services: &Services,
+    record: ConversationRecord,
+    why: &str,
+) -> (Change, Option<EndedTurn>) {
+    let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
+    let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why, Arrival::Unknown);
+    record.resting = Resting::Failed;
+    record.failure = Some(why.to_owned());
+    record.revision += 1;
+    if went_out {
+        record.continuation = record.continuation.and_then(|over| over.next(now()));
+    }
+    let later = now().saturating_add(AFTER_A_FAULT).unwrap_or_else(|_| now());
+    if let Some(continuation) = &mut record.continuation {
+        continuation.at = continuation.at.max(later);
+    }
+    wake_when_due(services, &record);
+    let kept = result_of(services, &record, ended.result.as_ref()).unwrap_or_else(|error| {
+        tracing::error!(conversation = %record.id, %error, "the call that asked for the turn cannot be looked up");
+        None
+    });
+    let change = Change {
+        requests: kept.into_iter().collect(),
+        ..with_lineage(services, record, ended.lineage)
+    };
+    (change, ended.result)
+}
+
+/// Has a conversation that waits for its time woken then.
+fn wake_when_due(services: &Services, record: &ConversationRecord) {
+    let Some(continuation) = &record.continuation else {
+        return;
+    };
+    let at = continuation.wakes_at(now());
+    services.wakings.set(record.id, Some(at));
+}
+
 impl Registry {
-    /// The result of the call that asked for a turn which was ended here, to be remembered under the caller's own name of it.
-    fn result_of(
-        &self,
-        record: &ConversationRecord,
-        ended: Option<&EndedTurn>,
-    ) -> Result<Option<RequestRecord>, ConversationError> {
-        let Some((request, ended)) = ended.and_then(|ended| Some((ended.request.as_ref()?, ended))) else {
-            return Ok(None);
-        };
-        let kept = self.services.store.request(Some(record.id), request);
-        let kept = kept.map_err(|error| store_error(&error))?;
-        let result = match &ended.edit {
-            Some(edit) => {
-                let edit = Some(edit).filter(|edit| edit.accepted);
-                RawJson::from_value(&edit_answer(record, edit, ended.result.clone()))
-            }
-            None => RawJson::from_value(&ended.result),
-        };
-        Ok(kept.map(|kept| RequestRecord {
-            result: result.ok(),
-            ..kept
-        }))
-    }
-
-    /// A record that is to be written down, with what its lineage gains.
-    fn with_lineage(&self, record: ConversationRecord, lineage: Vec<LineageEntry>) -> Change {
-        let id = record.id;
-        let entry = self.services.catalog.get(&record.agent);
-        let upstream = entry.into_iter().flat_map(|entry| {
-            let root = entry.transcript_root();
-            let ids = lineage.iter().map(|entry| entry.upstream_id.clone());
-            ids.map(move |held| (id, root.clone(), held))
-        });
-        Change {
-            upstream: upstream.collect(),
-            lineage: lineage.into_iter().map(|entry| (id, entry)).collect(),
-            conversation: Some(record),
-            ..Change::default()
-        }
-    }
-
-    /// What is to be written down of a conversation whose task failed. Its agent may have the prompt, and may work on it
-    /// still: neither the prompt nor a continuation that went out goes out again by itself. One that waits goes on waiting.
-    pub(super) fn end_failed_task(&self, record: ConversationRecord, why: &str) -> Change {
-        let id = record.id;
-        let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
-        let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why, Arrival::Unknown);
-        record.resting = Resting::Failed;
-        record.failure = Some(why.to_owned());
-        if went_out {
-            record.continuation = record.continuation.and_then(|over| over.next(now()));
-        }
-        let later = now().saturating_add(AFTER_A_FAULT).unwrap_or_else(|_| now());
-        if let Some(continuation) = &mut record.continuation {
-            continuation.at = continuation.at.max(later);
-        }
-        self.wake_when_due(&record);
-        let kept = self.result_of(&record, ended.result.as_ref()).unwrap_or_else(|error| {
-            tracing::error!(conversation = %id, %error, "the call that asked for the turn cannot be looked up");
-            None
-        });
-        Change {
-            requests: kept.into_iter().collect(),
-            ..self.with_lineage(record, ended.lineage)
-        }
-    }
-
     /// Ends a turn that the last life cut short by what the agent's transcript says of it. The caller's own name of a call
     /// whose prompt reached no agent is not told as used up: the same call is carried out when it comes again.
     async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Ended) {
@@ -193,15 +207,6 @@ impl Registry {
         (record, ended)
     }
 
-    /// Has a conversation that waits for its time woken then.
-    fn wake_when_due(&self, record: &ConversationRecord) {
-        let Some(continuation) = &record.continuation else {
-            return;
-        };
-        let at = continuation.wakes_at(now());
-        self.services.wakings.set(record.id, Some(at));
-    }
-
     /// Wakes the conversations whose time to go on by themselves comes, until the daemon stops.
     pub fn wake_conversations(self: &Arc<Self>) {
         let registry = Arc::downgrade(self);
@@ -266,7 +271,7 @@ pub(in crate::conversation) fn end_unfinished(
     if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
         if matches!(arrived, Arrival::Present | Arrival::Answered) {
             ended.lineage = append(&mut record, edit);
-            leave_turns(&mut record, turn.accepted_at);
+            leave_turns(&mut record, turn.accepted_at, now());
         } else {
             ended.lineage.extend(abandon(&mut record, edit, edit.link.at));
             ended.was_taken_back = true;

@@ -11,7 +11,7 @@ use super::super::climbing::store_error;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::repairing::{self, Damaged};
-use super::super::services::Services;
+use super::super::services::{Services, chain_text};
 use super::Registry;
 use super::adopting::{Held, claude, find};
 use crate::chain::{Undoing, undoing};
@@ -141,10 +141,11 @@ fn beside(
         id: &held.id,
         path,
         answer,
-        is_heads: false,
     };
     let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder, output_limit)?;
     if let Some(copied) = copied {
+        let released = services.copies.release(&copied.upstream_id);
+        released.map_err(|error| ConversationError::StoreFailed(chain_text(&error).into()))?;
         copied.copy.keep();
     }
     Ok(answer)

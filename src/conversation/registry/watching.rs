@@ -8,6 +8,7 @@
 
 mod files;
 mod judging;
+mod saving;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::super::disk;
-use super::super::growth::Asked;
+use super::super::growth::{Asked, Growth};
 use super::super::services::now;
 use super::super::work::UntilStop;
 use super::{Registry, panic_text};
@@ -42,6 +43,8 @@ use crate::transcript::meter::metered;
 use crate::transcript::shelf::{self, Format, sizes};
 use files::{Files, Met};
 use judging::{Changed, Owner, judge};
+pub(super) use saving::Saving;
+use saving::Unsynced;
 
 /// How many changed transcripts wait for the end of a turn, or for a conversation that they are of. Those that belong
 /// to nobody leave first, which they mostly do for good, and of them the oldest.
@@ -306,7 +309,7 @@ impl Ears {
     }
 
     /// Looks at all that has changed, and at what has waited for a turn that has ended now.
-    fn round(&mut self, registry: &Registry, is_late: bool) {
+    fn round(&mut self, registry: &Arc<Registry>, is_late: bool) {
         self.round += 1;
         // Whatever fails below, the next late look is not due at once.
         let late = self.late.take();
@@ -446,7 +449,7 @@ impl Ears {
     }
 
     /// Looks at one transcript, and tells its conversations.
-    fn look(&mut self, registry: &Registry, changed: Changed) {
+    fn look(&mut self, registry: &Arc<Registry>, changed: Changed) {
         let Some(id) = upstream_id(&changed.path, changed.format) else {
             return;
         };
@@ -476,11 +479,20 @@ impl Ears {
             }
         }
         let before = seen.clone();
+        // Opened before it is read, so that what is read is what is synced.
+        let transcript = (is_owned && metadata.is_file())
+            .then(|| Unsynced::open(&changed.path, &changed.root, changed.format))
+            .flatten();
         // The next turn's end tells whether it was begun anew.
         let mut is_waiting = !is_owned || seen.judged > seen.bytes;
         let mut is_unread = false;
         for owner in owners {
-            let tell = |growth| registry.tell_growth(owner.record.id, growth);
+            let has_ended = self.is_owed(&owner);
+            let tell = |growth: Growth| {
+                let unsynced = transcript.clone();
+                let unsynced = unsynced.filter(|_| has_ended || !growth.saved.is_empty());
+                registry.tell_when_saved(owner.record.id, growth, unsynced);
+            };
             let Some(judgement) = judge(registry, &owner, &changed, &before, met, tell) else {
                 // It may be readable when it is looked at again.
                 (is_waiting, is_unread) = (true, true);
@@ -552,4 +564,4 @@ fn in_store<T>(read: Result<T, StoreError>) -> Option<T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

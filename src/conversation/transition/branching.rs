@@ -139,6 +139,9 @@ impl<R> Model<R> {
     ) {
         let Some(JobKind::Branching(branching)) = self.finish_job(job) else {
             effects.push(Effect::Discard);
+            if result.is_ok_and(|branched| branched.path.is_some()) {
+                effects.push(Effect::DropCopy);
+            }
             return;
         };
         let branched = match result {
@@ -294,6 +297,14 @@ impl<R> Model<R> {
         }
         if let Err(error) = result {
             effects.push(Effect::Discard);
+            // Where something has changed since, the branch goes out with the next write.
+            let is_taken_back = !self.record.chain.contains(&branched.upstream_id);
+            if branched.path.is_some() {
+                effects.push(match is_taken_back {
+                    true => Effect::DropCopy,
+                    false => Effect::KeepCopy,
+                });
+            }
             self.answer(
                 reply,
                 request,
@@ -301,6 +312,9 @@ impl<R> Model<R> {
                 effects,
             );
             return;
+        }
+        if branched.path.is_some() {
+            effects.push(Effect::KeepCopy);
         }
         if !in_place {
             effects.push(Effect::Announce(Box::new(answer.conversation.clone())));

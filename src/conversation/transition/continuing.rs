@@ -302,10 +302,8 @@ impl<R> Model<R> {
 
     /// What was cut short is done with: no word goes out that it be gone on with. What somebody wants said does, and the line.
     pub(super) fn end_word(&mut self, now: Now) {
-        let continuation = self.record.continuation.as_ref();
-        if continuation.is_some_and(|it| it.text.is_none() && !it.line) {
-            self.end_continuation(now);
-        }
+        let continuation = self.record.continuation.take();
+        self.record.continuation = continuation.and_then(|it| it.without_word(now));
     }
 
     /// It does not go out by itself; a person has to look.

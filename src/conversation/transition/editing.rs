@@ -17,7 +17,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Session, Turn, TurnPhase};
 use crate::conversation::work::Progress;
-use crate::store::{AnsweredInterrupt, ConversationRecord, PendingContinuation, PendingEdit, Resting};
+use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
@@ -224,7 +224,7 @@ impl<R> Model<R> {
     }
 
     /// How a turn is told to whoever asked for it.
-    pub(super) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
+    pub(in crate::conversation) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
         match edit {
             Some(edit) => Answer::Edited(Box::new(edit_answer(
                 &self.record,
@@ -358,10 +358,10 @@ pub(in crate::conversation) fn append(
 
 /// What belongs to turns that an edit has replaced is no more: what was cut short there, the word to go on with it, and what was
 /// asked before the edit.
-pub(in crate::conversation) fn leave_turns(record: &mut ConversationRecord, since: Now) {
+pub(in crate::conversation) fn leave_turns(record: &mut ConversationRecord, since: Now, now: Now) {
     record.cut = None;
-    let says_nothing = |it: &mut PendingContinuation| it.text.is_none() && !it.line;
-    record.continuation.take_if(says_nothing);
+    let continuation = record.continuation.take();
+    record.continuation = continuation.and_then(|it| it.without_word(now));
     let asked = record
         .interrupts
         .extract_if(.., |interrupt| interrupt.raised_at < since);

@@ -15,6 +15,8 @@ use crate::conversation::line::Waiting;
 use crate::conversation::state::{Model, OrphanAnswer};
 use crate::store::{AnsweredInterrupt, RequestRecord, Resting};
 
+use super::Changed;
+
 /// How many answered questions are remembered, so that a late answer is told who was first.
 const REMEMBERED_ANSWERS: usize = 64;
 
@@ -162,16 +164,15 @@ impl<R> Model<R> {
                 return;
             }
         };
-        if !interrupt.orphaned || decision == Decision::Refused {
-            if !interrupt.orphaned {
-                effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            }
+        if !interrupt.orphaned {
+            effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
             // On disk together: who asks again after a crash in between is not told that somebody else was first.
             let kept = self.done_request(request.as_ref(), &Answer::Responded(None), now);
-            if interrupt.orphaned && self.record.interrupts.len() == 1 {
-                self.drop_what_asked(now);
-            }
             self.resolve(id, &by, outcome, Some((reply, request)), kept, effects);
+            return;
+        }
+        if decision == Decision::Refused {
+            self.refuse_orphan(id, outcome, &by, request, reply, now, effects);
             return;
         }
         if self.stopping {
@@ -210,6 +211,39 @@ impl<R> Model<R> {
                 request,
             });
         }
+    }
+
+    /// Takes a question off whose agent is gone. Only the record knows of that: where it cannot be written the question is as
+    /// open as it was.
+    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
+    fn refuse_orphan(
+        &mut self,
+        id: &InterruptId,
+        outcome: RawJson,
+        by: &str,
+        request: Option<Request>,
+        reply: R,
+        now: Now,
+        effects: &mut Effects<R>,
+    ) {
+        let before = self.record.clone();
+        if self.record.interrupts.len() == 1 {
+            self.drop_what_asked(now);
+        }
+        self.record.interrupts.retain(|interrupt| interrupt.id != *id);
+        self.remember_answer(id.clone(), by);
+        self.touch(now);
+        let resolved = Event::InterruptResolved {
+            interrupt_id: id.clone(),
+            by: by.to_owned(),
+            outcome,
+        };
+        let changed = Changed {
+            events: vec![resolved],
+            ..Changed::from(before)
+        };
+        let answer = Answer::Responded(None);
+        self.answer_change(reply, request, answer, changed, now, effects);
     }
 
     /// The turn whose last question was refused is done with, as one that a person cancelled.

@@ -83,6 +83,16 @@ impl PendingContinuation {
         })
     }
 
+    /// What is left once the turn that was cut short is done with: no word that it be gone on with, but the text and the held
+    /// prompts that go out all the same.
+    #[must_use]
+    pub fn without_word(self, now: Timestamp) -> Option<Self> {
+        match self.text.is_none() && !self.line {
+            true => self.next(now),
+            false => Some(self),
+        }
+    }
+
     /// It once this prompt has gone out for it: a text that the prompt ends with has been said, or is cut short with it, and
     /// is no text for the next time as well.
     #[must_use]

@@ -80,8 +80,9 @@ pub fn branch_at(
     let name = PathBuf::from(format!("rollout-{at}-{new_id}.jsonl"));
     let path = place_of(root, &name).unwrap_or(name);
     note(&new_id, &path)?;
-    copy::make_folder(path.parent().unwrap_or(root))?;
-    copy::create(&path, |writer| {
+    let folder = path.parent().unwrap_or(root);
+    copy::make_folder(folder)?;
+    let path = copy::create_in(folder, copy::session_of(&path), |writer| {
         writeln!(writer, "{line}").map_err(TranscriptError::io("write", &path))
     })?;
     Ok((new_id, path))

@@ -6,7 +6,6 @@ use super::super::{Actor, JobDone};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Input;
 use crate::conversation::error::ConversationError;
-use crate::conversation::last_session::LastSession;
 use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::repairing::{self, Done, RepairRequest};
 use crate::conversation::services::chain_text;
@@ -15,13 +14,6 @@ use crate::transcript::moving::Moving;
 use crate::transcript::moving::SharedNeighbours;
 
 impl Actor {
-    fn last_session(&mut self) -> LastSession {
-        LastSession {
-            goes_on: std::mem::take(&mut self.goes_on),
-            behind: self.given_up.take(),
-        }
-    }
-
     /// Takes the files into another folder, once nobody of ours has them open.
     pub(super) fn move_files(
         &mut self,
@@ -33,7 +25,7 @@ impl Actor {
         let request = MoveRequest {
             record: self.model.record.clone(),
             destination,
-            last: self.last_session(),
+            closed: self.closed.clone(),
             noting: self.noting.take(),
             progress,
             neighbours,
@@ -45,7 +37,7 @@ impl Actor {
     }
 
     /// The move is on disk. That it is done is noted beside the loop: until then the next life would find that out.
-    pub(super) fn keep_move(&mut self) {
+    pub(in crate::conversation::actor) fn keep_move(&mut self) {
         let Some(moved) = self.moved.take() else { return };
         self.noting = Some(tokio::task::spawn_blocking(move || {
             if let Err(error) = moved.keep() {
@@ -75,7 +67,7 @@ impl Actor {
         let request = RepairRequest {
             record: self.model.record.clone(),
             output_limit,
-            last: self.last_session(),
+            closed: self.closed.clone(),
             progress,
         };
         let repairing = repairing::carry_out(Arc::clone(&self.services), request);
@@ -92,7 +84,7 @@ impl Actor {
     ) {
         let result = done.map(|done| {
             let (head, copy) = done.made.unzip();
-            self.repaired = copy;
+            self.copy = copy;
             (Box::new(done.answer), head.map(Box::new))
         });
         self.input(Input::Repaired { job, result });

@@ -1,7 +1,7 @@
 //! The watching where folders are slow, cannot be watched, or hold something on which it fails: with a registry of its own, a
 //! stopped clock, and no daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::future::ready;
 use std::io::Write;
@@ -32,6 +32,7 @@ use crate::conversation::state::Rules;
 use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
 use crate::store::{Change, ConversationRecord, Store};
+use crate::files::durable::tests::Disk;
 use crate::transcript::library::Library;
 use crate::transcript::watch::Watch;
 
@@ -59,7 +60,8 @@ impl SpawnRecorder for NoProcesses {
     }
 }
 
-struct Ear(mpsc::Sender<String>);
+/// Someone who listens.
+pub(in crate::conversation::registry) struct Ear(pub(in crate::conversation::registry) mpsc::Sender<String>);
 
 impl Subscriber for Ear {
     fn take(&mut self, event: &Encoded) -> Taken {
@@ -165,7 +167,7 @@ impl Stage {
     }
 }
 
-fn registry(data: &Path, root: &Path) -> Arc<Registry> {
+pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> Arc<Registry> {
     let launch = Launch {
         command: AgentCommand {
             program: "none".into(),
@@ -282,6 +284,25 @@ async fn what_a_list_has_heard_is_told() {
         .await;
     assert_eq!(list.unwrap().transcripts.len(), 1);
     assert_eq!(stage.saved().await, "turn 2");
+}
+
+/// A loss of power takes no turn that was told as saved, nor what its tools gave.
+#[tokio::test]
+async fn a_turn_is_on_disk_before_it_is_told_as_saved() {
+    let mut stage = Stage::new().await;
+    stage.watch_root();
+    stage.registry.watch_once(ready(Ok(stage.prepared()))).await;
+    let disk = Disk::of(&stage.root);
+    for turn in 2..4 {
+        let results = stage.path.with_extension("").join("tool-results");
+        fs::create_dir_all(&results).unwrap();
+        fs::write(results.join(format!("r{turn}.txt")), "a long result").unwrap();
+        stage.write_turn(turn);
+        assert!(!disk.lost().is_empty());
+        stage.end_turn();
+        assert_eq!(stage.saved().await, format!("turn {turn}"));
+        assert_eq!(disk.lost(), BTreeSet::new());
+    }
 }
 
 #[test]

@@ -5,10 +5,10 @@ use bridge_protocol::link::{Fidelity, Relation, RollCause};
 use serde_json::json;
 
 use super::continuing::{self, due_at};
-use super::outside::{agent_error, open_branch};
+use super::outside::{agent_error, branch, open_branch};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::Call;
+use crate::conversation::effect::{Branched, Call};
 use crate::conversation::state::Session;
 
 #[test]
@@ -85,6 +85,31 @@ fn in_place_what_belongs_to_the_turns_that_are_left_is_dropped() {
     world.fork_at(true, Some("cp.claude.s1.r1"));
     world.branches("s2");
     assert_eq!(due_at(&world), None);
+}
+
+/// The file of a cut is nobody's when the branch could not be written down, and somebody's once it is.
+#[test]
+fn the_file_of_a_branch_that_is_not_written_goes() {
+    for (in_place, is_written) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut world = World::hibernating();
+        world.hold_writes = true;
+        world.fork_at(in_place, Some("cp.claude.s1.r1"));
+        world.branched(Ok(Branched {
+            path: Some("/claude/projects/-p/s2.jsonl".into()),
+            ..branch("s2")
+        }));
+        world.forget_log();
+        match is_written {
+            true => world.write_ends(),
+            false => world.write_fails(),
+        }
+        let log = world.log();
+        let has = |word: &str| log.contains(&word.to_owned());
+        assert_eq!(
+            (has("keep the copy"), has("drop the copy")),
+            (is_written, !is_written)
+        );
+    }
 }
 
 /// What was to be dropped is as it was, and nobody is told otherwise, also by the next write.

@@ -1,9 +1,11 @@
 //! Edits of earlier prompts, and taking them back.
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use bridge_protocol::link::{Fidelity, LineageReason};
+use bridge_protocol::raw::PromptContent;
 use serde_json::json;
 
+use super::continuing::due_at;
 use super::outside::{agent_error, branch, edited};
 use super::world::World;
 use crate::conversation::answer::Answer;
@@ -418,6 +420,26 @@ fn over_a_kill_what_belongs_to_the_replaced_turn_is_left_too() {
     assert_eq!(world.model.view().head, Some("s2".into()));
     assert!(world.model.record.interrupts.is_empty());
     assert!(world.model.record.cut.is_some(), "the new one was cut short");
+}
+
+/// It was put off behind what came up before its time.
+#[test]
+fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
+    let mut world = World::running();
+    world.says_something();
+    let later = "2026-11-20T23:59:00Z";
+    world.ends("end_turn");
+    world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
+    world.prompt("second");
+    world.says_something();
+    world.dies_with_others();
+    assert!(due_at(&world).is_some_and(|at| at != later));
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.is_killed_when(Arrival::Present);
+    assert_eq!(world.model.view().head, Some("s2".into()));
+    let continuation = world.model.record.continuation.as_ref().unwrap();
+    assert_eq!(continuation.text, Some(PromptContent::text("good morning")));
 }
 
 #[test]

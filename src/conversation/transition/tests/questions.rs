@@ -352,6 +352,34 @@ fn an_answer_that_reached_nobody_is_not_kept_as_given() {
     assert!(matches!(world.answers[&last], Ok(Answer::Responded(Some(_)))));
 }
 
+/// Only the record knows of it: what is not written has not happened.
+#[test]
+fn a_refusal_of_an_orphan_that_could_not_be_written_is_told_as_that() {
+    let no = json!({"outcome": "cancelled"});
+    let mut world = orphaned();
+    let before = world.model.record.clone();
+    world.hold_writes = true;
+    let reply = world.respond_with("q1", no.clone(), Some("k"));
+    assert!(!world.answers.contains_key(&reply));
+    world.write_fails();
+    assert!(matches!(
+        world.answers[&reply],
+        Err(ConversationError::StoreFailed(_))
+    ));
+    let record = &world.model.record;
+    assert_eq!(
+        (&record.interrupts, &record.cut, &record.answered, record.resting),
+        (&before.interrupts, &before.cut, &before.answered, before.resting)
+    );
+    assert!(!world.log().iter().any(|line| line.contains("resolved")));
+    world.elapses(Deadline::Rewrite);
+    world.release_writes();
+    let again = world.respond_with("q1", no, Some("k"));
+    assert_eq!(world.answers[&again], Ok(Answer::Responded(None)));
+    assert!(world.model.record.interrupts.is_empty());
+    assert!(world.log().iter().any(|line| line.contains("resolved q1")));
+}
+
 #[test]
 fn an_orphan_whose_turn_found_no_session_can_be_answered_again() {
     let mut world = orphaned();
@@ -395,7 +423,7 @@ fn an_orphan_that_is_denied_starts_no_turn() {
     let mut world = orphaned();
     world.deny("q1");
     world.expect(&[
-        "write settled",
+        "write call",
         "event state idle",
         "event resolved q1 by client",
         "answer 3 responded nothing",

@@ -1,0 +1,129 @@
+//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's folders.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::signs::Watched;
+
+const ID: &str = "0f1a1f5e-0000-4000-8000-000000000000";
+
+/// How many results of tools the transcript names: enough that a repair can be killed in the middle of them.
+const RESULTS: usize = 300;
+
+/// All that is below a folder, folders too.
+fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path.clone());
+            }
+            found.insert(path);
+        }
+    }
+    found
+}
+
+/// A session that nobody holds, with many long results of tools and a torn record at its end.
+fn damaged(home: &Home) {
+    let folder = home.data().join("loopback/projects/-elsewhere");
+    let results = folder.join("lender/tool-results");
+    fs::create_dir_all(&results).unwrap();
+    let record = |kind: &str, uuid: &str, parent: Value, content: Value| {
+        json!({
+            "type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": ID, "cwd": home.project(),
+            "timestamp": "2026-11-24T03:57:09.123Z", "message": {"role": kind, "id": format!("m{uuid}"), "content": content},
+        })
+    };
+    let mut prompt = record("user", "u0", Value::Null, json!("one"));
+    prompt["origin"] = json!({"kind": "human"});
+    let mut records = vec![prompt];
+    let mut parent = "u0".to_owned();
+    for number in 0..RESULTS {
+        let named = results.join(format!("{number}.txt"));
+        fs::write(&named, "x".repeat(20_000)).unwrap();
+        let (call, result) = (format!("c{number}"), format!("r{number}"));
+        let used = json!([{"type": "tool_use", "id": call, "name": "Read", "input": {}}]);
+        records.push(record("assistant", &call, json!(parent), used));
+        let said = format!(
+            "<persisted-output>\nFull output saved to: {}\n\nPreview:\nx",
+            named.display()
+        );
+        let given = json!([{"type": "tool_result", "tool_use_id": call, "content": said}]);
+        let mut given = record("user", &result, json!(call), given);
+        given["toolUseResult"] = json!({"persistedOutputPath": named});
+        records.push(given);
+        parent = result;
+    }
+    let said = json!([{"type": "text", "text": "Done."}]);
+    records.push(record("assistant", "a0", json!(parent), said));
+    let lines: String = records.iter().map(|record| format!("{record}\n")).collect();
+    fs::write(folder.join(format!("{ID}.jsonl")), lines + "{\"type\":\"us").unwrap();
+}
+
+/// Kills a daemon when its repair has begun so many files. Whether it was in time.
+async fn killed_at(home: &Home, conversation: bool, files: usize) -> bool {
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let mut params = json!({"upstreamId": ID, "repair": true});
+    if conversation {
+        let adopt = json!({"upstreamId": ID, "cwd": home.project()});
+        let adopted = app.call("conversation/adopt", adopt).await.unwrap();
+        let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+        params = json!({"conversationId": id, "repair": true});
+    }
+    let projects = home.data().join("loopback/projects");
+    let before = all_below(&projects).len();
+    let watched = Watched::below(&home.data());
+    let is_so_far = move || (all_below(&projects).len() > before + files).then_some(());
+    let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the copy", is_so_far));
+    let in_time = tokio::select! {
+        biased;
+        answer = app.call("transcript/check", params) => {
+            answer.unwrap();
+            false
+        }
+        found = so_far => {
+            found.unwrap();
+            true
+        }
+    };
+    daemon.kill();
+    in_time
+}
+
+#[tokio::test]
+async fn a_repair_that_is_killed_leaves_nothing_with_the_agent() {
+    let mut interrupted = 0;
+    for (conversation, files) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
+        let home = Home::keeping_nothing();
+        damaged(&home);
+        let projects = home.data().join("loopback/projects");
+        let before = all_below(&projects);
+        if !killed_at(&home, conversation, files).await {
+            continue;
+        }
+        interrupted += 1;
+        let daemon = home.start();
+        let left = all_below(&projects);
+        let left: Vec<_> = left.difference(&before).collect();
+        assert_eq!(
+            left,
+            [] as [&PathBuf; 0],
+            "killed at {files} files, {conversation}"
+        );
+        assert_eq!(all_below(&home.data().join("copies")).len(), 0);
+        let app = daemon.app().await;
+        let params = json!({"upstreamId": ID, "repair": true});
+        let answer = app.call("transcript/check", params).await.unwrap();
+        assert!(answer["repaired"].is_string(), "{answer}");
+    }
+    assert!(interrupted > 0, "each repair was quicker than the kill");
+}

@@ -1,0 +1,62 @@
+//! Sessions that their agent does not end: what changes their files is refused until nobody can write to them any more,
+//! however often it is asked for.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use serde_json::{Value, json};
+
+use crate::home::{Home, kill_now};
+use crate::moving::move_to;
+use crate::scripted;
+use crate::support::{App, within};
+
+/// A reply in one word.
+const SAYS: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hm."}}}}"#;
+
+/// A home whose agent opens sessions again and closes none.
+fn home() -> Home {
+    let home = Home::new();
+    let capabilities = r#"{"loadSession":true,"sessionCapabilities":{}}"#;
+    let agent = scripted::configured("claude", Some(capabilities));
+    let transcripts = home.folder_named("claude");
+    let kind = format!("kind = \"claude\"\ntranscripts = \"{transcripts}\"");
+    let agent = agent.replace("kind = \"generic\"", &kind);
+    home.configure(&format!("default_agent = \"claude\"\n{agent}"));
+    home
+}
+
+async fn repair(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
+    let params = json!({"conversationId": id, "repair": true});
+    app.call("transcript/check", params).await
+}
+
+#[tokio::test]
+async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_asked_for() {
+    let home = home();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    app.send(id, SAYS).await;
+    let elsewhere = home.folder_named("elsewhere");
+    for _ in 0..3 {
+        let moved = move_to(&app, id, &elsewhere).await;
+        assert_eq!(moved.unwrap_err().kind, ErrorKind::Busy);
+        let repaired = repair(&app, id).await;
+        assert_eq!(repaired.unwrap_err().kind, ErrorKind::Busy);
+    }
+    assert_eq!(app.get(id).await.cwd, home.project());
+
+    for (pid, line) in home.processes() {
+        if line.contains("agent_process") {
+            kill_now(pid);
+        }
+    }
+    let moving = async {
+        // The daemon hears of the death by itself.
+        while let Err(error) = move_to(&app, id, &elsewhere).await {
+            assert_eq!(error.kind, ErrorKind::Busy);
+        }
+    };
+    within(moving).await;
+    assert_eq!(app.get(id).await.cwd, elsewhere);
+}
