@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::answer::Request;
 use super::destination::{Destination, Tree};
-use crate::files::durable::{make_folders, sync_file, sync_folder};
+use crate::files::durable::{make_folders, sync_folder};
 use crate::store::ConversationRecord;
 use crate::transcript::aside::{self, Unreadable};
 use crate::transcript::notes::{self, NoteFile, ReadError};

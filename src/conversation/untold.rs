@@ -13,7 +13,7 @@ use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
 
 use super::services::chain_text;
-use crate::files::durable::{NewFile, make_folders, missing_folders, sync_folder};
+use crate::files::durable::{make_folders, missing_folders, sync_folder};
 use crate::store::Store;
 use crate::transcript::TranscriptError;
 use crate::transcript::aside::{self, Unreadable};

@@ -7,9 +7,9 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
+use super::outside::limit_files;
 use crate::carrying::files_below;
 use crate::home::{Daemon, Home};
-use crate::outside::limit_files;
 
 /// Leaves the daemon no room for a line in its journal.
 fn fill(daemon: &Daemon<'_>) {

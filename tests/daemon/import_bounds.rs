@@ -3,7 +3,7 @@
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
-use crate::bad_bundles::{Bench, with_manifest};
+use super::bad_bundles::{Bench, with_manifest};
 use crate::home::Home;
 use crate::support::refused;
 

@@ -56,9 +56,9 @@ mod foreign_home;
 mod forgetting;
 mod fork_places;
 mod forks;
+mod full_disk;
 #[cfg(target_os = "linux")]
 pub(crate) mod gate;
-mod full_disk;
 #[cfg(target_os = "linux")]
 mod gone;
 #[cfg(target_os = "linux")]

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::bridge::Bridge;
 use super::carrying::PARALLEL;
 use super::sdk::Told;
-use crate::bridge_of::WAIT_LIMIT;
 use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{model, user};

@@ -31,8 +31,8 @@ use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
 use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
-use crate::store::{Change, ConversationRecord, Store};
 use crate::files::durable::tests::Disk;
+use crate::store::{Change, ConversationRecord, Store};
 use crate::transcript::library::Library;
 use crate::transcript::watch::Watch;
 
