@@ -189,7 +189,7 @@ fn open_with(folder: &Path, against: Option<RebuildReason>) -> Result<Opened, St
     let (keyspace, mut mark, from) = match source {
         Source::Database { keyspace, mark, from } => {
             report.database_was_doubted = from.is_doubted;
-            (keyspace, mark, from)
+            (keyspace, *mark, from)
         }
         Source::Journal { reason, is_whole } => {
             is_end_known = is_whole;
@@ -329,7 +329,7 @@ enum Source {
     /// The database, and where the journal has what it lacks.
     Database {
         keyspace: Keyspace,
-        mark: Mark,
+        mark: Box<Mark>,
         from: From,
     },
     /// The journal alone.
@@ -387,6 +387,7 @@ fn choose(
                         known: mark.position.sequence,
                         ..From::beginning(file)
                     };
+                    let mark = Box::new(mark);
                     return Ok(Source::Database { keyspace, mark, from });
                 }
                 Standing::Lost => return Ok(restore(keyspace, mark, file, false)),
@@ -425,6 +426,7 @@ fn restore(keyspace: Keyspace, mark: Mark, file: &JournalFile, is_doubted: bool)
         is_lost: true,
         ..From::beginning(file)
     };
+    let mark = Box::new(mark);
     Source::Database { keyspace, mark, from }
 }
 
