@@ -123,7 +123,7 @@ async fn what_stands_around_the_records_changes_nothing_that_was_said() {
         "\"type\":\"user\"",
         "\"type\":\"user\",\"\\ud83d\":[{}],\"futureOf\":{\"uuid\":1}",
     );
-    let members = members.replace("[{\"type\"", "[{\"type\":\"hologram\",\"of\":9},{\"type\"");
+    let members = members.replace("\"content\":[", "\"content\":[{\"type\":\"hologram\",\"of\":9},");
     put(&home, "members", members);
     // What is part of the chain and not known is told, though nothing is wrong with it.
     let unknown = vec![(5, "unknownRecord".to_owned())];

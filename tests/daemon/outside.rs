@@ -304,7 +304,8 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one"]).await;
     // It has another version's name, and can load a session but no longer resume one.
-    let filter = r#"| sed -u -e 's/"version":"[^"]*"/"version":"2.0.0"/' -e 's/"resume":{},*//'"#;
+    let filter =
+        r#"| sed -u -e 's/"version":"[^"]*"/"version":"2.0.0"/' -e 's/"resume":{},//' -e 's/,"resume":{}//'"#;
     program.install(&home, "2", filter);
     let turn = app.send(id, "two").await;
     assert_eq!((turn.stop_reason, turn.resumed), (StopReason::EndTurn, None));

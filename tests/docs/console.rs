@@ -129,27 +129,32 @@ fn the_commands_of_all_pages_print_what_the_pages_show() {
         let scratch = Scratch::new();
         let mut shell = Shell::start(&scratch.project(), &scratch.variables());
         let mut known: Vec<(String, String)> = Vec::new();
-        for shown in blocks(&page, "console").iter().flat_map(|block| commands(block)) {
-            count += 1;
-            let said = shell.run(&in_this_run(shown.command, &known));
-            let must_fail = shown.output.iter().any(|line| line.starts_with("error: "));
-            let real: Vec<&str> = said.text.lines().collect();
-            let Some(pairs) = matching(&shown.output, &real).filter(|_| must_fail == (said.code != 0)) else {
-                wrong.push(format!(
-                    "{path}:\n$ {}\n{}\nprints, and exits with {}:\n{}",
-                    shown.command,
-                    shown.output.join("\n"),
-                    said.code,
-                    said.text
-                ));
-                continue;
-            };
-            for (shown, real) in pairs {
-                let both = without_ids(shown).0.into_iter().zip(without_ids(real).0);
-                known.extend(both.map(|(shown, real)| (shown.to_owned(), real.to_owned())));
+        for block in blocks(&page, "console") {
+            // The block above it may have ended in another folder.
+            shell.run(&format!("cd {}", scratch.project().display()));
+            for shown in commands(&block) {
+                count += 1;
+                let said = shell.run(&in_this_run(shown.command, &known));
+                let must_fail = shown.output.iter().any(|line| line.starts_with("error: "));
+                let real: Vec<&str> = said.text.lines().collect();
+                let Some(pairs) = matching(&shown.output, &real).filter(|_| must_fail == (said.code != 0))
+                else {
+                    wrong.push(format!(
+                        "{path}:\n$ {}\n{}\nprints, and exits with {}:\n{}",
+                        shown.command,
+                        shown.output.join("\n"),
+                        said.code,
+                        said.text
+                    ));
+                    continue;
+                };
+                for (shown, real) in pairs {
+                    let both = without_ids(shown).0.into_iter().zip(without_ids(real).0);
+                    known.extend(both.map(|(shown, real)| (shown.to_owned(), real.to_owned())));
+                }
+                // A whole id before its beginning.
+                known.sort_by_key(|(shown, _)| std::cmp::Reverse(shown.len()));
             }
-            // A whole id before its beginning.
-            known.sort_by_key(|(shown, _)| std::cmp::Reverse(shown.len()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));

@@ -132,10 +132,10 @@ fn what_has_a_form_that_is_not_known_is_shown_as_it_stands() {
         r#"
 > [of a form that is not known here] {"text":"obj"}
 
-[text of a form that is not known here] {"type":"text","text":{"rich":"words"}}
+[text of a form that is not known here] {"text":{"rich":"words"},"type":"text"}
 [rich_text]
 
-> [text of a form that is not known here] {"type":"text","text":{"rich":"words"}}
+> [text of a form that is not known here] {"text":{"rich":"words"},"type":"text"}
 
 "#,
     );
