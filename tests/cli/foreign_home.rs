@@ -14,6 +14,10 @@ use super::{run, text};
 const STRANGER: u32 = 65534;
 
 /// Whether files can be given to another user here.
+#[allow(
+    clippy::print_stdout,
+    reason = "whoever runs the tests is told what was left out"
+)]
 fn can_give_away() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
