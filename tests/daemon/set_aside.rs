@@ -1,6 +1,7 @@
 //! Files of the daemon's own that it cannot read: they are kept and reported, and nothing in them is deleted.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
@@ -280,7 +281,7 @@ async fn a_move_of_a_folder_is_read_in_its_own_version_only() {
         let daemon = home.start();
         let app = daemon.app().await;
         let trees = home.data().join("trees");
-        assert_eq!(reported(&app, &trees).await, [path.clone()]);
+        assert_eq!(reported(&app, &trees).await, std::slice::from_ref(&path));
         refused(undo_tree(&app, &id).await, ErrorKind::NotFound, "");
         assert_eq!(fs::read_to_string(&path).unwrap(), newer(&text));
     }
@@ -305,7 +306,6 @@ async fn the_plan_of_an_import_that_cannot_be_read_stays_with_what_was_unpacked(
         fs::write(folder.join("0"), "unpacked").unwrap();
         folder
     };
-    use std::os::unix::ffi::OsStrExt;
     let bytes = std::ffi::OsStr::new(&left).as_bytes();
     let conversation = json!({"conversation": ConversationId::mint()}).to_string();
     let temporary = json!({"temporary": {"Unix": bytes}}).to_string();
@@ -321,7 +321,8 @@ async fn the_plan_of_an_import_that_cannot_be_read_stays_with_what_was_unpacked(
     assert_eq!(fs::read_to_string(&left).unwrap(), "half");
     let mut after = contents(&imports);
     let mut expected = before.clone();
-    (after.sort(), expected.sort());
+    after.sort();
+    expected.sort();
     assert_eq!(after, expected);
     let aside = reported(&app, &imports).await;
     assert_eq!(aside.len(), 3, "{aside:?}");
