@@ -98,7 +98,7 @@ fn mode(bridge: &Bridge, id: ConversationId) -> String {
     let records = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("a record"));
-    let modes = records.filter_map(|record| record["permissionMode"].as_str().map(str::to_owned));
-    assert_eq!(modes.last().as_ref(), Some(&shown));
+    let mut modes = records.filter_map(|record| record["permissionMode"].as_str().map(str::to_owned));
+    assert_eq!(modes.next_back().as_ref(), Some(&shown));
     shown
 }
