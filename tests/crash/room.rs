@@ -24,7 +24,7 @@ struct Disk {
 impl Disk {
     /// None, with a reason told, where the system does not let this user have one.
     fn mount(home: &Home, options: &str) -> Option<Self> {
-        let script = "mount -t tmpfs -o \"$1\" none \"$2\" && echo mounted && exec cat";
+        let script = "mount -t tmpfs -o \"mode=700,$1\" none \"$2\" && echo mounted && exec cat";
         let mut command = Command::new("unshare");
         command
             .args(["-Urm", "sh", "-c", script, "sh", options])

@@ -144,7 +144,11 @@ async fn long_work_is_told_and_ends_with_its_caller() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one"]).await;
-    let beside = home.transcript_of(&app, id).await.with_extension("");
+    let beside = home
+        .transcript_of(&app, id)
+        .await
+        .with_extension("")
+        .join("tool-results");
     fs::create_dir_all(&beside).unwrap();
     // Holes only: on the disk it takes nothing, and to read it takes longer than any test.
     let endless = fs::File::create(beside.join("endless")).unwrap();

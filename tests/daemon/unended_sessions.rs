@@ -47,7 +47,7 @@ async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_as
     assert_eq!(app.get(id).await.cwd, home.project());
 
     for (pid, line) in home.processes() {
-        if line.contains("agent_process") {
+        if line.contains("scripted-agent") {
             kill_now(pid);
         }
     }
