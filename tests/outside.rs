@@ -2,6 +2,12 @@
 //!
 //! Run one folder with `cargo test --test outside daemon::`, and one file with `cargo test --test outside daemon::edits::`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod cli;
 mod crash;
 mod daemon;

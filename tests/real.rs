@@ -2,8 +2,17 @@
 //!
 //! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test --test real -- --ignored`.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 #[path = "support/bridge.rs"]
 mod bridge_of;
+#[path = "support/going_back.rs"]
+mod going_back;
+#[path = "support/going_on.rs"]
+mod going_on;
 #[path = "support/passing.rs"]
 mod passing;
 #[path = "support/permitted.rs"]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::bridge_of::Lab;
 use crate::support::claude::{Account, ClaudeLab};
 use crate::support::entry::AgentEntry;
+use crate::support::model_server::ModelServer;
 
 pub(crate) type Bridge = crate::bridge_of::Bridge<ClaudeLab>;
 
@@ -13,6 +14,10 @@ impl Lab for ClaudeLab {
 
     fn command(&self) -> (PathBuf, Vec<PathBuf>) {
         ClaudeLab::command(self)
+    }
+
+    fn model(&self) -> &ModelServer {
+        &self.model
     }
 
     fn environment(&self) -> Vec<(String, String)> {

@@ -19,10 +19,6 @@ mod deaths;
 mod diagnosing;
 #[cfg(target_os = "linux")]
 mod failures;
-#[path = "../support/going_back.rs"]
-mod going_back;
-#[path = "../support/going_on.rs"]
-mod going_on;
 mod idle;
 #[cfg(target_os = "linux")]
 mod limits;

@@ -19,9 +19,9 @@ use serde_json::json;
 
 use super::bridge::Bridge;
 use super::carrying::PARALLEL;
-use super::going_back::{branches_behind_each, edits_of_each, goes_on, goes_through};
 use super::sdk;
 use crate::bridge_of::{PNG, with_picture};
+use crate::going_back::{branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, user};

@@ -7,8 +7,8 @@ use bridge_protocol::history::MessageKind;
 use bridge_protocol::link::Fidelity;
 
 use super::bridge::Bridge;
-use super::going_back::asked_before;
 use super::transcripts::{WITH_TOOL, asked, conversed, echoed, only_output};
+use crate::going_back::asked_before;
 use crate::support::model_server::{What, user};
 use crate::support::prefix::Prefix;
 

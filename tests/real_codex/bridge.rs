@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::bridge_of::Lab;
 use crate::support::codex::CodexLab;
+use crate::support::model_server::ModelServer;
 
 pub(crate) type Bridge = crate::bridge_of::Bridge<CodexLab>;
 
@@ -12,6 +13,10 @@ impl Lab for CodexLab {
 
     fn command(&self) -> (PathBuf, Vec<PathBuf>) {
         CodexLab::command(self)
+    }
+
+    fn model(&self) -> &ModelServer {
+        &self.model
     }
 
     fn environment(&self) -> Vec<(String, String)> {

@@ -16,10 +16,6 @@ mod damage;
 mod diagnosing;
 #[cfg(target_os = "linux")]
 mod failures;
-#[path = "../support/going_back.rs"]
-mod going_back;
-#[path = "../support/going_on.rs"]
-mod going_on;
 mod limits;
 mod moving;
 mod pictures;

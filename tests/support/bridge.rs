@@ -28,6 +28,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use crate::support::entry::AgentEntry;
+use crate::support::model_server::ModelServer;
 use crate::support::signs::Watched;
 use crate::support::{self, signs};
 
@@ -44,6 +45,9 @@ pub(crate) trait Lab {
 
     /// Program and arguments of the adapter.
     fn command(&self) -> (PathBuf, Vec<PathBuf>);
+
+    /// The model server that the adapter talks to.
+    fn model(&self) -> &ModelServer;
 
     /// The adapter's whole environment.
     fn environment(&self) -> Vec<(String, String)>;

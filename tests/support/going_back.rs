@@ -8,20 +8,20 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::history::{Message, MessageKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
-use super::bridge::Bridge;
+use crate::bridge_of::{Bridge, Lab};
 use crate::reading::said;
 use crate::support::model_server::{What, model, user};
 use crate::support::prefix::Prefix;
 
 /// The first request of a prompt's turn, but for the prompt.
-pub(crate) fn asked_before(bridge: &Bridge, prompt: &str) -> Prefix {
-    Prefix::with(&bridge.lab.model.first_asked(prompt), prompt)
+pub(crate) fn asked_before(bridge: &Bridge<impl Lab>, prompt: &str) -> Prefix {
+    Prefix::with(&bridge.lab.model().first_asked(prompt), prompt)
 }
 
 /// Branches behind each of these turns, which were had in one session one after the other, and prompts there: the model is sent
 /// what it was sent with the next prompt, to the letter. `last` is the prompt behind them; `before` comes before each.
 pub(crate) fn branches_behind_each(
-    bridge: &Bridge,
+    bridge: &Bridge<impl Lab>,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
@@ -45,7 +45,7 @@ pub(crate) fn branches_behind_each(
 /// Replaces each of these prompts, and takes that back: the model is sent what it was sent with the prompt itself, to the letter,
 /// and after the undo all that it was sent at first. `before` comes before each.
 pub(crate) fn edits_of_each(
-    bridge: &Bridge,
+    bridge: &Bridge<impl Lab>,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
@@ -83,16 +83,16 @@ pub(crate) fn edits_of_each(
     let text = "after all";
     let turn = bridge.prompted(id, text);
     assert_eq!(turn.upstream_id.as_str(), source);
-    let [whole, said] = [last, text].map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
+    let [whole, said] = [last, text].map(|prompt| Prefix::of(&bridge.lab.model().first_asked(prompt)));
     whole.check_begins(&said, text);
-    assert_eq!(bridge.lab.model.asked(text).last(), Some(&user(text)));
+    assert_eq!(bridge.lab.model().asked(text).last(), Some(&user(text)));
 }
 
 /// Branches behind two results of tools, between which the agent has compacted the history by itself: behind the first stands all
 /// that was said until there, behind the second what the model was sent up to there with the `next` prompt. On each branch, and on
 /// a fork by the agent, one can go back to before the compaction. `first` is the first prompt.
 pub(crate) fn branches_around_a_compaction(
-    bridge: &Bridge,
+    bridge: &Bridge<impl Lab>,
     id: ConversationId,
     first: &str,
     results: [&str; 2],
@@ -110,7 +110,7 @@ pub(crate) fn branches_around_a_compaction(
         };
         history.iter().position(is_it).expect("the result")
     };
-    let sent = bridge.lab.model.asked(next);
+    let sent = bridge.lab.model().asked(next);
     let is_last = |what: &What| matches!(what, What::ToolResult(text) if text.ends_with(results[1]));
     let until = sent
         .iter()
@@ -133,7 +133,7 @@ pub(crate) fn branches_around_a_compaction(
             "{text}"
         );
         bridge.prompted(fork.conversation.id, text);
-        let mut asked = bridge.lab.model.asked(text);
+        let mut asked = bridge.lab.model().asked(text);
         // Claude Code fills a reply in where a turn has none.
         asked.retain(|said| *said != model("No response requested."));
         assert_eq!(asked, [&expected[..], &[user(text)]].concat(), "{text}");
@@ -150,13 +150,13 @@ pub(crate) fn branches_around_a_compaction(
         let text = format!("{name}, and back");
         bridge.prompted(fork.expect("conversation/fork").conversation.id, &text);
         let expected = [user(first), model(&format!("ok: {first}")), user(&text)];
-        assert_eq!(bridge.lab.model.asked(&text), expected);
+        assert_eq!(bridge.lab.model().asked(&text), expected);
     }
 }
 
 /// Has a conversation with these prompts and one more. It is branched after each, each is edited and the edit undone; then it goes
 /// through what [`goes_through`] does, and its transcript is deleted. The model is always sent what stands before the place.
-pub(crate) fn survives_everything(bridge: &mut Bridge, prompts: &[&str], via: BranchedVia) {
+pub(crate) fn survives_everything(bridge: &mut Bridge<impl Lab>, prompts: &[&str], via: BranchedVia) {
     let id = bridge.conversation(Settings::default());
     let last = "at the end";
     for prompt in prompts.iter().chain([&last]) {
@@ -176,7 +176,7 @@ pub(crate) fn survives_everything(bridge: &mut Bridge, prompts: &[&str], via: Br
 
 /// Has a conversation forked by its agent, resumed, brought back by another process, and moved into another folder, and prompts
 /// each time: the model is sent the whole of the request before, and what came of it. The last prompt.
-pub(crate) fn goes_through(bridge: &mut Bridge, id: ConversationId) -> &'static str {
+pub(crate) fn goes_through(bridge: &mut Bridge<impl Lab>, id: ConversationId) -> &'static str {
     let native = bridge.fork(id, false);
     assert_eq!(native.via, Some(BranchedVia::Native));
     bridge.prompted(id, "live");
@@ -195,15 +195,15 @@ pub(crate) fn goes_through(bridge: &mut Bridge, id: ConversationId) -> &'static 
 }
 
 /// Goes on with the second prompt: the model is sent the whole of the request of the first, what came of it, and nothing else.
-pub(crate) fn goes_on(bridge: &Bridge, id: ConversationId, prompts: [&str; 2], via: Via) {
+pub(crate) fn goes_on(bridge: &Bridge<impl Lab>, id: ConversationId, prompts: [&str; 2], via: Via) {
     let head = bridge.head(id);
     let turn = bridge.prompted(id, prompts[1]);
     assert_eq!(turn.upstream_id.as_str(), head);
     let resumed = turn.resumed.expect("it was brought back");
     assert_eq!((resumed.via, resumed.fidelity), (via, Fidelity::Full));
-    let [before, now] = prompts.map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
+    let [before, now] = prompts.map(|prompt| Prefix::of(&bridge.lab.model().first_asked(prompt)));
     before.check_begins(&now, prompts[1]);
-    let [mut expected, said] = prompts.map(|prompt| bridge.lab.model.asked(prompt));
+    let [mut expected, said] = prompts.map(|prompt| bridge.lab.model().asked(prompt));
     expected.extend([model(&format!("ok: {}", prompts[0])), user(prompts[1])]);
     assert_eq!(said, expected, "{}", prompts[1]);
 }

@@ -4,14 +4,13 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
-use super::bridge::Bridge;
-use crate::bridge_of::Pending;
+use crate::bridge_of::{Bridge, Lab, Pending};
 
 /// What is said where the agent has the prompt already.
 pub(crate) const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
 
 /// How the turn ended with which the conversation went on by itself.
-pub(crate) fn went_on(bridge: &Bridge, id: ConversationId) -> StopReason {
+pub(crate) fn went_on(bridge: &Bridge<impl Lab>, id: ConversationId) -> StopReason {
     let turn_id = &bridge.wait_event("a turn by itself", |event| match &event.event {
         Event::Continued { turn_id } if event.conversation_id == id => Some(turn_id.clone()),
         _ => None,
@@ -24,14 +23,14 @@ pub(crate) fn went_on(bridge: &Bridge, id: ConversationId) -> StopReason {
 
 /// Begins a turn in each of these conversations, each of which has reached the model.
 pub(crate) fn begin_together(
-    bridge: &Bridge,
+    bridge: &Bridge<impl Lab>,
     ids: [ConversationId; 2],
     prompts: [&str; 2],
 ) -> [Pending<TurnResult>; 2] {
     [0, 1].map(|which| {
         let running = bridge.begin_prompt(ids[which], prompts[which], None);
         bridge.wait_written(ids[which], prompts[which]);
-        bridge.lab.model.wait_for(prompts[which]);
+        bridge.lab.model().wait_for(prompts[which]);
         running
     })
 }

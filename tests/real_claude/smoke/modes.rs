@@ -7,8 +7,8 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::Via;
 use serde_json::Value;
 
+use crate::going_back::asked_before;
 use crate::real_claude::bridge::Bridge;
-use crate::real_claude::going_back::asked_before;
 use crate::support::claude::Account;
 
 /// Without settings of its own the agent starts in auto mode. A conversation that asks goes on asking, also in the new

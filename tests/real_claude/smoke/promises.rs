@@ -2,9 +2,9 @@
 
 use bridge_protocol::conversation::BranchedVia;
 
+use crate::going_back::survives_everything;
 use crate::real_claude::bridge::Bridge;
 use crate::real_claude::carrying::PARALLEL;
-use crate::real_claude::going_back::survives_everything;
 use crate::support::claude::Account;
 
 #[test]

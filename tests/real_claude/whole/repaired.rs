@@ -13,8 +13,8 @@ use session_bridge::transcript::repair::INTERRUPTED as FILLED_IN;
 use uuid::Uuid;
 
 use super::*;
+use crate::going_back::asked_before;
 use crate::real_claude::carrying::LONG;
-use crate::real_claude::going_back::asked_before;
 use crate::real_claude::repairing::repair;
 use crate::support::model_server::Said;
 

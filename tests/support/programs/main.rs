@@ -27,7 +27,7 @@ fn main() {
         #[cfg(target_os = "linux")]
         Some((program, rest)) if program == "fault-proxy" => fault_proxy::run(rest),
         Some((program, [folder, cwd, upstream, ids @ ..])) if program == "store-fill" => {
-            store::fill(folder.as_ref(), cwd, upstream, ids)
+            store::fill(folder.as_ref(), cwd, upstream, ids);
         }
         Some((program, [folder])) if program == "store-writer" => store::write(folder.as_ref()),
         Some((program, [folder, acknowledged])) if program == "store-contents" => {
