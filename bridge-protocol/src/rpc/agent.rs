@@ -4,6 +4,7 @@
 use jsonrpsee::proc_macros::rpc;
 
 #[cfg(any(feature = "client", feature = "server"))]
+#[cfg(feature = "server")]
 use super::RpcResult;
 use crate::agent::AgentList;
 use crate::conversation::Empty;

@@ -6,6 +6,7 @@ use jsonrpsee::core::SubscriptionResult;
 use jsonrpsee::proc_macros::rpc;
 
 #[cfg(any(feature = "client", feature = "server"))]
+#[cfg(feature = "server")]
 use super::RpcResult;
 use crate::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,

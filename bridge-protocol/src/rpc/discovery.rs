@@ -4,6 +4,7 @@
 use jsonrpsee::proc_macros::rpc;
 
 #[cfg(any(feature = "client", feature = "server"))]
+#[cfg(feature = "server")]
 use super::RpcResult;
 #[cfg(feature = "schema")]
 use crate::openrpc::Methods;
