@@ -14,7 +14,7 @@ fn what_was_answered_meanwhile_is_done_with() {
     world.passes_to(RESET);
     world.falls_due();
     world.ascertains(Arrival::Answered);
-    world.expect(&["ascertain s1", "write record", "event state idle"]);
+    world.expect(&["event state idle"]);
     assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
 }
 
@@ -52,7 +52,7 @@ fn whether_it_arrived_is_asked_before_a_later_prompt_goes_out() {
         world.forget_log();
         // What was known before stands.
         world.ascertains(Arrival::Unknown);
-        world.expect(&["write prompt", "event state prompting", &format!("send {text}")]);
+        world.expect(&["event state prompting", &format!("send {text}")]);
     }
     // Of one that waits as well only what the agent lacks goes out.
     let both = format!("second\n{GO_ON}");

@@ -88,7 +88,6 @@ fn f1_a_session_whose_agent_wants_a_sign_in_is_opened_in_another_process_for_the
     world.refuses(signed_out());
     world.expect(&[
         "retire agent",
-        "write turn end",
         "event turnEnded t2 failed authRequired",
         "event state idle",
         "answer 2 turn t2 failed",
@@ -97,14 +96,14 @@ fn f1_a_session_whose_agent_wants_a_sign_in_is_opened_in_another_process_for_the
     world.prompt("again");
     world.expect(&["close session", "event state prompting"]);
     world.closes();
-    world.expect(&["event closed", "open text"]);
+    world.expect(&["event closed"]);
     world.reopens();
     assert!(world.log().contains(&"send again".to_owned()));
     world.ends("end_turn");
     assert!(!world.model.view().cut_short);
     world.forget_log();
     world.prompt("and again");
-    world.expect(&["write prompt", "event state prompting", "send and again"]);
+    world.expect(&["event state prompting", "send and again"]);
 }
 
 /// The same for a conversation that another one's failure tells of it, and never under a running turn.
@@ -136,7 +135,7 @@ fn a_session_that_cannot_be_reopened_stays_in_a_retired_agent() {
     world.refuses(signed_out());
     world.forget_log();
     world.prompt("again");
-    world.expect(&["write prompt", "event state prompting", "send again"]);
+    world.expect(&["event state prompting", "send again"]);
 }
 
 /// What a person cancelled is not gone on with, whatever the agent says last.
@@ -170,7 +169,6 @@ fn f25_a_limit_is_told_with_its_reset_and_is_not_a_new_conversation() {
         "code": -32603, "message": "You've hit your limit", "data": {"errorKind": "rate_limit"}
     }));
     world.expect(&[
-        "write turn end",
         "event limited",
         "event turnEnded t2 failed rateLimited",
         "event state limited",
@@ -182,7 +180,7 @@ fn f25_a_limit_is_told_with_its_reset_and_is_not_a_new_conversation() {
     );
     assert!(world.model.view().live);
     world.prompt("again");
-    world.expect(&["write prompt", "event state prompting", "send again"]);
+    world.expect(&["event state prompting", "send again"]);
 }
 
 #[test]
@@ -262,14 +260,12 @@ fn f31_a_dead_agent_fails_the_turn_and_the_next_prompt_brings_the_session_back()
     let mut world = World::running();
     world.dies();
     world.expect(&[
-        "detach",
-        "write turn end",
         "event turnEnded t2 failed agentDied",
         "event state interrupted",
         "answer 2 turn t2 failed",
     ]);
     world.prompt("third");
-    world.expect(&["open text", "event state prompting"]);
+    world.expect(&["event state prompting"]);
     world.reopens();
     world.says_something();
     world.ends("end_turn");
@@ -283,9 +279,7 @@ fn an_agent_that_dies_before_it_accepted_the_prompt_may_have_had_it() {
     world.forget_log();
     world.dies();
     world.expect(&[
-        "detach",
         "event promptAccepted t2 second",
-        "write turn end",
         "event turnEnded t2 failed agentDied",
         "event state interrupted",
         "answer 2 turn t2 failed",
@@ -334,7 +328,7 @@ fn an_agent_that_dies_while_the_prompt_is_written_down_never_had_it_and_it_goes_
     world.dies();
     world.forget_log();
     world.write_ends();
-    world.expect(&["open text", "write record"]);
+    world.expect(&[]);
     world.hold_writes = false;
     world.reopens();
     assert_eq!(world.log().last().unwrap(), "send second");
@@ -356,7 +350,7 @@ fn an_agent_that_dies_while_the_end_is_written_down_does_not_change_it() {
 fn an_agent_that_dies_while_nothing_runs_is_only_detached() {
     let mut world = World::live();
     world.dies();
-    world.expect(&["detach", "event closed"]);
+    world.expect(&["event closed"]);
     assert_eq!(world.model.state(), ConversationState::Idle);
     assert!(!world.model.view().live);
     world.dies();

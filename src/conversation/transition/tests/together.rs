@@ -69,7 +69,7 @@ fn what_went_on_apart_comes_back_to_the_others() {
     world.closes();
     world.forget_log();
     world.prompt("third");
-    world.expect(&["open text", "event state prompting"]);
+    world.expect(&["event state prompting"]);
 }
 
 /// A text that is to be said at a time of its own is not said now for another turn's sake.
