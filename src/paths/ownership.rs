@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -20,8 +20,11 @@ use super::told::shell_word;
 #[allow(clippy::cast_possible_wrap, reason = "the flags are bits")]
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
 
-/// Group and others may write.
-const WRITABLE: u32 = 0o022;
+/// The group may write.
+const GROUP_WRITABLE: u32 = 0o020;
+
+/// Others may write.
+const OTHERS_WRITABLE: u32 = 0o002;
 
 /// In such a folder only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
@@ -191,15 +194,63 @@ fn own_uid() -> u32 {
 
 /// What [`check`] does with one path. Nothing that cannot be looked at is refused here: whoever uses it says why it failed.
 fn look(role: Role, path: &Path) -> Result<(), Untrusted> {
-    walk(path, own_uid(), role.may_be_systems()).map_err(|found| Untrusted {
+    let own = own_uid();
+    let user = User {
+        own,
+        private_group: private_group(own),
+    };
+    walk(path, user, role.may_be_systems()).map_err(|found| Untrusted {
         role,
         path: path.to_path_buf(),
         culprit: found.culprit,
         fault: found.fault,
         owner: found.owner,
-        own: own_uid(),
+        own,
         mode: found.mode,
     })
+}
+
+/// The user of this process.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    own: u32,
+    /// The group that has no other member. Where the system gives each user one, files are writable by it (umask 002).
+    private_group: Option<u32>,
+}
+
+/// The group whose only member is this user, by the system's own files. None for root, whose files nobody shares.
+fn private_group(own: u32) -> Option<u32> {
+    if own == 0 {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    let groups = fs::read_to_string("/etc/group").ok()?;
+    private_group_of(own, &users, &groups)
+}
+
+/// `users` and `groups` are `passwd(5)` and `group(5)`.
+fn private_group_of(own: u32, users: &str, groups: &str) -> Option<u32> {
+    let users: Vec<(&str, u32, u32)> = users
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            let uid = fields.nth(1)?.parse().ok()?;
+            Some((name, uid, fields.next()?.parse().ok()?))
+        })
+        .collect();
+    let &(name, _, group) = users.iter().find(|(_, uid, _)| *uid == own)?;
+    let is_shared = users.iter().any(|(_, uid, other)| *other == group && *uid != own);
+    let mut members = groups.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let gid: u32 = fields.nth(2)?.parse().ok()?;
+        (gid == group).then_some(fields.next().unwrap_or_default())
+    });
+    let members = members.next()?;
+    let is_only = members
+        .split(',')
+        .all(|member| member.is_empty() || member == name);
+    (!is_shared && is_only).then_some(group)
 }
 
 /// What a walk along a path came upon.
@@ -212,7 +263,8 @@ struct Found {
 }
 
 /// Walks along an absolute path, through each link, to what it leads to, or to where nothing is any more.
-fn walk(path: &Path, own: u32, may_be_systems: bool) -> Result<(), Found> {
+fn walk(path: &Path, user: User, may_be_systems: bool) -> Result<(), Found> {
+    let own = user.own;
     let mut place = PathBuf::from("/");
     let Ok(root) = place.symlink_metadata() else {
         return Ok(());
@@ -262,7 +314,11 @@ fn walk(path: &Path, own: u32, may_be_systems: bool) -> Result<(), Found> {
             return Err(found(&next, &metadata, Fault::Foreign));
         }
         let mode = metadata.mode();
-        if mode & WRITABLE != 0 && (is_last || mode & STICKY == 0) {
+        let writable = match user.private_group {
+            Some(group) if group == metadata.gid() && owner == own => OTHERS_WRITABLE,
+            _ => GROUP_WRITABLE | OTHERS_WRITABLE,
+        };
+        if mode & writable != 0 && (is_last || mode & STICKY == 0) {
             return Err(found(&next, &metadata, Fault::Writable));
         }
         place = next;
@@ -283,7 +339,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
+    use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
@@ -296,7 +352,11 @@ mod tests {
     }
 
     fn fault(path: &Path, own: u32, may_be_systems: bool) -> Option<(PathBuf, Fault)> {
-        let found = walk(path, own, may_be_systems).err()?;
+        let user = User {
+            own,
+            private_group: None,
+        };
+        let found = walk(path, user, may_be_systems).err()?;
         Some((found.culprit, found.fault))
     }
 
@@ -328,6 +388,44 @@ mod tests {
             Some((folder.clone(), Fault::Writable)),
             "in the folder itself anybody may put something"
         );
+    }
+
+    #[test]
+    fn the_group_may_write_where_nobody_else_is_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let gid = folder.metadata().unwrap().gid();
+        let fault = |group| {
+            let user = User {
+                own: own_uid(),
+                private_group: group,
+            };
+            walk(&folder, user, false).err().map(|found| found.fault)
+        };
+        mode(&folder, 0o770);
+        assert_eq!(fault(Some(gid)), None);
+        assert_eq!(fault(Some(gid + 1)), Some(Fault::Writable));
+        assert_eq!(fault(None), Some(Fault::Writable));
+        mode(&folder, 0o777);
+        assert_eq!(fault(Some(gid)), Some(Fault::Writable));
+    }
+
+    #[test]
+    fn a_private_group_has_one_member() {
+        let users = "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/:/bin/sh\nbob:x:1001:100::/:/bin/sh\neve:x:1002:100::/:/bin/sh\n";
+        let groups = |members| format!("root:x:0:\nada:x:1000:{members}\nusers:x:100:\n");
+        let table = [
+            (1000, groups(""), Some(1000)),
+            (1000, groups("ada"), Some(1000)),
+            (1000, groups("ada,eve"), None),
+            (1001, groups(""), None),
+            (1003, groups(""), None),
+            (1000, "root:x:0:\n".to_owned(), None),
+            (1000, "broken\n::\n".to_owned(), None),
+        ];
+        for (own, groups, expected) in table {
+            assert_eq!(private_group_of(own, users, &groups), expected, "{own}: {groups}");
+        }
     }
 
     #[test]

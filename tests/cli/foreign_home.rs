@@ -85,7 +85,7 @@ fn a_home_of_ones_own_that_others_can_change_is_refused_with_the_command_that_cl
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("my home");
     fs::create_dir(&home).unwrap();
-    fs::set_permissions(&home, fs::Permissions::from_mode(0o775)).unwrap();
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o757)).unwrap();
     let error = refusal(&run(&home, &["ls", "--json"]));
     assert_eq!(error["data"]["path"], json!(home), "{error}");
     let hint = error["hint"].as_str().unwrap();

@@ -43,7 +43,7 @@ fn refusal(home: &Home, arguments: &[&str]) -> String {
 #[test]
 fn what_another_user_owns_or_can_change_is_refused() {
     // The mode, or none for another owner.
-    let changes = [None, Some(0o770), Some(0o707), Some(0o1777)];
+    let changes = [None, Some(0o772), Some(0o707), Some(0o1777)];
     let (folder, file) = (&changes[..], &changes[..3]);
     let table = [
         (".", folder),

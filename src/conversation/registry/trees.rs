@@ -506,6 +506,10 @@ impl Registry {
 /// A failure, with what came of taking back what had gone before.
 fn after(back: Result<(), String>, error: ConversationError) -> ConversationError {
     let Err(stuck) = back else { return error };
+    if matches!(error, ConversationError::ShuttingDown) {
+        // Nothing failed: the next start takes back what is left.
+        return error;
+    }
     let why = error.to_string();
     let why = why.trim_end_matches(NOTHING_MOVED);
     ConversationError::StoreFailed(
@@ -570,4 +574,18 @@ fn told_move(known: TreeMove) -> Option<ToldMove> {
 fn is_old(known: &TreeMove) -> bool {
     let age = known.noted_at().map(|at| SystemTime::now().duration_since(at));
     matches!(age, Some(Ok(age)) if age > KNOWN_FOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_that_a_stop_cuts_short_is_not_a_failure_of_the_disk() {
+        let stuck = || Err("the daemon is stopping".to_owned());
+        let error = after(stuck(), ConversationError::ShuttingDown);
+        assert!(matches!(error, ConversationError::ShuttingDown), "{error}");
+        let error = after(stuck(), ConversationError::Lost);
+        assert!(matches!(error, ConversationError::StoreFailed(_)), "{error}");
+    }
 }
