@@ -151,6 +151,15 @@ impl CopyNotes {
             // It knows none of the conversations that have them.
             return;
         }
+        if store.opening().may_have_lost() {
+            // The conversation that has a copy may be among what was lost, and its turns since are in the copy only.
+            let why = "the store lost changes, so it is unknown whether a conversation has the copy";
+            for path in &self.earlier {
+                // What became of it is in the log.
+                let _reported = aside::set_aside(path, &Unreadable::Damaged(why.to_owned()));
+            }
+            return;
+        }
         for path in &self.earlier {
             if notes::is_unbegun(path) {
                 // The copy is not begun before its note is whole.
@@ -247,6 +256,48 @@ mod tests {
             fs::write(folder.join(name), "{}\n").unwrap();
         }
         folder.join(format!("{id}.jsonl"))
+    }
+
+    /// The conversation may be one of those that were lost.
+    #[tokio::test]
+    async fn copies_stay_where_the_store_lost_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, place) = (folder.path().join("data"), folder.path().join("store"));
+        fs::create_dir_all(&data).unwrap();
+        let (store, closing) = Store::open(&place, StoreOptions::default()).unwrap();
+        let copy = leave(folder.path(), "copy");
+        let notes = CopyNotes::below(&data);
+        notes.note(&store, &"copy".into(), &copy).unwrap();
+        for session in ["copy", "other", "another"] {
+            let held = Change {
+                upstream: vec![(
+                    Uuid::new_v4().to_string().parse::<ConversationId>().unwrap(),
+                    TranscriptRoot::new("/root"),
+                    session.into(),
+                )],
+                ..Change::default()
+            };
+            store.commit(held).await.unwrap();
+        }
+        drop((store, notes));
+        drop(closing);
+        let journal = place.join("journal.jsonl");
+        let text = fs::read_to_string(&journal).unwrap();
+        // The change that says whose the copy is can be read nowhere.
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        lines.remove(1);
+        let lost = lines.concat();
+        fs::write(&journal, lost).unwrap();
+        fs::remove_dir_all(place.join("store")).unwrap();
+        let (store, _closing) = Store::open(&place, StoreOptions::default()).unwrap();
+        assert!(store.opening().may_have_lost());
+        let before = fs::read_to_string(&copy).unwrap();
+        CopyNotes::below(&data).settle(&store);
+        assert_eq!(fs::read_to_string(&copy).unwrap(), before);
+        // A later start does not know that anything was lost.
+        CopyNotes::below(&data).settle(&store);
+        assert!(copy.exists());
+        assert!(data.join(FOLDER).join("copy.set-aside-1").exists());
     }
 
     #[tokio::test]
