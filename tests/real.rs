@@ -1,6 +1,8 @@
-//! The tests that run the real adapters of Claude and Codex against a scripted model server, in one test program.
+//! The tests that run the real adapters of Claude and Codex against a scripted model server, in one test
+//! program.
 //!
-//! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test --test real -- --ignored`.
+//! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test
+//! --test real -- --ignored`.
 
 #![allow(
     clippy::expect_used,

@@ -53,7 +53,8 @@ fn a_conversation_goes_on_in_another_home() {
     assert_eq!(again["conversation"]["title"], "Carried");
 }
 
-/// A bundle does not choose where it runs: the command asks, and each answer that it suggests works as it stands.
+/// A bundle does not choose where it runs: the command asks, and each answer that it suggests works as it
+/// stands.
 #[test]
 fn an_import_without_a_folder_asks_for_one() {
     let (there, here) = (Home::new(), Home::new());

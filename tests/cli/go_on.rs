@@ -70,7 +70,8 @@ fn what_makes_no_sense_is_told_with_what_does() {
     }
 }
 
-/// A limit, a missing sign-in, a crash, a stop of the daemon, an open question: each is told what became of it, and goes on.
+/// A limit, a missing sign-in, a crash, a stop of the daemon, an open question: each is told what became of
+/// it, and goes on.
 #[test]
 fn recover_goes_on_with_all_that_was_cut_short() {
     let home = Home::new();

@@ -327,7 +327,8 @@ fn a_fork_whose_folder_is_gone_is_told_how_it_can_be_made() {
     assert_eq!(prompts(&home, &fork), ["one"]);
 }
 
-/// Turns that were acknowledged and that the transcript lacks are no secret: where all was asked for, no branch is made.
+/// Turns that were acknowledged and that the transcript lacks are no secret: where all was asked for, no
+/// branch is made.
 #[test]
 fn a_branch_that_would_have_less_than_was_asked_for_is_not_made() {
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! The command line at a terminal: a pseudo terminal with the command as the leader of its session, as a shell would
-//! have it, and a person who types.
+//! The command line at a terminal: a pseudo terminal with the command as the leader of its session, as a
+//! shell would have it, and a person who types.
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -96,8 +96,8 @@ impl Terminal {
         }
     }
 
-    /// Reads on until these words are shown, and gives everything up to them; what was given once is not looked at
-    /// again.
+    /// Reads on until these words are shown, and gives everything up to them; what was given once is not
+    /// looked at again.
     #[track_caller]
     pub(crate) fn until(&mut self, words: &str) -> String {
         loop {

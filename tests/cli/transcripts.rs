@@ -238,7 +238,8 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     assert_eq!((again.stdout, text(&again.stderr)), (output.stdout, told));
 }
 
-/// What cannot be adopted says where more is said of it, and what is adopted and cannot go on, or not with all of it, says why.
+/// What cannot be adopted says where more is said of it, and what is adopted and cannot go on, or not with
+/// all of it, says why.
 #[test]
 fn adopting_what_cannot_be_resumed_says_why() {
     const OLD: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
@@ -447,7 +448,8 @@ fn calls_that_are_made_together_are_told_with_their_answers() {
     );
 }
 
-/// What is copied is told with what it takes; what is gone is read from its copy, and put back when that is asked for.
+/// What is copied is told with what it takes; what is gone is read from its copy, and put back when that is
+/// asked for.
 #[test]
 fn a_transcript_is_kept_and_put_back() {
     let home = Home::new();

@@ -123,7 +123,8 @@ fn with_json_an_error_is_json_too() {
     }
 }
 
-/// A folder that a conversation is to be given is another one; a conversation's own can be made again, or it goes elsewhere.
+/// A folder that a conversation is to be given is another one; a conversation's own can be made again, or it
+/// goes elsewhere.
 #[test]
 fn a_folder_that_is_not_there_is_told_with_what_helps() {
     let home = Home::new();
@@ -235,7 +236,8 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     assert_eq!(text(&output.stdout), "echo: Second\n");
 }
 
-/// Kills a process and waits until it has ended: until then its socket takes connections that nobody will serve.
+/// Kills a process and waits until it has ended: until then its socket takes connections that nobody will
+/// serve.
 pub(crate) fn kill_and_wait(process: Pid) {
     #[cfg(target_os = "linux")]
     let descriptor = pidfd_open(process, PidfdFlags::empty()).unwrap();

@@ -291,8 +291,8 @@ async fn a_poorer_copy_that_the_agent_takes_is_told() {
     assert_eq!(app.remembered(adopted.id).await, ["one", "go on"]);
 }
 
-/// The agent goes through the worktrees of the repository before it looks everywhere: what lies in the folder of one of
-/// them is resumed as it is, and that more is to be had elsewhere is said.
+/// The agent goes through the worktrees of the repository before it looks everywhere: what lies in the folder
+/// of one of them is resumed as it is, and that more is to be had elsewhere is said.
 #[tokio::test]
 async fn of_copies_in_other_folders_that_of_another_worktree_is_taken() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
@@ -469,7 +469,8 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
     );
 }
 
-/// The agent goes on from the place that it noted last, so that messages are left out of which nothing is damaged.
+/// The agent goes on from the place that it noted last, so that messages are left out of which nothing is
+/// damaged.
 #[tokio::test]
 async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;

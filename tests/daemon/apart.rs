@@ -1,5 +1,5 @@
-//! What must be kept apart: conversations that share a process or a folder, and an answer from what was cut short
-//! before it.
+//! What must be kept apart: conversations that share a process or a folder, and an answer from what was cut
+//! short before it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -41,7 +41,8 @@ async fn a_retelling_is_of_its_own_conversation_from_its_first_prompt_on() {
     }
 }
 
-/// F9, F10: prompts that waited run in the folder and the history of their own conversation, though all share a process.
+/// F9, F10: prompts that waited run in the folder and the history of their own conversation, though all share
+/// a process.
 #[tokio::test]
 async fn prompts_that_waited_run_in_their_own_folder_and_history() {
     let home = Home::new();
@@ -126,7 +127,8 @@ async fn a_reply_that_was_cut_short_is_not_joined_to_the_next() {
     assert_eq!(words, "half an answer and the rest");
 }
 
-/// F27: a turn that says nothing is left alone for as long as it takes, while others that rest are put to sleep.
+/// F27: a turn that says nothing is left alone for as long as it takes, while others that rest are put to
+/// sleep.
 #[tokio::test]
 async fn a_silent_turn_is_not_ended_by_any_limit_on_idleness() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");

@@ -1,4 +1,5 @@
-//! Bundles that are torn, tampered with or made to do harm are refused in words, and nothing of them is left behind.
+//! Bundles that are torn, tampered with or made to do harm are refused in words, and nothing of them is left
+//! behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What cannot be used is refused with its code, its kind, whether it may be tried again, and a message that says why.
+//! What cannot be used is refused with its code, its kind, whether it may be tried again, and a message that
+//! says why.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;

@@ -1,4 +1,5 @@
-//! Transcripts that another program left damaged, strange or gone: whoever asks for them is told, and the daemon goes on.
+//! Transcripts that another program left damaged, strange or gone: whoever asks for them is told, and the
+//! daemon goes on.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -76,8 +77,8 @@ async fn listed(app: &App) -> Vec<String> {
     ids
 }
 
-/// What was said, as the history has it, how many checkpoints there are, of which each can be had by itself, and what is
-/// told to be missing.
+/// What was said, as the history has it, how many checkpoints there are, of which each can be had by itself,
+/// and what is told to be missing.
 async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
     let history = app
         .call("conversation/history", json!({"conversationId": conversation}))

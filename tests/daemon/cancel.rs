@@ -1,4 +1,5 @@
-//! Cancelling: the cancelled prompt's own answer is awaited, with a deadline, and nothing of it reaches the next turn.
+//! Cancelling: the cancelled prompt's own answer is awaited, with a deadline, and nothing of it reaches the
+//! next turn.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
@@ -106,7 +107,8 @@ async fn a_cancel_of_a_named_turn_leaves_the_others_alone() {
     assert!(!cancel(&mut raw, json!({"conversationId": id, "turnId": turn})).await);
 }
 
-/// F14, F28, F30: an agent that ignores the cancel loses its session at the deadline; the next prompt gets its own answer.
+/// F14, F28, F30: an agent that ignores the cancel loses its session at the deadline; the next prompt gets
+/// its own answer.
 #[tokio::test]
 async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");

@@ -24,8 +24,8 @@ pub(crate) async fn import(app: &App, params: Value) -> Result<Conversation, Bri
     Ok(serde_json::from_value(answer["conversation"].clone()).unwrap())
 }
 
-/// A conversation of the home's project that was told this, each text behind the first on a branch in place; the path of
-/// its bundle, and its head.
+/// A conversation of the home's project that was told this, each text behind the first on a branch in place;
+/// the path of its bundle, and its head.
 async fn exported(there: &Home, texts: &[&str]) -> (ConversationId, String, UpstreamId) {
     let daemon = there.start();
     let app = daemon.app().await;
@@ -445,7 +445,8 @@ async fn a_repeated_import_is_answered_with_what_it_was() {
     refused(import(&app, other).await, ErrorKind::Conflict, "another content");
 }
 
-/// An import that was killed before it was written down leaves files that nobody refers to: the next one finds them.
+/// An import that was killed before it was written down leaves files that nobody refers to: the next one
+/// finds them.
 #[tokio::test]
 async fn an_import_that_was_killed_is_taken_up_again() {
     let (there, here, third) = (Home::new(), Home::new(), Home::new());

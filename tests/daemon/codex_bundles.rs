@@ -1,4 +1,5 @@
-//! Bundles with sessions of Codex, whose histories begin in other sessions' files. No process of it is ever started.
+//! Bundles with sessions of Codex, whose histories begin in other sessions' files. No process of it is ever
+//! started.
 
 use std::fs;
 use std::path::PathBuf;

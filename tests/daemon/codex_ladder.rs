@@ -1,4 +1,5 @@
-//! The ladder with Codex, whose rollouts are read and brought back, but neither copied nor cut. Its program is scripted.
+//! The ladder with Codex, whose rollouts are read and brought back, but neither copied nor cut. Its program
+//! is scripted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -178,7 +179,8 @@ async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     opens_again(&app, &home, id).await;
 }
 
-/// Another Codex has it open, say, and will be done with it: nothing has failed, and nothing is tried past it.
+/// Another Codex has it open, say, and will be done with it: nothing has failed, and nothing is tried past
+/// it.
 #[tokio::test]
 async fn a_session_that_another_program_writes_to_is_waited_for() {
     let home = home();

@@ -266,7 +266,8 @@ async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     assert_eq!(findings(&app, DEEP_ID).await, [(1, "missingSource".to_owned())]);
 }
 
-/// One of a first version, whose form Codex of today does not take: it is adopted, and why it cannot go on is said.
+/// One of a first version, whose form Codex of today does not take: it is adopted, and why it cannot go on is
+/// said.
 #[tokio::test]
 async fn adopting_what_codex_refuses_to_resume_says_so() {
     const OLD_ID: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
@@ -504,8 +505,8 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     app.call("daemon/status", json!({})).await.unwrap();
 }
 
-/// What is new is told as what it is or passed over, and a file of which nothing is understood is not taken for an empty
-/// conversation.
+/// What is new is told as what it is or passed over, and a file of which nothing is understood is not taken
+/// for an empty conversation.
 #[tokio::test]
 async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     let home = home();
@@ -551,8 +552,8 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     );
 }
 
-/// Folders that stand within themselves, links that lead nowhere, a folder in a file's place, and files where folders should
-/// be.
+/// Folders that stand within themselves, links that lead nowhere, a folder in a file's place, and files where
+/// folders should be.
 #[tokio::test]
 async fn folders_that_cannot_be_walked_cost_what_is_in_them() {
     let home = home();

@@ -1,5 +1,5 @@
-//! What is told of Codex' rollouts while they grow and when they are loaded. Its program is scripted; the test writes what
-//! it would.
+//! What is told of Codex' rollouts while they grow and when they are loaded. Its program is scripted; the
+//! test writes what it would.
 
 use std::fs;
 use std::io::Write;
@@ -147,8 +147,8 @@ async fn what_codex_loads_is_told_with_its_size() {
     }
 }
 
-/// Codex passes over a line that it cannot read, without a word: it is told here, and where all was asked for the session is
-/// not taken up.
+/// Codex passes over a line that it cannot read, without a word: it is told here, and where all was asked for
+/// the session is not taken up.
 #[tokio::test]
 async fn a_damaged_rollout_that_codex_resumes_is_partial() {
     let home = home();

@@ -1,5 +1,5 @@
-//! What a bundle that somebody else has made may choose: not the folders that its sessions run in, and not which files of an
-//! agent it writes.
+//! What a bundle that somebody else has made may choose: not the folders that its sessions run in, and not
+//! which files of an agent it writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

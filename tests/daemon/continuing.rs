@@ -1,4 +1,5 @@
-//! Going on by itself after a limit or at a time, with what a limit, a crash or a stop cut short: exactly once.
+//! Going on by itself after a limit or at a time, with what a limit, a crash or a stop cut short: exactly
+//! once.
 
 use std::fs;
 use std::path::Path;
@@ -228,7 +229,8 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
     assert_eq!(app.get(id).await.continuation, None);
 }
 
-/// It waits for hours without an agent in memory: the session hibernates, and is brought back when the time comes.
+/// It waits for hours without an agent in memory: the session hibernates, and is brought back when the time
+/// comes.
 #[tokio::test]
 async fn it_waits_without_its_agent() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.001\n");
@@ -243,7 +245,8 @@ async fn it_waits_without_its_agent() {
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
 }
 
-/// A conversation of which daemon and agent were killed with a prompt on its way, which the agent had read or not.
+/// A conversation of which daemon and agent were killed with a prompt on its way, which the agent had read or
+/// not.
 async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId, Value) {
     let daemon = home.start();
     let app = daemon.app().await;
@@ -264,7 +267,8 @@ async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId,
     (id, params)
 }
 
-/// The agent is killed with a prompt that it has not read: nobody has done anything, so the next process gets it, once.
+/// The agent is killed with a prompt that it has not read: nobody has done anything, so the next process gets
+/// it, once.
 #[tokio::test]
 async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
     let home = Home::new();
@@ -286,7 +290,8 @@ async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
     assert_eq!(prompts(&app, &home, id).await, ["before", "never read"]);
 }
 
-/// The same with the daemon killed as well: the truth is read from the transcript, and the caller's own retry is safe.
+/// The same with the daemon killed as well: the truth is read from the transcript, and the caller's own retry
+/// is safe.
 #[tokio::test]
 async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_safe() {
     for (text, is_read) in [("never read", false), ("[[say read]][[hang]]", true)] {
@@ -344,7 +349,8 @@ async fn a_limit_that_is_still_on_is_met_once() {
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "[[limit 3600]]"]);
 }
 
-/// What goes out by itself meets a limit too: the agent has it then, so at the next reset it is told to go on.
+/// What goes out by itself meets a limit too: the agent has it then, so at the next reset it is told to go
+/// on.
 #[tokio::test]
 async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     let home = Home::new();
@@ -362,7 +368,8 @@ async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     assert!(sent[2].starts_with(GO_ON) && sent.len() == 3, "{sent:?}");
 }
 
-/// D3: somebody has gone on with it in another program, or the agent has by itself: there is nothing left to go on with.
+/// D3: somebody has gone on with it in another program, or the agent has by itself: there is nothing left to
+/// go on with.
 #[tokio::test]
 async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
     let asked = ["before", "[[limit 3600]]", "elsewhere"];
@@ -480,8 +487,8 @@ async fn d3_few_go_on_at_a_time() {
     assert_eq!(most, 2);
 }
 
-/// F23: an agent that heeds neither a cancel nor a close has to go. The turns of others on it end with the reason, and
-/// go on by themselves.
+/// F23: an agent that heeds neither a cancel nor a close has to go. The turns of others on it end with the
+/// reason, and go on by themselves.
 #[tokio::test]
 async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
@@ -508,8 +515,9 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
     assert_eq!(app.send(deaf, "after").await.stop_reason, StopReason::EndTurn);
 }
 
-/// F23: a process dies with the turns of two conversations, and nobody knows of which. Both go on by themselves, each in a
-/// process of its own; when one of these dies too that is the end of it, and no other conversation hears of it.
+/// F23: a process dies with the turns of two conversations, and nobody knows of which. Both go on by
+/// themselves, each in a process of its own; when one of these dies too that is the end of it, and no other
+/// conversation hears of it.
 #[tokio::test]
 async fn f23_turns_that_died_together_go_on_apart() {
     let home = Home::new();
@@ -576,8 +584,8 @@ async fn ended(events: &mut Events) -> TurnResult {
     turn
 }
 
-/// Stops a process, so that it reads nothing from here on. One of its threads is told by the signal, and tells the others when it
-/// runs next: until then they work on.
+/// Stops a process, so that it reads nothing from here on. One of its threads is told by the signal, and
+/// tells the others when it runs next: until then they work on.
 pub(crate) fn stop_process(pid: u32) {
     let number = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     rustix::process::kill_process(number, Signal::STOP).unwrap();

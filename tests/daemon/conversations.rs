@@ -62,7 +62,8 @@ async fn a_new_conversation_may_be_opened_at_once() {
     assert!(!chain[0].written, "nothing was written yet");
 }
 
-/// F3, F42: the id of the session is in the chain before the first prompt goes out, and stays there whatever comes.
+/// F3, F42: the id of the session is in the chain before the first prompt goes out, and stays there whatever
+/// comes.
 #[tokio::test]
 async fn the_upstream_id_is_kept_although_the_first_turn_fails() {
     let home = Home::new();

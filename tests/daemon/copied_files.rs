@@ -1,4 +1,5 @@
-//! An exact copy under a new id has the files beside the transcript: nothing is lost when the old id is deleted.
+//! An exact copy under a new id has the files beside the transcript: nothing is lost when the old id is
+//! deleted.
 
 use std::fs;
 use std::path::{Path, PathBuf};

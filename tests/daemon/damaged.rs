@@ -113,8 +113,8 @@ async fn a_torn_record_in_the_middle_is_partial() {
     );
 }
 
-/// Somebody goes back within the agent and on from there: what is behind is not wanted, and all that was said still stands
-/// in the file. Nothing of it is lost, neither for a resume nor for a branch.
+/// Somebody goes back within the agent and on from there: what is behind is not wanted, and all that was said
+/// still stands in the file. Nothing of it is lost, neither for a resume nor for a branch.
 #[tokio::test]
 async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
     let home = Home::new();
@@ -148,7 +148,8 @@ async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
     );
 }
 
-/// What a copy took along is told as what it is also when somebody went back behind the place at which it was made.
+/// What a copy took along is told as what it is also when somebody went back behind the place at which it was
+/// made.
 #[tokio::test]
 async fn what_was_copied_stays_a_copy_when_its_end_is_gone_back_behind() {
     let home = Home::new();
@@ -398,7 +399,8 @@ async fn a_turn_that_was_never_finished_is_no_loss() {
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
 }
 
-/// An empty file, and one of garbage alone: the agent has nothing to resume, and nothing starts anew in silence.
+/// An empty file, and one of garbage alone: the agent has nothing to resume, and nothing starts anew in
+/// silence.
 #[tokio::test]
 async fn an_empty_transcript_is_not_resumed() {
     let home = Home::new();

@@ -1,4 +1,5 @@
-//! Data folders as earlier versions wrote them. Today's version opens a copy of each and sees everything that was in it.
+//! Data folders as earlier versions wrote them. Today's version opens a copy of each and sees everything that
+//! was in it.
 //!
 //! `tests/fixtures/data` holds the folders and says how they were recorded. They are never rewritten.
 
@@ -18,8 +19,8 @@ use crate::continuing::{continued, go_on};
 use crate::home::Home;
 use crate::support::App;
 
-/// Where the folder of version 1 was when it was recorded. Kept copies and moves name files by absolute paths, so a copy
-/// has to be at the same place.
+/// Where the folder of version 1 was when it was recorded. Kept copies and moves name files by absolute
+/// paths, so a copy has to be at the same place.
 const RECORDED_AT: &str = "/tmp/session-bridge-v1";
 
 /// Members that may change when another version opens the folder.

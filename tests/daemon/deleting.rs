@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::home::Home;
 use crate::support::{App, refused};
 
-/// A home with an agent that is the loopback agent under another name, as one of this kind, and a conversation with it.
+/// A home with an agent that is the loopback agent under another name, as one of this kind, and a
+/// conversation with it.
 async fn conversed(kind: &str) -> (Home, ConversationId, String) {
     let home = Home::keeping_nothing();
     home.configure(&config(kind, env!("CARGO_BIN_EXE_sessiond"), &home));
@@ -143,8 +144,8 @@ async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
     assert_eq!(home.transcript(head.as_str()), None);
 }
 
-/// F11: what lies beside a transcript goes with it, whether or not its agent deletes it, and so do other copies of it; what a fork
-/// names stays and is told, which is no failure.
+/// F11: what lies beside a transcript goes with it, whether or not its agent deletes it, and so do other
+/// copies of it; what a fork names stays and is told, which is no failure.
 #[tokio::test]
 async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
     let reachable = env!("CARGO_BIN_EXE_sessiond");

@@ -105,8 +105,8 @@ async fn an_agent_that_is_in_use_goes_on() {
     );
 }
 
-/// An agent that was started to work with is kept for the next who comes, whoever looks at it meanwhile; one that was started
-/// for a look ends with the last look, unless somebody has come to work with it.
+/// An agent that was started to work with is kept for the next who comes, whoever looks at it meanwhile; one
+/// that was started for a look ends with the last look, unless somebody has come to work with it.
 #[tokio::test]
 async fn a_look_ends_no_agent_that_somebody_has_worked_with() {
     let home = Home::new();
@@ -190,7 +190,8 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     assert_eq!(broken.severity, Severity::Error);
     assert!(broken.message.contains("no licence"), "{broken:?}");
 
-    // What only the caller's PATH has the daemon cannot start: a configured one, and one that it knows nothing of.
+    // What only the caller's PATH has the daemon cannot start: a configured one, and one that it knows
+    // nothing of.
     fs::create_dir(&path).unwrap();
     for program in ["an-agent-of-mine", "codex-acp"] {
         std::os::unix::fs::symlink("/bin/true", path.join(program)).unwrap();
@@ -396,7 +397,8 @@ async fn parts_of_the_store_that_were_set_aside_are_named() {
     );
 }
 
-/// What a disk does to the journal is told once, and mended from the database; a database that is lost then is built from it.
+/// What a disk does to the journal is told once, and mended from the database; a database that is lost then
+/// is built from it.
 #[tokio::test]
 async fn a_damaged_journal_is_told_and_mended() {
     let home = Home::new();

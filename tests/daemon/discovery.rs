@@ -19,7 +19,8 @@ async fn the_daemon_tells_the_document_of_what_it_serves() {
     // It is made once.
     assert_eq!(app.call("rpc.discover", json!({})).await.unwrap(), told);
 
-    // No method takes an empty array, so none of them does anything, and one that is not there is told by its code.
+    // No method takes an empty array, so none of them does anything, and one that is not there is told by its
+    // code.
     let mut raw = daemon.raw().await;
     let names = told["methods"]
         .as_array()

@@ -1,4 +1,5 @@
-//! Edits of earlier prompts: what stands before goes on with the new one, what is left stays, and an undo brings it back.
+//! Edits of earlier prompts: what stands before goes on with the new one, what is left stays, and an undo
+//! brings it back.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{BranchedVia, ConversationState, EditAnswer, UndoAnswer};
@@ -104,7 +105,8 @@ async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
     refused(undo(&app, id).await, ErrorKind::Conflict, "nothing to undo");
 }
 
-/// A prompt with a picture, or of nothing else, takes the place of one with a tool's call, and gives way again.
+/// A prompt with a picture, or of nothing else, takes the place of one with a tool's call, and gives way
+/// again.
 #[tokio::test]
 async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     let home = Home::new();
@@ -235,7 +237,8 @@ async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// Where a copy is refused as well, what stands before is told in words, unless somebody asks for more than that.
+/// Where a copy is refused as well, what stands before is told in words, unless somebody asks for more than
+/// that.
 #[tokio::test]
 async fn what_cannot_be_cut_is_retold_and_said_so() {
     let home = Home::new();
@@ -311,7 +314,8 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
     assert_eq!(answer["result"]["link"]["reason"], "edited");
 }
 
-/// Accepted, it stands, and is gone on with as any turn that was cut short; the same call again is told of it.
+/// Accepted, it stands, and is gone on with as any turn that was cut short; the same call again is told of
+/// it.
 #[tokio::test]
 async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     let home = Home::new();
@@ -423,7 +427,8 @@ async fn a_branch_in_place_is_undone() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// A move is taken back in its turn, with its files, and nobody is told that somebody else has written to them.
+/// A move is taken back in its turn, with its files, and nobody is told that somebody else has written to
+/// them.
 #[tokio::test]
 async fn a_move_is_undone() {
     let home = Home::new();
@@ -573,7 +578,8 @@ async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     assert_eq!(app.get(id).await.head, head);
 }
 
-/// What the disk refuses now is no reason to retell a history that could be kept whole: the edit fails, and works later.
+/// What the disk refuses now is no reason to retell a history that could be kept whole: the edit fails, and
+/// works later.
 #[tokio::test]
 async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     let home = Home::new();

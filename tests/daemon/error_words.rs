@@ -1,8 +1,8 @@
 //! The words of errors. They are asserted here only; all other tests assert code and kind.
 //!
-//! `tests/fixtures/error-words.txt` has a line for each refused call that a test checks: the call, the kind and the message, with
-//! `PATH`, `ID` and `0` for what differs between runs. To write it anew, delete it and run the tests with `WRITE_ERROR_WORDS=1`;
-//! read what changed before you commit.
+//! `tests/fixtures/error-words.txt` has a line for each refused call that a test checks: the call, the kind
+//! and the message, with `PATH`, `ID` and `0` for what differs between runs. To write it anew, delete it and
+//! run the tests with `WRITE_ERROR_WORDS=1`; read what changed before you commit.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -79,7 +79,8 @@ async fn the_snapshot_holds_the_running_turn() {
     );
 }
 
-/// What the agent said of its session is there for whoever attaches later: commands, modes, options, usage and plan.
+/// What the agent said of its session is there for whoever attaches later: commands, modes, options, usage
+/// and plan.
 #[tokio::test]
 async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -200,8 +201,8 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     }
 }
 
-/// A subscriber that does not read is told so in its last event, and reads on behind it without a gap, as often as it
-/// takes; nobody else notices.
+/// A subscriber that does not read is told so in its last event, and reads on behind it without a gap, as
+/// often as it takes; nobody else notices.
 #[tokio::test]
 async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
     const CHUNKS: usize = 6_000;

@@ -1,5 +1,5 @@
-//! What the real agents said in turns that went wrong, said again by a scripted agent: each failure reaches the client as
-//! what it is.
+//! What the real agents said in turns that went wrong, said again by a scripted agent: each failure reaches
+//! the client as what it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,8 @@ const CAPTURES: &[(&str, Option<(FailureKind, bool, Reset)>)] = &[
     ("codex-usage-limit-air", Some((RateLimited, true, At(23, 13)))),
 ];
 
-/// The captures of what no client sees as a failure of a turn; they are judged beside the module that does it.
+/// The captures of what no client sees as a failure of a turn; they are judged beside the module that does
+/// it.
 const ELSEWHERE: [&str; 10] = [
     "claude-cwd-gone",
     "claude-fork-point-missing",

@@ -18,8 +18,8 @@ fn ids(sessions: &[UnclaimedSession]) -> Vec<&str> {
     sessions.iter().map(|one| one.upstream_id.as_str()).collect()
 }
 
-/// D14: a conversation that is deleted leaves its copies. They are not out of the world: what was said is told by the title, can be
-/// put back, and can be deleted.
+/// D14: a conversation that is deleted leaves its copies. They are not out of the world: what was said is
+/// told by the title, can be put back, and can be deleted.
 #[tokio::test]
 async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
     let home = Home::new();

@@ -1,4 +1,5 @@
-//! Forks at a checkpoint or a message: the branch has what stands up to it and no more, and the source stays as it was.
+//! Forks at a checkpoint or a message: the branch has what stands up to it and no more, and the source stays
+//! as it was.
 
 use std::path::PathBuf;
 
@@ -57,7 +58,8 @@ async fn a_branch_has_the_turns_up_to_its_checkpoint() {
     assert_eq!(std::fs::read(&source).unwrap(), before);
 }
 
-/// A call of a tool never comes without its result: the branch ends before it, as it does behind the last message before.
+/// A call of a tool never comes without its result: the branch ends before it, as it does behind the last
+/// message before.
 #[tokio::test]
 async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
     let home = Home::new();
@@ -169,8 +171,8 @@ async fn what_is_no_place_of_the_conversation_is_refused_and_makes_nothing() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// Of a transcript that is gone nobody knows that it has no such place, and once it is put back it has it. Also of a session that
-/// is not the head any more.
+/// Of a transcript that is gone nobody knows that it has no such place, and once it is put back it has it.
+/// Also of a session that is not the head any more.
 #[tokio::test]
 async fn a_place_in_what_is_gone_is_not_said_to_be_none() {
     let home = Home::keeping_nothing();

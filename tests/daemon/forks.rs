@@ -226,7 +226,8 @@ async fn a_fork_may_have_a_folder_of_its_own() {
     assert_eq!(app.get(id).await.cwd, home.project());
 }
 
-/// A session that was told the history in words has nothing to branch from before its first prompt; afterwards it has.
+/// A session that was told the history in words has nothing to branch from before its first prompt;
+/// afterwards it has.
 #[tokio::test]
 async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     let home = Home::new();
@@ -284,7 +285,8 @@ async fn a_limited_conversation_is_branched_whole() {
     assert!(source.limit.is_some());
 }
 
-/// Side by side the branch ends before the turn that asks, and the question stays; the history under it is not replaced.
+/// Side by side the branch ends before the turn that asks, and the question stays; the history under it is
+/// not replaced.
 #[tokio::test]
 async fn a_conversation_with_an_open_question_is_branched_and_not_edited() {
     let home = Home::new();

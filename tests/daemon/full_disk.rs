@@ -1,5 +1,5 @@
-//! Changes that the disk does not take: their callers are told so, and everything is as it was, also beside the daemon's own
-//! files.
+//! Changes that the disk does not take: their callers are told so, and everything is as it was, also beside
+//! the daemon's own files.
 
 use std::fs;
 

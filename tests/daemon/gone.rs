@@ -1,4 +1,5 @@
-//! Conversations whose transcripts their agent has deleted, read from what is kept of them: nothing is put back for that.
+//! Conversations whose transcripts their agent has deleted, read from what is kept of them: nothing is put
+//! back for that.
 
 use std::fs;
 use std::path::Path;
@@ -130,7 +131,8 @@ async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     assert_eq!(fs::read_to_string(arrived).unwrap(), "a long result");
 }
 
-/// What a copy lacks of the turns that ran is told as for a file, also where a command stands in it, which may have been a turn.
+/// What a copy lacks of the turns that ran is told as for a file, also where a command stands in it, which
+/// may have been a turn.
 #[tokio::test]
 async fn what_the_copy_lacks_is_told() {
     let home = Home::keeping_nothing();

@@ -1,5 +1,5 @@
-//! Prompts that wait in line, and a daemon that is killed or stopped meanwhile: none is lost, none goes out by itself, and each
-//! reaches the agent once.
+//! Prompts that wait in line, and a daemon that is killed or stopped meanwhile: none is lost, none goes out
+//! by itself, and each reaches the agent once.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};

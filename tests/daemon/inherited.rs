@@ -38,8 +38,8 @@ async fn a_source_that_went_on_is_named_and_not_taken_along() {
     assert_eq!((said(of_branch), said(of_source)), (4, 4));
 }
 
-/// Three sessions, each the agent's own fork of the one before with one turn more: `one`, `two` and `three`, made in another
-/// home whose daemon has ended.
+/// Three sessions, each the agent's own fork of the one before with one turn more: `one`, `two` and `three`,
+/// made in another home whose daemon has ended.
 async fn generations() -> (Home, [String; 3]) {
     let home = Home::new();
     let daemon = home.start();
@@ -76,7 +76,8 @@ fn brought(from: &Home, ids: &[&str]) -> Home {
     home
 }
 
-/// The transcript of a branch `id` off the first records of another, as an agent writes it that forks at a message.
+/// The transcript of a branch `id` off the first records of another, as an agent writes it that forks at a
+/// message.
 fn branched(text: &str, id: &str, from: &str, records: usize) -> String {
     let renamed = |uuid: &Value| uuid.as_str().map(|uuid| json!(format!("{id}-{uuid}")));
     let lines = text
@@ -266,7 +267,8 @@ async fn what_it_came_from_is_what_is_left_when_its_own_transcript_is_gone() {
     assert_eq!(text_of(&home, &middle), text_of(&other, &middle));
 }
 
-/// A branch off the part that a branch had carried over: a turn that it left out does not come back by way of the first.
+/// A branch off the part that a branch had carried over: a turn that it left out does not come back by way of
+/// the first.
 #[tokio::test]
 async fn a_place_is_named_in_the_session_in_which_it_was_written() {
     let (other, [root, middle, head]) = generations().await;
@@ -301,7 +303,8 @@ async fn where_it_was_made(home: &Home, id: &str) -> Value {
     app.call("conversation/checkpoints", params).await.unwrap()
 }
 
-/// Older versions resumed a session in a new file that begins with the old one's records, under the old one's id.
+/// Older versions resumed a session in a new file that begins with the old one's records, under the old one's
+/// id.
 #[tokio::test]
 async fn records_of_another_session_are_the_past_of_what_it_was_resumed_as() {
     let (other, [_, middle, _]) = generations().await;

@@ -1,4 +1,5 @@
-//! Kept copies of transcripts: made by themselves, put back by themselves when the agent's own are gone, and by hand.
+//! Kept copies of transcripts: made by themselves, put back by themselves when the agent's own are gone, and
+//! by hand.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,8 @@ fn transcript(home: &Home, id: &str) -> PathBuf {
     home.transcript(id).unwrap()
 }
 
-/// D14: the agent deletes what is old; a hard link has all that was ever appended, though nothing was copied yet.
+/// D14: the agent deletes what is old; a hard link has all that was ever appended, though nothing was copied
+/// yet.
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let home = Home::new();
@@ -81,7 +83,8 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     assert_eq!(lineage.last().unwrap().attempts.len(), 1);
 }
 
-/// D14, F11: the same from a compressed copy, which takes the place of the link when the conversation hibernates.
+/// D14, F11: the same from a compressed copy, which takes the place of the link when the conversation
+/// hibernates.
 #[tokio::test]
 async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let home = Home::new();
@@ -334,8 +337,8 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     );
 }
 
-/// A copy that is older than the last turn is no whole history, though as many turns stand in it as were acknowledged: one that
-/// was cancelled is among them.
+/// A copy that is older than the last turn is no whole history, though as many turns stand in it as were
+/// acknowledged: one that was cancelled is among them.
 #[tokio::test]
 async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let home = Home::new();
@@ -370,8 +373,8 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     assert_eq!(remembered[2], "third");
 }
 
-/// F12: what was deleted before its conversation moved is put back where it has moved to and says so, also for the start after
-/// next; once by hand.
+/// F12: what was deleted before its conversation moved is put back where it has moved to and says so, also
+/// for the start after next; once by hand.
 #[tokio::test]
 async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
     let home = Home::new();
@@ -569,7 +572,8 @@ async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
     assert_eq!(transcript(&home, first.as_str()), path);
 }
 
-/// As its vendor's clean-up leaves it: the branch has no transcript yet or no longer, and its source only a kept copy.
+/// As its vendor's clean-up leaves it: the branch has no transcript yet or no longer, and its source only a
+/// kept copy.
 #[tokio::test]
 async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_its_source() {
     let home = Home::keeping_nothing();

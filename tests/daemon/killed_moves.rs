@@ -1,4 +1,5 @@
-//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it was.
+//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it
+//! was.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +47,8 @@ fn is_reached(reached: Reached, data: &Path, old: usize) -> bool {
     }
 }
 
-/// Waits until a move has come so far; whether it had not ended by then. `old` files of the agent were there before.
+/// Waits until a move has come so far; whether it had not ended by then. `old` files of the agent were there
+/// before.
 async fn is_in_time<T: std::fmt::Debug>(
     home: &Home,
     reached: Reached,
@@ -128,7 +130,8 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
     assert!(interrupted > 0, "none was killed in time");
 }
 
-/// The same of all that ran in a folder: conversations and transcripts that are nobody's go together or not at all.
+/// The same of all that ran in a folder: conversations and transcripts that are nobody's go together or not
+/// at all.
 #[tokio::test]
 async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
     let mut interrupted = 0;

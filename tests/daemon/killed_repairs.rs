@@ -1,4 +1,5 @@
-//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's folders.
+//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's
+//! folders.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -356,7 +356,8 @@ async fn text_retells_what_can_be_read_and_says_so() {
     assert_eq!(app.remembered(id).await.last().unwrap(), "and on");
 }
 
-/// F11: nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish starts anew.
+/// F11: nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish
+/// starts anew.
 #[tokio::test]
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let home = Home::keeping_nothing();
@@ -533,7 +534,8 @@ async fn the_agents_own_clear_is_followed() {
     assert_eq!(found["conversation"]["id"], json!(id));
 }
 
-/// An agent that can bring nothing back and whose transcripts nobody can read: honest, and only anew when asked.
+/// An agent that can bring nothing back and whose transcripts nobody can read: honest, and only anew when
+/// asked.
 #[tokio::test]
 async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
     let home = Home::with_config(&scripted::configured("scripted", None));

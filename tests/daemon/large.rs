@@ -115,10 +115,12 @@ async fn a_page_of_large_conversations_ends_early() {
     assert_eq!(found, expected);
 }
 
-/// Whoever listens to everything is told of each large conversation that is not idle, however slowly it reads.
+/// Whoever listens to everything is told of each large conversation that is not idle, however slowly it
+/// reads.
 #[tokio::test]
 async fn snapshots_that_are_large_together_are_all_told() {
-    // What waits for a client is bounded in messages here, as it is in bytes: there is never room for all of them.
+    // What waits for a client is bounded in messages here, as it is in bytes: there is never room for all of
+    // them.
     let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
     let daemon = home.start();
     let app = daemon.app().await;

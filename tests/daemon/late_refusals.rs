@@ -11,8 +11,8 @@ use crate::home::{Daemon, Home};
 use crate::scripted;
 use crate::support::App;
 
-/// A prompt that the agent refuses once someone tells it to, and does not answer otherwise. What it says first is no
-/// sign of work.
+/// A prompt that the agent refuses once someone tells it to, and does not answer otherwise. What it says
+/// first is no sign of work.
 const REFUSED_WHEN_TOLD: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"usage_update","used":1,"size":2}}}
 await 77
 {"jsonrpc":"2.0","id":$P,"error":{"code":-32002,"message":"Resource not found","data":{"sessionId":$S}}}
@@ -27,8 +27,8 @@ async fn make(app: &App, home: &Home) -> ConversationId {
         .id
 }
 
-/// Sends the prompt, waits until it counts as accepted though the agent has said nothing, and has it refused then. Gives
-/// the turn's id and the answer that is still to come.
+/// Sends the prompt, waits until it counts as accepted though the agent has said nothing, and has it refused
+/// then. Gives the turn's id and the answer that is still to come.
 async fn refused_late(
     daemon: &Daemon<'_>,
     app: &App,

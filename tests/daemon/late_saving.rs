@@ -217,7 +217,8 @@ async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing()
     }
 }
 
-/// Moved away and back it is the same file; copied back it is another one, as it is where one takes its place.
+/// Moved away and back it is the same file; copied back it is another one, as it is where one takes its
+/// place.
 #[tokio::test]
 async fn what_a_transcript_held_that_is_put_back_is_old() {
     type Way = fn(&Path, &Path);

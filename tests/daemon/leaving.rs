@@ -123,7 +123,8 @@ async fn a_conversation_can_be_reset_and_deleted_before_anything_was_said() {
         .unwrap();
 }
 
-/// Deleting keeps the agent's transcripts unless they are to go too; all of the lineage's then, and no one else's.
+/// Deleting keeps the agent's transcripts unless they are to go too; all of the lineage's then, and no one
+/// else's.
 #[tokio::test]
 async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
     for delete in [false, true] {
@@ -162,7 +163,8 @@ async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
     }
 }
 
-/// A conversation that nobody uses gives its agent's process back, and the next prompt goes on as if nothing had been.
+/// A conversation that nobody uses gives its agent's process back, and the next prompt goes on as if nothing
+/// had been.
 #[tokio::test]
 async fn a_conversation_that_rests_gives_its_agent_back_and_goes_on() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");

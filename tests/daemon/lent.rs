@@ -1,4 +1,5 @@
-//! A fork's long results and its subagents stay with the session that it was forked from, and come along all the same.
+//! A fork's long results and its subagents stay with the session that it was forked from, and come along all
+//! the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ use crate::carrying::{bundle, import};
 use crate::home::Home;
 use crate::support::App;
 
-/// A fork side by side whose only result of a tool lies with its source, as does what a subagent said; and the folder of
-/// that source.
+/// A fork side by side whose only result of a tool lies with its source, as does what a subagent said; and
+/// the folder of that source.
 async fn forked(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     let source = app.make(&home.project()).await;
     app.send(source, "one [[tool read {\"a\":1}]]").await;

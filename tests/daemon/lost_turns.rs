@@ -1,5 +1,5 @@
-//! Transcripts that a loss of power has made shorter than what was acknowledged: the conversation goes on with what is there,
-//! and says how many turns are missing.
+//! Transcripts that a loss of power has made shorter than what was acknowledged: the conversation goes on
+//! with what is there, and says how many turns are missing.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Moves of folders as a whole: which of them can be taken back, what becomes of sessions without files, and what it takes to
-//! move many.
+//! Moves of folders as a whole: which of them can be taken back, what becomes of sessions without files, and
+//! what it takes to move many.
 
 use std::fs;
 
@@ -19,7 +19,8 @@ async fn moves(app: &App) -> Vec<TreeMove> {
     serde_json::from_value::<TreeMoveList>(answer).unwrap().moves
 }
 
-/// Those that were done and not taken back, the newest first, over a restart too; no undo is one, and none of what was refused.
+/// Those that were done and not taken back, the newest first, over a restart too; no undo is one, and none of
+/// what was refused.
 #[tokio::test]
 async fn the_moves_that_can_be_taken_back_are_told() {
     let home = Home::new();
@@ -59,7 +60,8 @@ async fn the_moves_that_can_be_taken_back_are_told() {
     assert_eq!(moves(&app).await, []);
 }
 
-/// Of a session whose transcript is gone there is no file to move: what is kept of it goes to the new folder when it is needed.
+/// Of a session whose transcript is gone there is no file to move: what is kept of it goes to the new folder
+/// when it is needed.
 #[tokio::test]
 async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() {
     let home = Home::new();
@@ -109,8 +111,8 @@ async fn a_session_of_which_nothing_is_left_is_told() {
     assert_eq!(app.get(id).await.cwd, new);
 }
 
-/// Whether others borrow what lies beside a session is looked up in its folder. That is read for all of them together, and
-/// not again for each.
+/// Whether others borrow what lies beside a session is looked up in its folder. That is read for all of them
+/// together, and not again for each.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_stays_in_a_folder_is_read_once_for_all_who_leave_it() {

@@ -1,7 +1,9 @@
-//! The daemon from outside: the real program in a home of its own, real agents as processes, clients on its socket.
+//! The daemon from outside: the real program in a home of its own, real agents as processes, clients on its
+//! socket.
 //!
-//! What is waited for is an event, an answer or the end of a process, never a time; the deadline in `support` only
-//! turns a hang into a failure. Each daemon is stopped at the end of its test, and no process of it may be left then.
+//! What is waited for is an event, an answer or the end of a process, never a time; the deadline in `support`
+//! only turns a hang into a failure. Each daemon is stopped at the end of its test, and no process of it may
+//! be left then.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

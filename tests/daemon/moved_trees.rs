@@ -70,7 +70,8 @@ pub(crate) async fn listed_in(app: &App, cwd: &str) -> Vec<String> {
     ids
 }
 
-/// D1: one rename, and everything below goes along, to the byte back by an undo; what only looks like it stays.
+/// D1: one rename, and everything below goes along, to the byte back by an undo; what only looks like it
+/// stays.
 #[tokio::test]
 async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     let home = Home::new();
@@ -402,7 +403,8 @@ async fn a_conversation_of_an_agent_that_is_gone_stays() {
     assert_eq!((app.get(stays).await.cwd, app.get(goes).await.cwd), (old, new));
 }
 
-/// A link that leads to another project by now does not take that along, and none hides that one folder lies in the other.
+/// A link that leads to another project by now does not take that along, and none hides that one folder lies
+/// in the other.
 #[tokio::test]
 async fn links_do_not_drag_other_folders_along() {
     let home = Home::new();
@@ -461,7 +463,8 @@ async fn the_session_of_a_deleted_conversation_goes_along() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// What the agent remembers of the project goes along, and what is there already and differs is left, and told.
+/// What the agent remembers of the project goes along, and what is there already and differs is left, and
+/// told.
 #[tokio::test]
 async fn what_the_agent_remembers_of_a_project_goes_along() {
     let home = Home::new();
@@ -501,7 +504,8 @@ async fn what_the_agent_remembers_of_a_project_goes_along() {
     assert_eq!(agents_files(&home), before);
 }
 
-/// Codex finds a rollout wherever it ran: what is no conversation's stays, and is told, not left out in silence.
+/// Codex finds a rollout wherever it ran: what is no conversation's stays, and is told, not left out in
+/// silence.
 #[tokio::test]
 async fn sessions_that_their_agent_finds_by_id_stay_and_are_told() {
     let home = crate::codex::home();

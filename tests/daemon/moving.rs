@@ -42,8 +42,8 @@ async fn places(app: &App, id: ConversationId) -> Vec<Value> {
     told.into_iter().map(|place| place["id"].clone()).collect()
 }
 
-/// D1, F12: the session is the same, its transcript is in the new folder and names it, and the agent goes on with the whole
-/// history, also after a restart.
+/// D1, F12: the session is the same, its transcript is in the new folder and names it, and the agent goes on
+/// with the whole history, also after a restart.
 #[tokio::test]
 async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
     let home = Home::new();

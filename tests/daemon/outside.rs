@@ -1,5 +1,6 @@
-//! Changes from outside, under a daemon that runs: a sign-in that expires, an agent's program that is replaced, transcripts
-//! that are taken away, a disk that fills up. Nothing is lost, what is wrong is said, and it goes on when it is mended.
+//! Changes from outside, under a daemon that runs: a sign-in that expires, an agent's program that is
+//! replaced, transcripts that are taken away, a disk that fills up. Nothing is lost, what is wrong is said,
+//! and it goes on when it is mended.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -71,8 +72,9 @@ async fn cut_short(app: &App) -> Vec<ConversationId> {
         .collect()
 }
 
-/// F1: the process has read its token at its start, so that only another one knows of the renewed sign-in. The session, the
-/// daemon and the cut prompt are as they were, and nobody's conversation has to fail once more for that.
+/// F1: the process has read its token at its start, so that only another one knows of the renewed sign-in.
+/// The session, the daemon and the cut prompt are as they were, and nobody's conversation has to fail once
+/// more for that.
 #[tokio::test]
 async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_session() {
     let (home, token) = with_accounts();
@@ -187,7 +189,8 @@ async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() 
     assert_eq!(app.remembered(resting).await, ["before"]);
 }
 
-/// An agent that looks at each prompt needs no other process; what it is asked for goes through the same door.
+/// An agent that looks at each prompt needs no other process; what it is asked for goes through the same
+/// door.
 #[tokio::test]
 async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     let home = Home::new();
@@ -321,7 +324,8 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// What runs goes on without its file; after that the conversation waits for the program, with everything in it.
+/// What runs goes on without its file; after that the conversation waits for the program, with everything in
+/// it.
 #[tokio::test]
 async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on() {
     let home = Home::new();
@@ -386,8 +390,8 @@ fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
     ]
 }
 
-/// The session is open, and what it was made of is moved out of its sight: that is said, nothing begins anew, and all is
-/// there again when it is put back.
+/// The session is open, and what it was made of is moved out of its sight: that is said, nothing begins anew,
+/// and all is there again when it is put back.
 #[tokio::test]
 async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_words_and_taken_up_again() {
     let home = Home::keeping_nothing();
@@ -466,8 +470,8 @@ async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// It does not come back. That is said by each life of the daemon, and only who asks for it begins anew, told that
-/// nothing was kept.
+/// It does not come back. That is said by each life of the daemon, and only who asks for it begins anew, told
+/// that nothing was kept.
 #[tokio::test]
 async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is_told() {
     let home = Home::keeping_nothing();
@@ -509,8 +513,8 @@ pub(crate) fn limit_files(daemon: &Daemon<'_>, length: Option<u64>) {
     prlimit(pid, Resource::Fsize, limit).unwrap();
 }
 
-/// The disk is full when a turn ends that was accepted: who asked hears its end all the same, later prompts are refused in
-/// words that help, and with room again everything is as it was told.
+/// The disk is full when a turn ends that was accepted: who asked hears its end all the same, later prompts
+/// are refused in words that help, and with room again everything is as it was told.
 #[tokio::test]
 async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     let home = Home::new();
@@ -549,8 +553,8 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// There is no room for a single byte when the daemon starts: it says so, in words that help, leaves everything as it is, and
-/// starts when there is.
+/// There is no room for a single byte when the daemon starts: it says so, in words that help, leaves
+/// everything as it is, and starts when there is.
 #[tokio::test]
 async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let home = Home::new();

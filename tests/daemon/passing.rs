@@ -289,7 +289,8 @@ async fn three_hundred_sessions_share_one_process_that_was_initialized_once() {
     );
 }
 
-/// F14: what an agent says behind its answer is told, and belongs to no turn; what it answers twice counts once.
+/// F14: what an agent says behind its answer is told, and belongs to no turn; what it answers twice counts
+/// once.
 #[tokio::test]
 async fn what_is_said_behind_the_answer_belongs_to_no_turn() {
     let home = home();

@@ -21,7 +21,8 @@ fn word(line: &Value) -> String {
     }
 }
 
-/// On the connection that asked, the turn's events come before its answer, with the subscription's own in place.
+/// On the connection that asked, the turn's events come before its answer, with the subscription's own in
+/// place.
 #[tokio::test]
 async fn a_turn_is_told_in_order_and_answered_last() {
     let home = Home::new();
@@ -242,8 +243,8 @@ async fn a_failure_is_told_by_its_kind_and_does_not_last() {
     }
 }
 
-/// F31: the agent's death ends the turn at once, wakes whoever waits, and the next prompt starts it again. A conversation
-/// that only rested in it notices nothing.
+/// F31: the agent's death ends the turn at once, wakes whoever waits, and the next prompt starts it again. A
+/// conversation that only rested in it notices nothing.
 #[tokio::test]
 async fn the_death_of_the_agent_ends_its_turn_and_the_next_prompt_goes_on() {
     let home = Home::new();

@@ -1,4 +1,5 @@
-//! A repaired copy is written under a new id, a conversation goes on with that of its head, and no transcript is changed.
+//! A repaired copy is written under a new id, a conversation goes on with that of its head, and no transcript
+//! is changed.
 
 use std::fs;
 use std::path::Path;
@@ -60,8 +61,8 @@ fn take_out(path: &Path, text: &str) {
     fs::write(path, kept.join("\n") + "\n").unwrap();
 }
 
-/// Open in the agent, with a record that is torn and a result that is gone: the session is closed, and the conversation goes on
-/// with all that is left, over a kill too.
+/// Open in the agent, with a record that is torn and a result that is gone: the session is closed, and the
+/// conversation goes on with all that is left, over a kill too.
 #[tokio::test]
 async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     let home = Home::new();

@@ -89,7 +89,8 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
     );
 }
 
-/// F18: a prompt that was sent when the daemon was killed has its end, and is not sent again under the same id.
+/// F18: a prompt that was sent when the daemon was killed has its end, and is not sent again under the same
+/// id.
 #[tokio::test]
 async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
     let home = Home::new();
@@ -257,7 +258,8 @@ async fn a_request_says_the_same_with_its_defaults_written_out() {
     }
 }
 
-/// Closing, resuming, cancelling, answering and signing in are remembered as everything else that changes something.
+/// Closing, resuming, cancelling, answering and signing in are remembered as everything else that changes
+/// something.
 #[tokio::test]
 async fn whatever_changes_something_is_done_once() {
     let home = Home::new();

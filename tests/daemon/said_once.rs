@@ -1,4 +1,5 @@
-//! A text that a person has the daemon say at a time: it is said once, and it is said, whatever ends meanwhile.
+//! A text that a person has the daemon say at a time: it is said once, and it is said, whatever ends
+//! meanwhile.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;

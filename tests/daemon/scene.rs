@@ -1,5 +1,5 @@
-//! One conversation of the agent behind the gate, and what a test does to it: calls that are held, a death, and what has to
-//! hold afterwards.
+//! One conversation of the agent behind the gate, and what a test does to it: calls that are held, a death,
+//! and what has to hold afterwards.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
@@ -109,7 +109,8 @@ impl<'a> Scene<'a> {
         serde_json::from_value(answer["result"].clone()).unwrap_or_else(|error| panic!("{error}: {answer}"))
     }
 
-    /// Checks that the next prompt goes on with all that was said, in one process, and that the dead are gone.
+    /// Checks that the next prompt goes on with all that was said, in one process, and that the dead are
+    /// gone.
     pub(crate) async fn goes_on(mut self, dead: Vec<u32>) {
         let turn = self.send("after it").await;
         if let Some(resumed) = &turn.resumed {

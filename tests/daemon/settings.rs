@@ -6,8 +6,8 @@ use crate::home::Home;
 use crate::scripted;
 use crate::support::App;
 
-/// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of agent and
-/// daemon. It is no wish of anybody's: nothing of it is applied again.
+/// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of
+/// agent and daemon. It is no wish of anybody's: nothing of it is applied again.
 #[tokio::test]
 async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
     let capabilities = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;

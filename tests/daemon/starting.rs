@@ -172,8 +172,8 @@ fn a_service_manager_is_told_when_the_daemon_is_ready() {
     child.wait().unwrap();
 }
 
-/// A large store that has to be built anew takes memory that a process never gives back, so the daemon starts itself
-/// again behind that: the same process, and whoever waits for it hears of nothing.
+/// A large store that has to be built anew takes memory that a process never gives back, so the daemon starts
+/// itself again behind that: the same process, and whoever waits for it hears of nothing.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {

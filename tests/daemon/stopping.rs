@@ -104,7 +104,8 @@ async fn a_shutdown_waits_no_longer_than_it_was_told() {
     assert!(daemon.ended().await.success());
 }
 
-/// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is ready.
+/// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is
+/// ready.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_a_killed_daemon_left_behind_is_ended_by_the_next() {

@@ -141,7 +141,8 @@ impl App {
         page.checkpoints.into_iter().rev().collect()
     }
 
-    /// The messages of a conversation, oldest first: their ids, and the kind of the last thing that each says.
+    /// The messages of a conversation, oldest first: their ids, and the kind of the last thing that each
+    /// says.
     pub(crate) async fn messages(&self, id: ConversationId) -> Vec<(String, String)> {
         let page = within(self.client.history(id.into(), None, None, None))
             .await
@@ -415,7 +416,8 @@ impl Raw {
     }
 }
 
-/// How a request is refused: code, kind, and whether it may be tried again. The words are in one file, see `error_words`.
+/// How a request is refused: code, kind, and whether it may be tried again. The words are in one file, see
+/// `error_words`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal<'a>(pub(crate) i64, pub(crate) &'a str, pub(crate) bool);
 

@@ -196,7 +196,8 @@ async fn what_cannot_be_listed_is_said() {
     }
 }
 
-/// An agent that was started in a folder by a link writes down the link's path; who asks from there asks for the folder.
+/// An agent that was started in a folder by a link writes down the link's path; who asks from there asks for
+/// the folder.
 #[tokio::test]
 async fn a_folder_is_found_by_whatever_path_leads_to_it() {
     let home = home();

@@ -1,4 +1,5 @@
-//! Moves of folders that are undone, or were cut short: what becomes of what was done since, and of the next one.
+//! Moves of folders that are undone, or were cut short: what becomes of what was done since, and of the next
+//! one.
 
 use std::fs;
 
@@ -61,7 +62,8 @@ async fn an_undo_of_what_went_further_is_refused() {
     assert_eq!(listed_in(&app, &old).await, [STRAY]);
 }
 
-/// What an earlier move has left half way comes back before the next one begins, so that no start undoes that one later.
+/// What an earlier move has left half way comes back before the next one begins, so that no start undoes that
+/// one later.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
@@ -110,7 +112,8 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// A kill between the end of a move and the noting of its answer: the same call is answered from what the move has written down.
+/// A kill between the end of a move and the noting of its answer: the same call is answered from what the
+/// move has written down.
 #[tokio::test]
 async fn an_answer_that_was_not_noted_is_found_with_the_move() {
     let (home, other) = (Home::new(), Home::new());

@@ -1,5 +1,5 @@
-//! Sessions that their agent does not end: what changes their files is refused until nobody can write to them any more,
-//! however often it is asked for.
+//! Sessions that their agent does not end: what changes their files is refused until nobody can write to them
+//! any more, however often it is asked for.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::{BridgeError, ErrorKind};

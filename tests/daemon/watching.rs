@@ -1,4 +1,5 @@
-//! What is told of transcripts while they grow: checkpoints that are on disk, whoever wrote them, and other writers.
+//! What is told of transcripts while they grow: checkpoints that are on disk, whoever wrote them, and other
+//! writers.
 
 use std::fs;
 use std::io::Write;
@@ -199,7 +200,8 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
 
-/// Some versions write a text before they know why the model stopped: more of the turn may follow, or nothing.
+/// Some versions write a text before they know why the model stopped: more of the turn may follow, or
+/// nothing.
 #[tokio::test]
 async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_behind_it() {
     let home = Home::new();
@@ -274,7 +276,8 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
     }
 }
 
-/// The conversation has no task when it happens, and the daemon is another one than the one that had its turns.
+/// The conversation has no task when it happens, and the daemon is another one than the one that had its
+/// turns.
 #[tokio::test]
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
     let home = Home::new();
@@ -504,7 +507,8 @@ async fn ordinary_life_is_no_foreign_writing() {
     );
 }
 
-/// D10: an app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking twice.
+/// D10: an app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking
+/// twice.
 #[tokio::test]
 async fn a_list_has_what_was_written_before_it_was_asked_for() {
     let home = Home::new();
@@ -564,7 +568,8 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
     }
 }
 
-/// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted for a list.
+/// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted
+/// for a list.
 #[tokio::test]
 async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
     let home = Home::keeping_nothing();

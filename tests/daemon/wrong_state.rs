@@ -45,7 +45,8 @@ async fn what_a_running_turn_forbids_is_busy_and_changes_nothing() {
     assert_eq!(app.remembered(id).await[0], "first");
 }
 
-/// An agent that can neither resume nor load would lose the history with the session: only giving it up closes it.
+/// An agent that can neither resume nor load would lose the history with the session: only giving it up
+/// closes it.
 #[tokio::test]
 async fn closing_what_cannot_be_brought_back_is_refused() {
     let home = Home::with_config(&scripted::configured("scripted", None));

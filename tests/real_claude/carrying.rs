@@ -35,7 +35,8 @@ pub(crate) fn with_names(mut said: Vec<Said>) -> Vec<Said> {
     said
 }
 
-/// With a roll, a fork in place, and a file beside the transcript that the fork names in another session's folder.
+/// With a roll, a fork in place, and a file beside the transcript that the fork names in another session's
+/// folder.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_bundle_goes_on_whole_in_another_home_and_folder() {
@@ -106,7 +107,8 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
     assert_eq!(asked, [&expected[..], &behind].concat());
 }
 
-/// A fork's long results and its subagents stay in the folder of its source, which the other conversation holds.
+/// A fork's long results and its subagents stay in the folder of its source, which the other conversation
+/// holds.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_from_another_conversation_comes_along() {

@@ -9,7 +9,8 @@ use crate::told::signed_in;
 mod smoke {
     use super::*;
 
-    /// A token in the environment is not told as a sign-in, and works all the same: it is a warning and no error.
+    /// A token in the environment is not told as a sign-in, and works all the same: it is a warning and no
+    /// error.
     #[test]
     #[ignore = "installs the real adapter"]
     fn the_doctor_is_told_who_is_signed_in() {

@@ -46,9 +46,9 @@ fn take_result(lines: &mut Vec<String>, output: &str) {
     assert_eq!(lines.len() + 1, before, "the result's record");
 }
 
-/// Of a torn record in the middle and a result that is gone the model is sent all that is left, and with the call what the agent
-/// itself would have filled in; where the agent resumes the source by itself it leaves the call out. The session was open, and is
-/// closed before.
+/// Of a torn record in the middle and a result that is gone the model is sent all that is left, and with the
+/// call what the agent itself would have filled in; where the agent resumes the source by itself it leaves
+/// the call out. The session was open, and is closed before.
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_the_repaired_history() {

@@ -1,5 +1,5 @@
-//! Sessions in the worktrees of a git repository: which of several transcripts of one id the agent takes, and that we know
-//! it beforehand.
+//! Sessions in the worktrees of a git repository: which of several transcripts of one id the agent takes, and
+//! that we know it beforehand.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -30,8 +30,8 @@ fn git(folder: &Path, arguments: &[&str]) -> bool {
     }
 }
 
-/// Where copies lie, where the session is resumed, and which copy the agent takes. `project` is the main worktree, `outside`
-/// is no part of the repository.
+/// Where copies lie, where the session is resumed, and which copy the agent takes. `project` is the main
+/// worktree, `outside` is no part of the repository.
 const CASES: [(&[&str], &str, Option<&str>); 13] = [
     // The only one is found wherever it is.
     (&["a"], "project", Some("a")),

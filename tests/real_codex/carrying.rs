@@ -64,7 +64,8 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
         assert_eq!(here.findings(&head), []);
     }
 
-    // Both that have the same ids as there share no file with those under new ones, and forks go on being forks.
+    // Both that have the same ids as there share no file with those under new ones, and forks go on being
+    // forks.
     here.stop_daemon();
     here.start_daemon();
     let fork = here.fork(id, false).conversation.id;

@@ -1,4 +1,5 @@
-//! A history that Codex compacts by itself, in the middle of a turn, since the model tells that it has become too long.
+//! A history that Codex compacts by itself, in the middle of a turn, since the model tells that it has become
+//! too long.
 
 use std::fs;
 

@@ -12,7 +12,8 @@ use crate::support::model_server::{model, user};
 mod smoke {
     use super::*;
 
-    /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there once.
+    /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there
+    /// once.
     #[test]
     #[ignore = "installs the real adapter"]
     fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {

@@ -71,7 +71,8 @@ fn d2_pictures_are_where_they_were_on_each_branch_and_behind_each_edit() {
     assert_eq!(pictures(&bridge, "moved"), 2);
 }
 
-/// Codex makes a picture smaller before it sends it: what it makes of it is the same wherever one goes back to.
+/// Codex makes a picture smaller before it sends it: what it makes of it is the same wherever one goes back
+/// to.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_that_is_made_smaller_is_the_same_on_each_branch_and_behind_each_edit() {

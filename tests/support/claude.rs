@@ -55,8 +55,8 @@ impl ClaudeLab {
         Some(lab)
     }
 
-    /// The agent's settings. They have it ask before each tool: without them it starts in auto mode, in which a model
-    /// decides what needs no question.
+    /// The agent's settings. They have it ask before each tool: without them it starts in auto mode, in which
+    /// a model decides what needs no question.
     pub(crate) fn settings(&self) -> PathBuf {
         self.transcript_root().join("settings.json")
     }

@@ -1,5 +1,5 @@
-//! What tests wait for where nobody says a word: that a process ends, that something stands in a folder, that something
-//! happens there. Linux tells each of them.
+//! What tests wait for where nobody says a word: that a process ends, that something stands in a folder, that
+//! something happens there. Linux tells each of them.
 
 // Each test program uses its own part of this.
 #![allow(dead_code)]
@@ -96,7 +96,8 @@ impl Watched {
         }
     }
 
-    /// Lets so many changes pass, or fewer when this tells something before: a process its end, a pipe a word or its end.
+    /// Lets so many changes pass, or fewer when this tells something before: a process its end, a pipe a word
+    /// or its end.
     pub(crate) fn let_pass(&self, changes: usize, otherwise: impl AsFd) {
         let mut passed = 0;
         while passed < changes {

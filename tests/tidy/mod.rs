@@ -1,4 +1,5 @@
-//! The habits of this code base as ordinary tests. Each rule is a function over text, with a test that it can fail.
+//! The habits of this code base as ordinary tests. Each rule is a function over text, with a test that it can
+//! fail.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,8 +35,8 @@ const ROOMS: [&str; 12] = [
 /// Rooms that may use less than their place allows.
 const NARROWER: [(&str, &[&str]); 1] = [("cli", &["paths"])];
 
-/// Modules that decide and do nothing else, with everything below them. A module whose heading says that it is pure is
-/// held to it as well, for itself.
+/// Modules that decide and do nothing else, with everything below them. A module whose heading says that it
+/// is pure is held to it as well, for itself.
 const PURE: [&str; 15] = [
     "src/chain",
     "src/conversation/state",
@@ -329,8 +330,9 @@ fn missing_heading(path: &str, text: &str) -> Vec<String> {
     )]
 }
 
-/// Tests from outside know processes, files and the wire contract, so that they hold for any code inside. Exceptions: the
-/// benchmarks, the helper programs, and the facts about the real adapters, which are compared with what the code assumes.
+/// Tests from outside know processes, files and the wire contract, so that they hold for any code inside.
+/// Exceptions: the benchmarks, the helper programs, and the facts about the real adapters, which are compared
+/// with what the code assumes.
 fn imports_from_inside(path: &str, text: &str) -> Vec<String> {
     let is_outside = path.starts_with("tests/")
         && ![

@@ -1,5 +1,5 @@
-//! Contract tests against the adapter alone: the facts about it that the bridge relies on, each pinned by what the
-//! model was sent. A new version of the adapter that breaks one is seen here first.
+//! Contract tests against the adapter alone: the facts about it that the bridge relies on, each pinned by
+//! what the model was sent. A new version of the adapter that breaks one is seen here first.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! The whole conversation, damaged and repaired: the model is sent what it would have been sent, to the letter, but for what is
-//! gone and what takes its place.
+//! The whole conversation, damaged and repaired: the model is sent what it would have been sent, to the
+//! letter, but for what is gone and what takes its place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -260,7 +260,8 @@ fn a_repair_keeps_to_the_letter_all_that_is_not_damaged() {
             (Via::Resume, Fidelity::Full),
             "{what}"
         );
-        // It names its own long result; which file the agent has told the model to read for what it compacted stays.
+        // It names its own long result; which file the agent has told the model to read for what it compacted
+        // stays.
         let conversation = next.conversation.to_string();
         let conversation = conversation
             .replace(&format!("{session}.jsonl"), &format!("{old}.jsonl"))
