@@ -89,8 +89,9 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
         let torn = reply_to(lines, "number two");
         lines[torn].replace_range(1..20, "@");
     });
-    let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
-    let read = session_bridge::transcript::reading::turns(&path, None).expect("the turns");
+    let client = bridge.client();
+    let page = bridge.call(async move { client.history(id.into(), None, None, None).await });
+    let page = page.expect("conversation/history");
     let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
     assert_eq!(
         sent(&bridge),
@@ -103,11 +104,8 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
             "go on"
         ]
     );
-    let read: Vec<String> = read
-        .into_iter()
-        .flat_map(|turn| [turn.prompt, turn.reply])
-        .filter(|text| !text.is_empty())
-        .collect();
+    let parts = page.messages.into_iter().flat_map(|message| message.content);
+    let read: Vec<String> = parts.filter_map(|part| part.text).collect();
     assert_eq!(read, sent(&bridge)[..5]);
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),

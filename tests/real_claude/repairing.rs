@@ -7,10 +7,9 @@ use bridge_protocol::check::{CheckAnswer, FindingKind};
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 use bridge_protocol::rpc::TranscriptRpcClient;
-use session_bridge::transcript::repair::INTERRUPTED;
 
 use super::bridge::Bridge;
-use crate::support::claude::Account;
+use crate::support::claude::{Account, INTERRUPTED};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 
 const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
