@@ -130,7 +130,7 @@ async fn a_repeated_request_is_answered_with_what_it_was() {
     let first = adopt(&app, request.clone()).await.unwrap();
     assert_eq!(adopt(&app, request).await.unwrap().id, first.id);
     let other = json!({"upstreamId": id, "requestId": "key", "title": "x"});
-    refused(adopt(&app, other).await, ErrorKind::Conflict, "another content");
+    refused(adopt(&app, other).await, ErrorKind::Conflict);
 }
 
 #[tokio::test]
@@ -360,63 +360,29 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
     let app = daemon.app().await;
     let damaged = ErrorKind::TranscriptDamaged;
     let table = [
-        (
-            json!({"upstreamId": "none"}),
-            ErrorKind::NotFound,
-            "there is no transcript \"none\"",
-        ),
-        (
-            json!({"upstreamId": "folder"}),
-            ErrorKind::NotFound,
-            "there is no transcript",
-        ),
-        (
-            json!({"upstreamId": "../a"}),
-            ErrorKind::NotFound,
-            "cannot be the name",
-        ),
-        (
-            json!({"upstreamId": ""}),
-            ErrorKind::NotFound,
-            "cannot be the name",
-        ),
-        (json!({"upstreamId": "empty"}), damaged, "holds no turn"),
-        (json!({"upstreamId": "garbage"}), damaged, "holds no turn"),
-        (json!({"upstreamId": "torn"}), damaged, "holds no turn"),
-        (json!({"upstreamId": "silent"}), damaged, "holds no turn"),
-        (
-            json!({"upstreamId": "lost"}),
-            ErrorKind::InvalidCwd,
-            "name another one",
-        ),
-        (
-            json!({"upstreamId": "homeless"}),
-            ErrorKind::InvalidParams,
-            "names no folder",
-        ),
-        (
-            json!({"upstreamId": id, "cwd": "x"}),
-            ErrorKind::InvalidCwd,
-            "absolute",
-        ),
-        (
-            json!({"upstreamId": id, "agent": "none"}),
-            ErrorKind::NotFound,
-            "no agent \"none\"",
-        ),
+        (json!({"upstreamId": "none"}), ErrorKind::NotFound),
+        (json!({"upstreamId": "folder"}), ErrorKind::NotFound),
+        (json!({"upstreamId": "../a"}), ErrorKind::NotFound),
+        (json!({"upstreamId": ""}), ErrorKind::NotFound),
+        (json!({"upstreamId": "empty"}), damaged),
+        (json!({"upstreamId": "garbage"}), damaged),
+        (json!({"upstreamId": "torn"}), damaged),
+        (json!({"upstreamId": "silent"}), damaged),
+        (json!({"upstreamId": "lost"}), ErrorKind::InvalidCwd),
+        (json!({"upstreamId": "homeless"}), ErrorKind::InvalidParams),
+        (json!({"upstreamId": id, "cwd": "x"}), ErrorKind::InvalidCwd),
+        (json!({"upstreamId": id, "agent": "none"}), ErrorKind::NotFound),
         (
             json!({"upstreamId": id, "agent": "second"}),
             ErrorKind::Unsupported,
-            "cannot read",
         ),
         (
             json!({"upstreamId": id, "title": "x".repeat(5_000)}),
             ErrorKind::InvalidParams,
-            "title may be",
         ),
     ];
-    for (params, kind, words) in table {
-        refused(adopt(&app, params).await, kind, words);
+    for (params, kind) in table {
+        refused(adopt(&app, params).await, kind);
     }
     let all = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(all["conversations"], json!([]));
@@ -445,7 +411,6 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
         let error = refused(
             app.call(method, json!({"upstreamId": id})).await,
             ErrorKind::Ambiguous,
-            "name one of them as agent",
         );
         let agents: Vec<String> = error.details["agents"].read().unwrap();
         assert_eq!(agents.len(), 2, "{agents:?}");
@@ -462,11 +427,7 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
         .unwrap();
     assert_ne!(ours.id, theirs.id);
     assert_eq!(app.remembered(ours.id).await, ["one"]);
-    refused(
-        adopt(&app, json!({"upstreamId": id})).await,
-        ErrorKind::Ambiguous,
-        "an upstream id of 2 conversations",
-    );
+    refused(adopt(&app, json!({"upstreamId": id})).await, ErrorKind::Ambiguous);
 }
 
 /// The agent goes on from the place that it noted last, so that messages are left out of which nothing is

@@ -177,11 +177,7 @@ async fn what_holds_nothing_is_told() {
         let kinds = found(&app, id).await;
         assert_eq!(kinds[0], (0, "nothingToResume".to_owned()), "{id}");
         let adopted = app.call("conversation/adopt", json!({"upstreamId": id})).await;
-        refused(
-            adopted,
-            ErrorKind::TranscriptDamaged,
-            "no turn that could be resumed",
-        );
+        refused(adopted, ErrorKind::TranscriptDamaged);
     }
     assert_eq!(listed(&app).await, ["empty", "garbage", "nuls"]);
 }
@@ -241,15 +237,11 @@ async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
         change();
         let next = json!({"conversationId": conversation, "limit": 4, "cursor": page["nextCursor"]});
         let next = app.call("conversation/history", next).await;
-        refused(next, ErrorKind::InvalidParams, "not in the history any more");
+        refused(next, ErrorKind::InvalidParams);
         let gone = app
             .call("checkpoint/get", json!({"checkpointId": old[0]["id"]}))
             .await;
-        refused(
-            gone,
-            ErrorKind::CheckpointNotFound,
-            "conversation/checkpoints lists those there are",
-        );
+        refused(gone, ErrorKind::CheckpointNotFound);
         let first = app
             .call("conversation/history", json!({"conversationId": conversation}))
             .await
@@ -285,17 +277,16 @@ async fn links_that_go_in_circles_and_files_in_place_of_folders() {
     for id in ["ring", "inside"] {
         for method in ["transcript/check", "conversation/adopt"] {
             let answer = app.call(method, json!({"upstreamId": id})).await;
-            refused(answer, ErrorKind::NotFound, "there is no transcript");
+            refused(answer, ErrorKind::NotFound);
         }
     }
     let conversation = adopt(&app, "whole").await;
     assert_eq!(said(&app, &conversation).await.0, ["ask 0", "say 0"]);
     fs::remove_dir_all(&projects).unwrap();
     fs::write(&projects, "x").unwrap();
-    let words = "could not read the folder";
     for method in ["transcript/check", "conversation/adopt"] {
         let answer = app.call(method, json!({"upstreamId": "other"})).await;
-        refused(answer, ErrorKind::NotFound, words);
+        refused(answer, ErrorKind::NotFound);
     }
     let history = app
         .call("conversation/history", json!({"conversationId": conversation}))

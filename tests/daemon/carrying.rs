@@ -217,7 +217,6 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     let held = refused(
         import(&app, json!({"path": path, "sameFolders": true})).await,
         ErrorKind::Conflict,
-        "import it under new ids",
     );
     assert!(held.message.contains(&id.to_string()), "{held:?}");
 
@@ -442,7 +441,7 @@ async fn a_repeated_import_is_answered_with_what_it_was() {
     import(&app, params.clone()).await.unwrap();
     let mut other = params;
     other["newIds"] = json!(true);
-    refused(import(&app, other).await, ErrorKind::Conflict, "another content");
+    refused(import(&app, other).await, ErrorKind::Conflict);
 }
 
 /// An import that was killed before it was written down leaves files that nobody refers to: the next one
@@ -495,7 +494,7 @@ async fn nothing_is_written_over_a_transcript_that_differs() {
     let daemon = here.start();
     let app = daemon.app().await;
     let params = json!({"path": path, "cwd": project});
-    refused(import(&app, params).await, ErrorKind::Conflict, "exists already");
+    refused(import(&app, params).await, ErrorKind::Conflict);
     // The session before it had been put in place, and was taken away again.
     assert_eq!(
         files_below(&here.data().join("loopback")),
@@ -530,18 +529,15 @@ async fn a_folder_or_an_agent_that_is_not_here_is_named() {
     let error = refused(
         import(&app, json!({"path": plain, "sameFolders": true})).await,
         ErrorKind::InvalidCwd,
-        "",
     );
     assert!(error.message.contains("/gone"), "{error:?}");
     refused(
         import(&app, json!({"path": plain, "cwd": "/nowhere/at/all"})).await,
         ErrorKind::InvalidCwd,
-        "/nowhere/at/all",
     );
     refused(
         import(&app, json!({"path": other, "cwd": here.project()})).await,
         ErrorKind::AgentUnavailable,
-        "\"helper\", of the kind claude",
     );
     drop(app);
     drop(daemon);

@@ -85,7 +85,6 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
     refused(
         import(&app, json!({"path": path, "sameFolders": true})).await,
         ErrorKind::Conflict,
-        "import it under new ids",
     );
     let second = import(&app, json!({"path": path, "sameFolders": true, "newIds": true}))
         .await
@@ -143,11 +142,7 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
     changed[counted - 3] ^= 1;
     for bad in [&ROOT.as_bytes()[..counted - 1], &changed] {
         write(&other, bad);
-        refused(
-            import(&app, params.clone()).await,
-            ErrorKind::Conflict,
-            "exists already, and nothing is written over it",
-        );
+        refused(import(&app, params.clone()).await, ErrorKind::Conflict);
         assert_eq!(
             files_below(&here.path().join("codex")),
             std::slice::from_ref(&other)
@@ -163,11 +158,7 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
         .join("codex/archived_sessions")
         .join(name.file_name().unwrap());
     write(&archived, DEEP_FORK.as_bytes());
-    refused(
-        import(&app, params.clone()).await,
-        ErrorKind::Conflict,
-        "archived_sessions",
-    );
+    refused(import(&app, params.clone()).await, ErrorKind::Conflict);
     fs::remove_file(archived).unwrap();
     import(&app, params).await.unwrap();
     assert_eq!(history(&app, &made["id"]).await, told);

@@ -13,6 +13,7 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::codex::{ROOT_ID, rollout};
 use crate::codex_watching::{adopt, home};
 use crate::continuing::go_on;
@@ -66,7 +67,7 @@ async fn not_resumable(app: &App, id: ConversationId) -> Vec<Value> {
     let resume = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;
-    let error = refused(resume, ErrorKind::NotResumable, "could not be brought back");
+    let error = refused(resume, ErrorKind::NotResumable);
     error.details["attempts"].read().unwrap()
 }
 
@@ -191,7 +192,11 @@ async fn a_session_that_another_program_writes_to_is_waited_for() {
     fs::write(home.path().join(REFUSE_LOAD), HELD).unwrap();
     let error = app.try_send(id, "go on").await.unwrap_err();
     assert_eq!((error.kind, error.retryable), (ErrorKind::AgentError, true));
-    assert!(error.message.contains("close it there"), "{error:?}");
+    error_words::check(
+        "a session that another program has open",
+        "agentError",
+        &error.message,
+    );
     let after = app.get(id).await;
     assert_eq!((after.state, &after.head), (before.state, &before.head));
     assert_eq!(openings(&home), 1);
@@ -332,7 +337,7 @@ async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
             json!({"conversationId": id, "prompt": "go on"}),
         )
         .await;
-    let error = refused(limited, ErrorKind::Limited, "answered with an error");
+    let error = refused(limited, ErrorKind::Limited);
     assert!(error.retryable);
     let conversation = app.get(id).await;
     assert_eq!(conversation.state, ConversationState::Limited);

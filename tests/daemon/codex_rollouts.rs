@@ -176,7 +176,6 @@ async fn a_session_of_codex_is_listed_adopted_and_read() {
         )
         .await,
         ErrorKind::CheckpointNotFound,
-        "conversation/checkpoints lists",
     );
     // Adopted once, it is the same conversation again.
     assert_eq!(adopt(&app, &home, ROOT_ID).await["id"], conversation["id"]);
@@ -455,20 +454,16 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     refused(
         app.call("transcript/check", json!({"upstreamId": ROOT_ID})).await,
         ErrorKind::TranscriptDamaged,
-        "zst",
     );
     fs::remove_file(path.with_extension("jsonl.zst")).unwrap();
     assert_eq!(history(&app, &root).await["gaps"][0]["kind"], json!("missing"));
-    for (id, kind, words) in [
-        (ROOT_ID, ErrorKind::NotFound, "there is no transcript"),
-        ("a/b", ErrorKind::NotFound, "cannot be the name"),
-    ] {
+    for (id, kind) in [(ROOT_ID, ErrorKind::NotFound), ("a/b", ErrorKind::NotFound)] {
         for method in ["conversation/adopt", "transcript/check"] {
             let params = json!({"upstreamId": id, "agent": "codex"});
             if method == "conversation/adopt" && id == ROOT_ID {
                 continue;
             }
-            refused(app.call(method, params).await, kind, words);
+            refused(app.call(method, params).await, kind);
         }
     }
     // One in which nobody asked anything cannot be gone on with.
@@ -485,7 +480,6 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
         )
         .await,
         ErrorKind::TranscriptDamaged,
-        "no turn",
     );
     // Its folder is not on this machine.
     fs::write(rollout(&home, EARLY_ID), EARLY_FORK).unwrap();
@@ -493,7 +487,6 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
         app.call("conversation/adopt", json!({"upstreamId": EARLY_ID}))
             .await,
         ErrorKind::InvalidCwd,
-        "/home/u/project",
     );
     // Without its source it is worth less, and says so.
     adopt(&app, &home, EARLY_ID).await;
@@ -543,7 +536,6 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     refused(
         app.call("conversation/adopt", params).await,
         ErrorKind::TranscriptDamaged,
-        "holds no turn",
     );
     let found = findings(&app, HEAD_FORK_ID).await;
     assert!(

@@ -167,7 +167,6 @@ async fn a_damaged_rollout_that_codex_resumes_is_partial() {
     let error = refused(
         app.call("conversation/resume", resume("full")).await,
         ErrorKind::NotResumable,
-        "fidelity full",
     );
     let attempts: Vec<Value> = error.details["attempts"].read().unwrap();
     assert_eq!(attempts.len(), 1);

@@ -1,12 +1,13 @@
 //! Making, listing, reading and changing conversations.
 
 use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
 use crate::home::Home;
-use crate::support::App;
+use crate::support::{App, refused_call};
 
 async fn list(app: &App, params: Value) -> (Vec<String>, Option<Value>) {
     let page = app.call("conversation/list", params).await.unwrap();
@@ -214,15 +215,18 @@ async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
     );
 
     let before = app.get(id).await;
-    for (settings, words) in [
-        (json!({"mode": "chaos"}), "mode = chaos"),
-        (json!({"model": "loop-9"}), "model = loop-9"),
-        (json!({"config": {"colour": "red"}}), "colour = \"red\""),
+    for settings in [
+        json!({"mode": "chaos"}),
+        json!({"model": "loop-9"}),
+        json!({"config": {"colour": "red"}}),
     ] {
         let update = json!({"conversationId": id, "settings": settings});
-        let error = app.call("conversation/update", update).await.unwrap_err();
-        assert_eq!(error.kind.code(), 1007, "{error:?}");
-        assert!(error.message.contains(words), "{error:?}");
+        let call = settings.to_string();
+        let error = refused_call(
+            &call,
+            app.call("conversation/update", update).await,
+            ErrorKind::AgentError,
+        );
         assert_eq!(error.detail("upstream")["code"], -32602);
         assert_eq!(app.get(id).await.settings, before.settings);
     }

@@ -79,7 +79,6 @@ async fn a_torn_record_in_the_middle_is_partial() {
     let error = refused(
         app.call("conversation/prompt", strict).await,
         ErrorKind::NotResumable,
-        "could not be brought back",
     );
     assert!(
         error
@@ -205,7 +204,7 @@ async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
     let before = fs::read(&path).unwrap();
     let strict = json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
     let error = app.call("conversation/prompt", strict).await;
-    refused(error, ErrorKind::NotResumable, "could not be brought back");
+    refused(error, ErrorKind::NotResumable);
     let turn = app.send(id, "go on").await;
     let resumed = turn.resumed.unwrap();
     assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Rebuilt, true)]);
@@ -345,7 +344,6 @@ async fn turns_that_were_carried_over_are_missed_too() {
         refused(
             app.call("conversation/fork", strict).await,
             ErrorKind::NotResumable,
-            "fidelity full",
         );
         let resumed = app.send(id, "go on").await.resumed.unwrap();
         assert_eq!(
@@ -409,11 +407,7 @@ async fn an_empty_transcript_is_not_resumed() {
     for garbage in ["", "@@@\n{\n"] {
         let (id, head) = three_turns(&home, &app).await;
         fs::write(home.transcript(&head).unwrap(), garbage).unwrap();
-        let error = refused(
-            app.try_send(id, "go on").await,
-            ErrorKind::NotResumable,
-            "could not be brought back",
-        );
+        let error = refused(app.try_send(id, "go on").await, ErrorKind::NotResumable);
         assert!(error.detail("attempts").to_string().contains(&head), "{error:?}");
         assert_eq!(app.get(id).await.head.unwrap().as_str(), head);
     }
@@ -451,7 +445,6 @@ async fn a_fork_that_would_keep_less_than_was_asked_for_makes_nothing() {
         let error = refused(
             app.call("conversation/fork", fork(in_place, "full")).await,
             ErrorKind::NotResumable,
-            "fidelity full",
         );
         let attempts: Vec<Value> = error.details["attempts"].read().unwrap();
         assert_eq!(attempts[0]["upstreamId"], json!(head));

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::home::Home;
 use crate::support::{App, within};
 
@@ -21,6 +22,11 @@ fn found<'a>(all: &'a [Diagnostic], kind: DiagnosticKind, subject: &str) -> &'a 
     all.iter()
         .find(fits)
         .unwrap_or_else(|| panic!("{kind:?} of {subject}: {all:#?}"))
+}
+
+fn worded(diagnostic: &Diagnostic) {
+    let kind = serde_json::to_value(diagnostic.kind).unwrap();
+    error_words::check("daemon/diagnose", kind.as_str().unwrap(), &diagnostic.message);
 }
 
 /// How full the disk is the machine's own matter.
@@ -181,14 +187,11 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     let all = diagnose(&app, json!({"path": path})).await;
     let missing = found(&all, DiagnosticKind::Agent, "missing");
     assert_eq!(missing.severity, Severity::Error, "it is the default one");
-    assert!(
-        missing.message.contains("an-agent-of-mine is not found"),
-        "{missing:?}"
-    );
+    worded(missing);
     assert!(missing.next_step.as_deref().unwrap().contains("[agents.missing]"));
     let broken = found(&all, DiagnosticKind::Agent, "broken");
     assert_eq!(broken.severity, Severity::Error);
-    assert!(broken.message.contains("no licence"), "{broken:?}");
+    worded(broken);
 
     // What only the caller's PATH has the daemon cannot start: a configured one, and one that it knows
     // nothing of.
@@ -198,9 +201,9 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     }
     let all = diagnose(&app, json!({"path": path, "agents": false})).await;
     let missing = found(&all, DiagnosticKind::Agent, "missing");
-    assert!(missing.message.contains("but on yours"), "{missing:?}");
+    worded(missing);
     let codex = found(&all, DiagnosticKind::Agent, "codex");
-    assert!(codex.message.contains("bin/codex-acp"), "{codex:?}");
+    worded(codex);
     assert!(codex.next_step.as_deref().unwrap().contains("sessionctl stop"));
 }
 
@@ -230,13 +233,9 @@ async fn a_program_that_is_there_and_cannot_be_run_is_told_as_such() {
     let all = diagnose(&app, json!({"agents": false})).await;
     let chmod = format!("chmod +x '{}'", whole.display());
     let mend = "set command below [agents.a-folder]".to_owned();
-    for (name, said, next) in [
-        ("by-name", "is not executable", &chmod),
-        ("by-path", "is not executable", &chmod),
-        ("a-folder", "is a folder", &mend),
-    ] {
+    for (name, next) in [("by-name", &chmod), ("by-path", &chmod), ("a-folder", &mend)] {
         let told = found(&all, DiagnosticKind::Agent, name);
-        assert!(told.message.contains(said), "{told:?}");
+        worded(told);
         assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
     }
 }

@@ -102,7 +102,7 @@ async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
         assert_eq!(std::fs::read(&transcript).unwrap(), before, "it was not touched");
     }
     assert_eq!(app.remembered(id).await, PROMPTS);
-    refused(undo(&app, id).await, ErrorKind::Conflict, "nothing to undo");
+    refused(undo(&app, id).await, ErrorKind::Conflict);
 }
 
 /// A prompt with a picture, or of nothing else, takes the place of one with a tool's call, and gives way
@@ -287,12 +287,8 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
     let at = places(&app, id).await[1][0].clone();
     let mut holder = daemon.raw().await;
     let (running, _) = holder.hang(id).await;
-    refused(
-        edit(&app, id, &at, "better").await,
-        ErrorKind::Busy,
-        "a turn is running",
-    );
-    refused(undo(&app, id).await, ErrorKind::Busy, "a turn is running");
+    refused(edit(&app, id, &at, "better").await, ErrorKind::Busy);
+    refused(undo(&app, id).await, ErrorKind::Busy);
     app.call("conversation/cancel", json!({"conversationId": id}))
         .await
         .unwrap();
@@ -301,11 +297,7 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
     let params = json!({"conversationId": id, "at": at, "prompt": "[[say working]][[hang]]"});
     let first = holder.send("conversation/edit", params).await;
     holder.event("promptAccepted").await;
-    refused(
-        edit(&app, id, &at, "better").await,
-        ErrorKind::Busy,
-        "a turn is running",
-    );
+    refused(edit(&app, id, &at, "better").await, ErrorKind::Busy);
     app.call("conversation/cancel", json!({"conversationId": id}))
         .await
         .unwrap();
@@ -396,12 +388,8 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
         assert_eq!(error.kind, kind, "{at}: {error:?}");
     }
     let at = places(&app, id).await[0][0].clone();
-    refused(
-        edit(&app, id, &at, "").await,
-        ErrorKind::InvalidParams,
-        "no content",
-    );
-    refused(undo(&app, never).await, ErrorKind::Conflict, "nothing to undo");
+    refused(edit(&app, id, &at, "").await, ErrorKind::InvalidParams);
+    refused(undo(&app, never).await, ErrorKind::Conflict);
     assert_eq!(app.lineage(id).await, lineage);
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
@@ -480,11 +468,7 @@ async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
     let before = (app.get(id).await, app.lineage(id).await);
     let aside = home.path().join("aside");
     std::fs::rename(&old, &aside).unwrap();
-    refused(
-        undo(&app, id).await,
-        ErrorKind::NotResumable,
-        "has no transcript any more",
-    );
+    refused(undo(&app, id).await, ErrorKind::NotResumable);
     assert_eq!((app.get(id).await, app.lineage(id).await), before);
     assert_eq!(app.remembered(id).await, ["one", "better"]);
     std::fs::rename(&aside, &old).unwrap();
@@ -570,11 +554,7 @@ async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     std::fs::remove_file(old).unwrap();
     let at = places(&app, id).await[0][0].clone();
     let head = app.get(id).await.head;
-    refused(
-        edit(&app, id, &at, "better").await,
-        ErrorKind::TranscriptDamaged,
-        "would be lost",
-    );
+    refused(edit(&app, id, &at, "better").await, ErrorKind::TranscriptDamaged);
     assert_eq!(app.get(id).await.head, head);
 }
 
@@ -594,7 +574,6 @@ async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     refused(
         edit(&app, id, &places[1][0], "better").await,
         ErrorKind::StoreFailed,
-        "could not be cut",
     );
     assert_eq!(app.chain(id).await, chain);
     std::fs::remove_file(&notes).unwrap();

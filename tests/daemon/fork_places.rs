@@ -185,11 +185,11 @@ async fn a_place_in_what_is_gone_is_not_said_to_be_none() {
     let whole = std::fs::read(&source).unwrap();
     std::fs::remove_file(&source).unwrap();
     let edited = app.call("conversation/edit", edit).await;
-    refused(edited, ErrorKind::TranscriptDamaged, "cannot be read");
+    refused(edited, ErrorKind::TranscriptDamaged);
     let forked = fork_at(&app, id, false, &message).await;
-    refused(forked, ErrorKind::TranscriptDamaged, "there is no transcript of");
+    refused(forked, ErrorKind::TranscriptDamaged);
     let nowhere = fork_at(&app, id, false, "cp.loopback.nowhere.x").await;
-    refused(nowhere, ErrorKind::CheckpointNotFound, "");
+    refused(nowhere, ErrorKind::CheckpointNotFound);
     std::fs::write(&source, whole).unwrap();
     let fork = fork_at(&app, id, false, &message).await.unwrap();
     assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS[..1]);

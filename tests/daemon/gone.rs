@@ -165,11 +165,7 @@ async fn what_the_copy_lacks_is_told() {
         fs::remove_dir_all(home.data().join("kept")).unwrap();
         let history = app.call("conversation/history", by_id.clone()).await.unwrap();
         assert_eq!(history["gaps"][0]["kind"], "missing");
-        refused(
-            app.call("transcript/check", by_id).await,
-            ErrorKind::NotFound,
-            "there is no transcript",
-        );
+        refused(app.call("transcript/check", by_id).await, ErrorKind::NotFound);
     }
 }
 
@@ -194,7 +190,7 @@ async fn a_copy_that_cannot_be_read_is_told() {
     let detail = history["gaps"][0]["detail"].as_str().unwrap();
     assert!(detail.contains("what is kept of it cannot be read"), "{detail}");
     let checked = app.call("transcript/check", by_id).await;
-    refused(checked, ErrorKind::TranscriptDamaged, "");
+    refused(checked, ErrorKind::TranscriptDamaged);
 }
 
 /// What was unpacked once is not what is told when the copy has grown since.

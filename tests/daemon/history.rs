@@ -206,27 +206,24 @@ async fn pages_lead_forwards_and_back() {
     let older = app.call("conversation/checkpoints", before).await.unwrap();
     assert_eq!(older["checkpoints"][0], serde_json::to_value(&places[2]).unwrap());
 
-    for (params, words) in [
-        (json!({"cursor": "7"}), "not one that conversation/history gave"),
-        (json!({"cursor": "b.msg.x.y"}), "begin without one"),
-        (json!({"cursor": "b.msg.x.y", "last": 1}), "exclude each other"),
-        (json!({"last": 0}), "between 1 and"),
-        (json!({"last": 0, "limit": 1}), "between 1 and"),
-        (json!({"last": 1, "limit": 1_001}), "between 1 and"),
+    for mut params in [
+        json!({"cursor": "7"}),
+        json!({"cursor": "b.msg.x.y"}),
+        json!({"cursor": "b.msg.x.y", "last": 1}),
+        json!({"last": 0}),
+        json!({"last": 0, "limit": 1}),
+        json!({"last": 1, "limit": 1_001}),
     ] {
-        let mut params = params;
         params["conversationId"] = json!(id);
         refused(
             app.call("conversation/history", params).await,
             ErrorKind::InvalidParams,
-            words,
         );
     }
     let nowhere = json!({"conversationId": id, "before": "cp.loopback.x.y"});
     refused(
         app.call("conversation/checkpoints", nowhere).await,
         ErrorKind::CheckpointNotFound,
-        "cp.loopback.x.y",
     );
 }
 
@@ -269,7 +266,6 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
         refused(
             app.call("checkpoint/get", params).await,
             ErrorKind::CheckpointNotFound,
-            "conversation/checkpoints lists",
         );
     }
     // Its turn may go on, and the transcript may be cut short: an answer, or an error with its code.
@@ -278,7 +274,6 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
         app.call("checkpoint/get", json!({"checkpointId": places[0].id}))
             .await,
         ErrorKind::CheckpointNotFound,
-        "",
     );
     assert_eq!(page(&app, id, None, None, None).await.messages, []);
 }

@@ -56,7 +56,7 @@ async fn what_no_list_could_hold_is_refused() {
             }),
         ),
     ];
-    let table = table.map(|(what, bytes)| (what, bytes, ErrorKind::InvalidParams, ""));
+    let table = table.map(|(what, bytes)| (what, bytes, ErrorKind::InvalidParams));
     bench.refuses_trusted(table.to_vec()).await;
 }
 
@@ -73,13 +73,11 @@ async fn a_model_and_a_mode_are_names() {
         refused(
             app.call("conversation/new", params).await,
             ErrorKind::InvalidParams,
-            member,
         );
         let params = json!({"conversationId": id, "settings": settings});
         refused(
             app.call("conversation/update", params).await,
             ErrorKind::InvalidParams,
-            member,
         );
     }
 }

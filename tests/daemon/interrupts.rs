@@ -62,7 +62,7 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     for by in ["", "policy", "a\nb", &"x".repeat(65)] {
         params["by"] = by.into();
         let refusal = app.call("conversation/respond", params.clone()).await;
-        refused(refusal, ErrorKind::InvalidParams, "by must be a name");
+        refused(refusal, ErrorKind::InvalidParams);
     }
     params["by"] = "the desktop".into();
     assert_eq!(
@@ -87,7 +87,6 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     let late = refused(
         app.call("conversation/respond", params).await,
         ErrorKind::InterruptResolved,
-        "already answered",
     );
     assert_eq!(late.detail("by"), "the desktop");
     assert_eq!(raw.answer(request).await["result"]["stopReason"], "end_turn");
@@ -135,7 +134,7 @@ async fn a_question_outlives_the_agent_and_the_daemon() {
         events.next().await;
         let answered = app.call("conversation/respond", params.clone()).await.unwrap();
         let again = app.call("conversation/respond", params).await;
-        refused(again, ErrorKind::InterruptResolved, "already answered");
+        refused(again, ErrorKind::InterruptResolved);
         if turns == 0 {
             assert_eq!(answered, json!({}));
         } else {
@@ -197,7 +196,7 @@ async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
     let (held, _) = holder.hang(id).await;
     let params = answer(id, &interrupt, selected("allow_once"));
     let early = app.call("conversation/respond", params.clone()).await;
-    refused(early, ErrorKind::Busy, "after its end");
+    refused(early, ErrorKind::Busy);
     app.call("conversation/cancel", json!({"conversationId": id}))
         .await
         .unwrap();
@@ -236,7 +235,7 @@ async fn an_elicitation_is_answered_in_the_words_of_acp() {
         let mut params = json!({"conversationId": id, "interruptId": question["id"], "outcome": outcome});
         let answered = app.call("conversation/respond", params.clone()).await;
         if !is_fitting {
-            refused(answered, ErrorKind::InvalidParams, "outcome");
+            refused(answered, ErrorKind::InvalidParams);
             params["outcome"] = json!({"action": "cancel"});
             app.call("conversation/respond", params).await.unwrap();
         } else {
@@ -309,7 +308,7 @@ async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_aske
     assert_eq!((interrupt_id, by.as_str()), (interrupt.id.clone(), "policy"));
     assert_eq!(outcome.read::<Value>().unwrap(), selected("yes"));
     let late = app.call("conversation/respond", answer(id, &interrupt, selected("no")));
-    let late = refused(late.await, ErrorKind::InterruptResolved, "already answered");
+    let late = refused(late.await, ErrorKind::InterruptResolved);
     assert_eq!(late.detail("by"), "policy");
     // What writes is asked.
     let mut raw = daemon.raw().await;

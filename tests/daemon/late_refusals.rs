@@ -7,6 +7,7 @@ use bridge_protocol::link::Via;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::home::{Daemon, Home};
 use crate::scripted;
 use crate::support::App;
@@ -97,11 +98,7 @@ async fn a_turn_that_finds_no_other_session_ends_with_a_result() {
     );
     let failure = turn.failure.unwrap();
     assert_eq!(failure.kind, FailureKind::Unknown);
-    assert!(
-        failure.message.contains("could not be brought back"),
-        "{}",
-        failure.message
-    );
+    error_words::check("late_refusals", "unknown", &failure.message);
     let conversation = app.get(id).await;
     assert_eq!(
         (conversation.state, conversation.head),

@@ -163,9 +163,9 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     let undone = app
         .call("conversation/undo", json!({"conversationId": inner}))
         .await;
-    let error = refused(undone, ErrorKind::Conflict, "sessionctl mv --undo");
+    let error = refused(undone, ErrorKind::Conflict);
     assert_eq!(error.data()["undoId"], json!(id).into());
-    refused(undo_tree(&app, &id).await, ErrorKind::InvalidCwd, "my app é");
+    refused(undo_tree(&app, &id).await, ErrorKind::InvalidCwd);
     fs::rename(&new, &old).unwrap();
     let undone = undo_tree(&app, &id).await.unwrap();
     assert_eq!((undone.moved, undone.undo_id), (5, None));
@@ -179,12 +179,11 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     assert!(!now[&head].contains(&new));
     now.insert(head.clone(), before[&head].clone());
     assert_eq!(now, before);
-    refused(undo_tree(&app, &id).await, ErrorKind::Conflict, "undone already");
+    refused(undo_tree(&app, &id).await, ErrorKind::Conflict);
     refused(
         app.call("conversation/undo", json!({"conversationId": inner}))
             .await,
         ErrorKind::Conflict,
-        "nothing to undo",
     );
     assert_eq!(app.remembered(whole).await, ["one"]);
 }
@@ -197,23 +196,23 @@ async fn folders_that_cannot_be_meant_are_refused() {
     let app = daemon.app().await;
     app.begun(&old, &["one"]).await;
     let nowhere = format!("{old}/../nowhere");
-    for (from, to, kind, words) in [
-        ("relative", old.as_str(), ErrorKind::InvalidCwd, "absolute"),
-        (&old, "relative", ErrorKind::InvalidCwd, "absolute"),
-        (&old, &nowhere, ErrorKind::InvalidCwd, "nowhere"),
-        (&old, &old, ErrorKind::InvalidParams, "already"),
-        (&old, &inner, ErrorKind::InvalidParams, "lies in"),
-        (&inner, &old, ErrorKind::InvalidParams, "lies in"),
-        ("/", &old, ErrorKind::InvalidParams, "lies in"),
+    for (from, to, kind) in [
+        ("relative", old.as_str(), ErrorKind::InvalidCwd),
+        (&old, "relative", ErrorKind::InvalidCwd),
+        (&old, &nowhere, ErrorKind::InvalidCwd),
+        (&old, &old, ErrorKind::InvalidParams),
+        (&old, &inner, ErrorKind::InvalidParams),
+        (&inner, &old, ErrorKind::InvalidParams),
+        ("/", &old, ErrorKind::InvalidParams),
     ] {
-        refused(move_tree(&app, from, to).await, kind, words);
+        refused(move_tree(&app, from, to).await, kind);
     }
     // Nothing ran there.
     let answer = move_tree(&app, "/not/there", &old).await.unwrap();
     assert_eq!(answer, TreeMoveAnswer::default());
     assert!(!home.data().join("trees").exists());
     for id in ["x", "6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11"] {
-        refused(undo_tree(&app, id).await, ErrorKind::NotFound, "no move");
+        refused(undo_tree(&app, id).await, ErrorKind::NotFound);
     }
 }
 
@@ -236,11 +235,7 @@ async fn where_one_cannot_go_nothing_does() {
     let running = app.try_send(second, "[[ask May I?]]");
     let asked = async {
         events.until("interruptRaised").await;
-        let error = refused(
-            move_tree(&app, &old, &new).await,
-            ErrorKind::Busy,
-            "a turn is running",
-        );
+        let error = refused(move_tree(&app, &old, &new).await, ErrorKind::Busy);
         assert!(error.message.contains(&second.to_string()));
         app.call("conversation/cancel", json!({"conversationId": second}))
             .await
@@ -259,7 +254,7 @@ async fn where_one_cannot_go_nothing_does() {
         .join(format!("{STRAY}.jsonl"));
     fs::create_dir_all(taken.parent().unwrap()).unwrap();
     fs::write(&taken, "{\"uuid\":\"other\"}\n").unwrap();
-    refused(move_tree(&app, &old, &new).await, ErrorKind::Conflict, "differs");
+    refused(move_tree(&app, &old, &new).await, ErrorKind::Conflict);
     fs::remove_file(&taken).unwrap();
     fs::remove_dir(taken.parent().unwrap()).unwrap();
     assert_eq!(agents_files(&home), before_two);
@@ -275,7 +270,7 @@ async fn where_one_cannot_go_nothing_does() {
         let answer = move_tree(&app, &old, &new).await;
         holder.kill().unwrap();
         holder.wait().unwrap();
-        refused(answer, ErrorKind::Busy, "held open");
+        refused(answer, ErrorKind::Busy);
         assert_eq!(agents_files(&home), before_two);
         for id in [first, second] {
             assert_eq!(app.get(id).await.cwd, old);
@@ -417,21 +412,13 @@ async fn links_do_not_drag_other_folders_along() {
     let id = app.begun(&second, &["one"]).await;
     let before = agents_files(&home);
     for to in [&first, &inner] {
-        refused(
-            move_tree(&app, &link, to).await,
-            ErrorKind::InvalidParams,
-            "is a link to",
-        );
+        refused(move_tree(&app, &link, to).await, ErrorKind::InvalidParams);
     }
     // Above the last name links are followed.
     let above = home.folder_named("above");
     symlink(&second, format!("{above}/q")).unwrap();
     let through = format!("{above}/q/inner");
-    refused(
-        move_tree(&app, &through, &second).await,
-        ErrorKind::InvalidParams,
-        "lies in",
-    );
+    refused(move_tree(&app, &through, &second).await, ErrorKind::InvalidParams);
     assert_eq!((agents_files(&home), app.get(id).await.cwd), (before, second));
 }
 

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::carrying::files_below;
 use crate::home::Home;
-use crate::support::{App, refused, within};
+use crate::signs::Reads;
+use crate::support::{App, refused};
 
 async fn export(app: &App, params: Value) -> Value {
     app.call("conversation/export", params).await.unwrap()
@@ -120,7 +121,6 @@ async fn a_long_conversation_needs_a_file() {
         app.call("conversation/export", json!({"conversationId": id}))
             .await,
         ErrorKind::InvalidParams,
-        "name a file for it as path",
     );
     let path = home.path().join("out.json");
     drop(app);
@@ -153,6 +153,7 @@ async fn long_work_is_told_and_ends_with_its_caller() {
     // Holes only: on the disk it takes nothing, and to read it takes longer than any test.
     let endless = fs::File::create(beside.join("endless")).unwrap();
     endless.set_len(1 << 42).unwrap();
+    let reads = Reads::of(&beside.join("endless"));
     assert_eq!(
         app.call("daemon/work", json!({})).await.unwrap(),
         json!({"work": []})
@@ -163,26 +164,23 @@ async fn long_work_is_told_and_ends_with_its_caller() {
         json!({"conversationId": id, "format": "bundle"}),
     )
     .await;
-    // Nothing tells how far it is but the answer to that question.
-    within(async {
-        let mut last = 0;
-        while last < 1024 * 1024 {
-            let told = app.call("daemon/work", json!({})).await.unwrap();
-            let Some(work) = told["work"].get(0) else { continue };
-            assert_eq!(
-                (&work["method"], &work["conversationId"]),
-                (&json!("conversation/export"), &json!(id))
-            );
-            let done = work["doneBytes"].as_u64().unwrap();
-            // What is looked at to find the files counts before anybody knows how much there is.
-            let is_known = work["totalBytes"].as_u64().unwrap() > 1 << 42;
-            assert!(done >= last && (done < 1024 * 1024 || is_known), "{work}");
-            last = done;
-        }
-    })
-    .await;
+    let mut last = 0;
+    while last < 1024 * 1024 {
+        assert!(!reads.next_is_close(), "the file is read to its end");
+        let told = app.call("daemon/work", json!({})).await.unwrap();
+        let work = &told["work"][0];
+        assert_eq!(
+            (&work["method"], &work["conversationId"]),
+            (&json!("conversation/export"), &json!(id))
+        );
+        let done = work["doneBytes"].as_u64().unwrap();
+        // What is looked at to find the files counts before anybody knows how much there is.
+        let is_known = work["totalBytes"].as_u64().unwrap() > 1 << 42;
+        assert!(done >= last && (done < 1024 * 1024 || is_known), "{work}");
+        last = done;
+    }
     drop(raw);
-    within(async { while app.call("daemon/work", json!({})).await.unwrap() != json!({"work": []}) {} }).await;
+    while !reads.next_is_close() {}
     drop(app);
     // The daemon stops at once, which it could not while the work goes on; nothing half is left behind.
     drop(daemon);

@@ -277,7 +277,7 @@ async fn a_move_of_a_folder_that_cannot_be_read_is_not_forgotten() {
     assert_eq!(contents(&trees), [before]);
     assert_eq!(reported(&app, &trees).await.len(), 1);
     // Neither is it carried on, back or forth.
-    refused(undo_tree(&app, &id).await, ErrorKind::NotFound, "");
+    refused(undo_tree(&app, &id).await, ErrorKind::NotFound);
     assert_eq!(agents_files(&home), there);
 }
 
@@ -292,7 +292,7 @@ async fn a_move_of_a_folder_is_read_in_its_own_version_only() {
         let app = daemon.app().await;
         let trees = home.data().join("trees");
         assert_eq!(reported(&app, &trees).await, std::slice::from_ref(&path));
-        refused(undo_tree(&app, &id).await, ErrorKind::NotFound, "");
+        refused(undo_tree(&app, &id).await, ErrorKind::NotFound);
         assert_eq!(fs::read_to_string(&path).unwrap(), newer(&text));
     }
     // The version before this one.

@@ -176,23 +176,15 @@ async fn what_cannot_be_listed_is_said() {
         ["", "Still there"]
     );
 
-    for (params, kind, words) in [
-        (json!({"agent": "zork"}), ErrorKind::NotFound, "known are"),
-        (json!({"agent": "other"}), ErrorKind::Unsupported, "kind generic"),
-        (json!({"cwd": "relative"}), ErrorKind::InvalidCwd, "absolute"),
-        (json!({"limit": 0}), ErrorKind::InvalidParams, "between 1 and 500"),
-        (
-            json!({"cursor": "x"}),
-            ErrorKind::InvalidParams,
-            "not one that transcript/list gave",
-        ),
-        (
-            json!({"cursor": "9e99:/x"}),
-            ErrorKind::InvalidParams,
-            "not one that transcript/list gave",
-        ),
+    for (params, kind) in [
+        (json!({"agent": "zork"}), ErrorKind::NotFound),
+        (json!({"agent": "other"}), ErrorKind::Unsupported),
+        (json!({"cwd": "relative"}), ErrorKind::InvalidCwd),
+        (json!({"limit": 0}), ErrorKind::InvalidParams),
+        (json!({"cursor": "x"}), ErrorKind::InvalidParams),
+        (json!({"cursor": "9e99:/x"}), ErrorKind::InvalidParams),
     ] {
-        refused(app.call("transcript/list", params).await, kind, words);
+        refused(app.call("transcript/list", params).await, kind);
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
+use super::error_words;
 use crate::home::Home;
 
 /// What `sessionctl ls` prints, which starts no daemon.
@@ -61,10 +62,7 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
     assert_eq!(renamed["error"]["data"]["kind"], json!(ErrorKind::StoreFailed));
     assert_eq!(renamed["error"]["data"]["retryable"], false);
     let message = renamed["error"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("was removed while the daemon had it open"),
-        "{message}"
-    );
+    error_words::check("a data folder that was removed", "storeFailed", message);
     // It ends by itself, and what was removed stays so.
     assert!(daemon.ended().await.success());
     assert!(!home.data().exists() && !home.socket().exists());

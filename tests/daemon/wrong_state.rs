@@ -147,20 +147,12 @@ async fn a_conversation_that_was_never_prompted_has_no_branch_in_place() {
     let daemon = home.start();
     let app = daemon.app().await;
     let id = app.make(&home.project()).await;
-    refused(
-        app.fork(id, true).await,
-        ErrorKind::Conflict,
-        "never been prompted",
-    );
+    refused(app.fork(id, true).await, ErrorKind::Conflict);
     // Nor one whose session is open and has not been written to.
     app.call("conversation/resume", json!({"conversationId": id}))
         .await
         .unwrap();
-    refused(
-        app.fork(id, true).await,
-        ErrorKind::Conflict,
-        "never been prompted",
-    );
+    refused(app.fork(id, true).await, ErrorKind::Conflict);
 }
 
 #[tokio::test]
@@ -180,7 +172,6 @@ async fn a_change_on_an_old_revision_is_refused_with_the_present_one() {
         app.call("conversation/update", update("theirs", made.revision))
             .await,
         ErrorKind::RevisionMismatch,
-        "read it again",
     );
     assert_eq!(error.detail("revision"), revision);
     assert_eq!(app.get(made.id).await.title, "mine");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -57,6 +57,33 @@ fn tells_within(descriptors: &mut [PollFd<'_>], limit: Duration) -> bool {
             Ok(told) => return told > 0,
             Err(Errno::INTR) => {}
             Err(error) => panic!("a descriptor to poll: {error}"),
+        }
+    }
+}
+
+/// A file, and what is read of it.
+pub(crate) struct Reads(OwnedFd);
+
+impl Reads {
+    /// Reports each read of this file from here on, and each closing of it.
+    pub(crate) fn of(file: &Path) -> Self {
+        let queue = inotify::init(CreateFlags::CLOEXEC).unwrap();
+        let flags = WatchFlags::ACCESS | WatchFlags::CLOSE_NOWRITE;
+        inotify::add_watch(&queue, file, flags).unwrap();
+        Self(queue)
+    }
+
+    /// Waits for the next event; whether the file was closed.
+    pub(crate) fn next_is_close(&self) -> bool {
+        assert!(is_readable_within(&self.0, PATIENCE), "the file is not read");
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
+        let mut reader = Reader::new(&self.0, &mut buffer);
+        let mut is_close = false;
+        loop {
+            is_close |= reader.next().unwrap().events().contains(ReadFlags::CLOSE_NOWRITE);
+            if reader.is_buffer_empty() {
+                return is_close;
+            }
         }
     }
 }
