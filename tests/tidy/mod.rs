@@ -8,6 +8,7 @@
 )]
 
 mod code;
+mod dependencies;
 mod lasting;
 
 use std::fs;
