@@ -29,8 +29,7 @@ fn put(home: &Home, upstream_id: &str, folder: &str, text: &str) {
 /// A session of these turns in a home whose daemon has ended.
 async fn made_elsewhere(texts: &[&str]) -> (Home, String) {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for text in texts {
         app.send(id, text).await;
@@ -51,8 +50,7 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
     let home = Home::new();
     bring(&other, &home, &id, "-some-folder");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events_of(None, None).await;
     let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
     events.until("snapshot").await;
@@ -85,8 +83,7 @@ async fn a_transcript_is_adopted_once() {
     let (other, id) = made_elsewhere(&["one"]).await;
     let home = Home::new();
     bring(&other, &home, &id, "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let call = || {
         adopt(
             &app,
@@ -100,8 +97,7 @@ async fn a_transcript_is_adopted_once() {
     drop(app);
     daemon.kill();
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let named = json!({"upstreamId": id, "agent": "loopback", "title": "Another"});
     let again = adopt(&app, named).await.unwrap();
     assert_eq!((again.id, again.title.as_str()), (first.id, "Mine"));
@@ -124,8 +120,7 @@ async fn a_repeated_request_is_answered_with_what_it_was() {
     let (other, id) = made_elsewhere(&["one"]).await;
     let home = Home::new();
     bring(&other, &home, &id, "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let request = json!({"upstreamId": id, "requestId": "key"});
     let first = adopt(&app, request.clone()).await.unwrap();
     assert_eq!(adopt(&app, request).await.unwrap().id, first.id);
@@ -137,8 +132,7 @@ async fn a_repeated_request_is_answered_with_what_it_was() {
 async fn a_fork_says_where_it_came_from() {
     let other = Home::new();
     let (parent, fork) = {
-        let daemon = other.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = other.opened().await;
         let id = app.make(&other.project()).await;
         app.send(id, "one").await;
         app.send(id, "two").await;
@@ -151,8 +145,7 @@ async fn a_fork_says_where_it_came_from() {
     };
     let home = Home::new();
     bring(&other, &home, fork.as_str(), "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = adopt(&app, json!({"upstreamId": fork})).await.unwrap();
     let links = app.chain(adopted.id).await;
     let [link] = links.as_slice() else {
@@ -174,8 +167,7 @@ async fn a_damaged_middle_is_told() {
     tear(&other, &id, "echo: one");
     let home = Home::new();
     bring(&other, &home, &id, "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
     assert_eq!(app.lineage(adopted.id).await[0].fidelity, Fidelity::Partial);
     let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
@@ -193,8 +185,7 @@ async fn of_several_copies_the_folders_own_is_taken() {
     put(&home, &id, "-0", "");
     put(&home, &id, "-zz", "@@@\n");
     bring(&other, &home, &id, own);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
     assert_eq!(adopted.cwd, other.project());
     assert_eq!(app.remembered(adopted.id).await, ["one", "two"]);
@@ -212,8 +203,7 @@ async fn of_copies_in_other_folders_the_one_with_the_most_turns_counts_for_all()
     // Written last, and first by its name.
     put(&home, &id, "-a-stale", &stale.concat());
     let garbage = whole.lines().count() + 1;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": id});
     let answer = app.call("conversation/adopt", params.clone()).await.unwrap();
     let adopted = answer["conversation"]["id"].clone();
@@ -273,8 +263,7 @@ async fn a_poorer_copy_that_the_agent_takes_is_told() {
     let home = Home::new();
     put(&home, &id, own, &stale.concat());
     put(&home, &id, "-a-current", &whole);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = app
         .call("conversation/adopt", json!({"upstreamId": id}))
         .await
@@ -313,8 +302,7 @@ async fn of_copies_in_other_folders_that_of_another_worktree_is_taken() {
     fs::write(git.join("worktrees/side/gitdir"), noted).unwrap();
     put(&home, &id, &folder_of(side.to_str().unwrap()), &stale.concat());
     put(&home, &id, "-a-current", &whole);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": id, "cwd": home.project()});
     let answer = app.call("conversation/adopt", params).await.unwrap();
     let why = answer["findings"][0]["detail"].as_str().unwrap();
@@ -356,8 +344,7 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
     let projects = home.data().join("loopback/projects");
     fs::create_dir(projects.join("-a/folder.jsonl")).unwrap();
     std::os::unix::fs::symlink(projects.join("-loop"), projects.join("-loop")).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let damaged = ErrorKind::TranscriptDamaged;
     let table = [
         (json!({"upstreamId": "none"}), ErrorKind::NotFound),
@@ -405,8 +392,7 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
         Path::new(&theirs).join(format!("{id}.jsonl")),
     )
     .unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for method in ["conversation/adopt", "transcript/check"] {
         let error = refused(
             app.call(method, json!({"upstreamId": id})).await,
@@ -453,8 +439,7 @@ async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     let last = records.iter().rposition(|record| is_message(&record)).unwrap() + 1;
     let home = Home::new();
     put(&home, &id, "-a", &(lines.join("\n") + "\n"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": id});
     let checked = app.call("transcript/check", params.clone()).await.unwrap();
     let findings = checked["findings"].as_array().unwrap();

@@ -12,8 +12,7 @@ use crate::support::{refused, refused_call};
 #[tokio::test]
 async fn the_agents_are_listed_with_what_they_can_do_once_they_have_run() {
     let home = Home::with_config("[agents.missing]\ncommand = \"/nonexistent/agent\"\nargs = [\"--acp\"]\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let agents = |listed: Value| listed["agents"].as_array().unwrap().clone();
     let before = agents(app.call("agent/list", json!({})).await.unwrap());
     let named =
@@ -44,8 +43,7 @@ async fn the_agents_are_listed_with_what_they_can_do_once_they_have_run() {
 #[tokio::test]
 async fn signing_in_goes_by_the_agents_own_methods() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let sign_in = |method: &str| json!({"agent": "loopback", "methodId": method});
     assert_eq!(
         app.call("agent/authenticate", sign_in("loopback-login"))
@@ -64,8 +62,7 @@ async fn signing_in_goes_by_the_agents_own_methods() {
 #[tokio::test]
 async fn signing_out_clears_chains_only_when_asked() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let other = app
         .make_with(&home.project(), json!({"agent": "second"}))
@@ -95,8 +92,7 @@ async fn signing_out_clears_chains_only_when_asked() {
 #[tokio::test]
 async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
@@ -135,8 +131,7 @@ async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
 #[tokio::test]
 async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut ids = Vec::new();
     for _ in 0..3 {
         let id = app.make(&home.project()).await;
@@ -174,8 +169,7 @@ async fn an_agent_of_another_version_of_the_protocol_is_refused() {
 printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":2,"agentCapabilities":{}}}\n' "$id"
 exec cat > heard.txt"#;
     let home = Home::with_config(&shell("future", script));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "future"}))
         .await
@@ -194,8 +188,7 @@ async fn an_agent_that_prints_no_messages_is_given_up_soon() {
         "i=0; while [ $i -lt 100 ]; do echo \"Welcome to line $i\"; i=$((i+1)); done; exec cat >/dev/null";
     let dies = "echo \"usage: agent [--acp]\"; echo \"no terminal\" >&2; exit 3";
     let home = Home::with_config(&(shell("chatter", chatter) + &shell("dies", dies)));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for agent in ["chatter", "dies"] {
         let id = app.make_with(&home.project(), json!({"agent": agent})).await.id;
         let started = std::time::Instant::now();
@@ -216,8 +209,7 @@ async fn a_new_session_with_an_unfit_id_is_refused() {
         "scripted",
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let make = async || {
         app.make_with(&home.project(), json!({"agent": "scripted"}))
             .await

@@ -77,8 +77,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn new() -> Self {
         let there = Home::new();
-        let daemon = there.start();
-        let app = daemon.app().await;
+        let (daemon, app) = there.opened().await;
         let id = app.make(&there.project()).await;
         app.send(id, "one").await;
         app.close(id).await;
@@ -112,8 +111,7 @@ impl Bench {
     }
 
     async fn refuses_where(&self, table: Vec<(&str, Vec<u8>, ErrorKind)>, trusted: bool) {
-        let daemon = self.here.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = self.here.opened().await;
         let path = self.here.path().join("bundle");
         for (what, bytes, kind) in table {
             fs::write(&path, bytes).unwrap();
@@ -433,8 +431,7 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
 #[tokio::test]
 async fn paths_that_cannot_be_used_are_refused() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     let invalid = ErrorKind::InvalidParams;

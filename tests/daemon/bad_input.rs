@@ -124,8 +124,7 @@ async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() 
 #[tokio::test]
 async fn a_deleted_id_is_not_found_after_a_restart_either() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let gone = app.make(&home.project()).await;
     app.call("conversation/delete", json!({"conversationId": gone}))
         .await
@@ -168,8 +167,7 @@ async fn an_agent_that_opens_no_session_is_given_up_in_the_time_that_is_set_for_
     let home = Home::with_config(&format!(
         "[limits]\nsession_open_ms = 200\n[agents.mute]\ncommand = \"/bin/sh\"\nargs = [\"-c\", '''{script}''']\n"
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make_with(&home.project(), json!({"agent": "mute"})).await.id;
     let error = app.try_send(id, "x").await.unwrap_err();
     error_words::check("an agent that opens no session", "agentError", &error.message);
@@ -188,8 +186,7 @@ async fn an_agent_that_cannot_be_started_is_told_with_what_is_wrong_with_it() {
          [agents.silent]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"cat >/dev/null\"]\n\
          [agents.folder]\ncommand = \"/tmp\"\n",
     );
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for agent in ["missing", "dying", "garbled", "silent", "folder"] {
         let id = app.make_with(&home.project(), json!({"agent": agent})).await.id;
         let error = refused(app.try_send(id, "x").await, ErrorKind::AgentUnavailable);
@@ -321,8 +318,7 @@ async fn parameters_that_do_not_fit_their_method_are_refused() {
 #[tokio::test]
 async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut raw = daemon.raw().await;
     let expected = Refusal(1010, "unsupported", false);
     raw.refused("agent/logout", json!({"agent": "scripted"}), expected)

@@ -108,8 +108,7 @@ async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
 #[tokio::test]
 async fn what_stands_around_the_records_changes_nothing_that_was_said() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let whole = |id: &str| turns(&home, id, 2).into_bytes();
     let newer = concat!(
         r#"{"type":"quantum-state","version":"99.0.0","uuid":"q1","parentUuid":"a1","sessionId":"newer","payload":[1,{"deep":null}]}"#,
@@ -149,8 +148,7 @@ async fn what_stands_around_the_records_changes_nothing_that_was_said() {
 #[tokio::test]
 async fn what_is_said_in_a_form_that_is_not_known_is_told_as_it_stands() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let newer = turns(&home, "newer", 2).replace("\"content\":\"ask 1\"", "\"content\":{\"text\":\"ask 1\"}");
     put(&home, "newer", newer);
     assert_eq!(found(&app, "newer").await, [(3, "unknownRecord".to_owned())]);
@@ -166,8 +164,7 @@ async fn what_is_said_in_a_form_that_is_not_known_is_told_as_it_stands() {
 #[tokio::test]
 async fn what_holds_nothing_is_told() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for (id, bytes) in [
         ("empty", &b""[..]),
         ("nuls", &[0; 9000]),
@@ -186,8 +183,7 @@ async fn what_holds_nothing_is_told() {
 #[tokio::test]
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let path = put(&home, "long", turns(&home, "long", 1));
     let mut file = File::options().append(true).open(&path).unwrap();
     file.write_all(b"{\"type\":\"attachment\",\"data\":\"").unwrap();
@@ -211,8 +207,7 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
 #[tokio::test]
 async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = put(&home, "s1", turns(&home, "s1", 20));
     let conversation = adopt(&app, "s1").await;
     let changes: [(&str, &dyn Fn()); 3] = [
@@ -263,8 +258,7 @@ async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
 #[tokio::test]
 async fn links_that_go_in_circles_and_files_in_place_of_folders() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     put(&home, "whole", turns(&home, "whole", 1));
     let projects = home.data().join("loopback/projects");
     symlink(&projects, projects.join("-circle")).unwrap();

@@ -25,8 +25,7 @@ async fn kinds(app: &App, params: Value) -> Vec<(u64, String)> {
 #[tokio::test]
 async fn a_transcript_is_checked_by_its_id_or_its_conversations() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let by_conversation = json!({"conversationId": id});
     refused(
@@ -71,8 +70,7 @@ async fn a_transcript_is_checked_by_its_id_or_its_conversations() {
 #[tokio::test]
 async fn what_cannot_be_checked_is_refused() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let table = [
         (json!({}), ErrorKind::InvalidParams),
         (

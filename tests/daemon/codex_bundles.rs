@@ -43,8 +43,7 @@ async fn findings(app: &App, id: &Value) -> Value {
 /// Exports the fork of a fork: the bundle, what its history is, and the conversation.
 async fn exported(home: &Home) -> (String, Value, Value) {
     written(home);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let made = adopted(&app, home).await;
     let id = serde_json::from_value(made["id"].clone()).unwrap();
     let answer = bundle(&app, id).await;
@@ -57,8 +56,7 @@ async fn exported(home: &Home) -> (String, Value, Value) {
 async fn a_fork_comes_along_with_the_files_that_it_continues() {
     let (there, here) = (home(), home());
     let (path, told, made) = exported(&there).await;
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     let imported = import(&app, json!({"path": path, "cwd": here.project()}))
         .await
         .unwrap();
@@ -79,8 +77,7 @@ async fn a_fork_comes_along_with_the_files_that_it_continues() {
 async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
     let home = home();
     let (path, told, made) = exported(&home).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let before = files_below(&home.path().join("codex"));
     refused(
         import(&app, json!({"path": path, "sameFolders": true})).await,
@@ -131,8 +128,7 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
 async fn rollouts_that_are_there_are_shared_or_refused() {
     let (there, here) = (home(), home());
     let (path, told, made) = exported(&there).await;
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     let params = json!({"path": path, "cwd": here.project()});
     let elsewhere = here.path().join("codex/sessions/2026/12/01");
     let other = elsewhere.join(rollout(&here, ROOT_ID).file_name().unwrap());
@@ -172,8 +168,7 @@ async fn a_rollout_that_is_continued_and_compressed_here_is_shared() {
     let (path, told, made) = exported(&there).await;
     let packed = rollout(&here, ROOT_ID).with_extension("jsonl.zst");
     write(&packed, zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     import(&app, json!({"path": path, "cwd": here.project()}))
         .await
         .unwrap();
@@ -186,8 +181,7 @@ async fn a_file_that_a_session_continues_and_that_is_gone_is_named() {
     let (there, here) = (home(), home());
     written(&there);
     fs::remove_file(rollout(&there, ROOT_ID).with_extension("jsonl.zst")).unwrap();
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     let made = adopted(&app, &there).await;
     let id = serde_json::from_value(made["id"].clone()).unwrap();
     let answer = bundle(&app, id).await;
@@ -206,8 +200,7 @@ async fn a_file_that_a_session_continues_and_that_is_gone_is_named() {
 async fn an_export_tells_what_the_rollout_lacks() {
     let home = home();
     write(&rollout(&home, ROOT_ID), ROOT.as_bytes());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
     let made = app.call("conversation/adopt", params).await.unwrap();
     let id = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();

@@ -16,8 +16,7 @@ async fn a_fork_of_codex_is_adopted_with_the_sessions_that_it_came_from() {
         if !root_is_there {
             fs::remove_file(rollout(&home, ROOT_ID)).unwrap();
         }
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let params = json!({"upstreamId": DEEP_ID, "cwd": home.project()});
         let answer = app.call("conversation/adopt", params).await.unwrap();
         let deep = &answer["conversation"];

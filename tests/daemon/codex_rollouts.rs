@@ -75,8 +75,7 @@ pub(crate) fn said(page: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_session_of_codex_is_listed_adopted_and_read() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let listed = app
         .call("transcript/list", json!({"agent": "codex"}))
         .await
@@ -184,8 +183,7 @@ async fn a_session_of_codex_is_listed_adopted_and_read() {
 #[tokio::test]
 async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let root = adopt(&app, &home, ROOT_ID).await;
     let of_root = checkpoints(&app, &root).await;
     let deep = adopt(&app, &home, DEEP_ID).await;
@@ -273,8 +271,7 @@ async fn adopting_what_codex_refuses_to_resume_says_so() {
     let home = home();
     let old = include_str!("../fixtures/transcripts/codex/0.29.0.jsonl");
     write(&rollout(&home, OLD_ID), old);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = async |id: &str| {
         let params = json!({"upstreamId": id, "cwd": home.project()});
         app.call("conversation/adopt", params).await.unwrap()
@@ -290,8 +287,7 @@ async fn adopting_what_codex_refuses_to_resume_says_so() {
 #[tokio::test]
 async fn packed_and_archived_rollouts_are_read_like_others() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let deep = adopt(&app, &home, DEEP_ID).await;
     let (whole, places) = (history(&app, &deep).await, checkpoints(&app, &deep).await);
     for id in [ROOT_ID, EARLY_ID, DEEP_ID] {
@@ -352,8 +348,7 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
 #[tokio::test]
 async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = rollout(&home, ROOT_ID);
     let first = |lines: usize| -> String { ROOT.split_inclusive('\n').take(lines).collect() };
     let archived = home.path().join("codex/archived_sessions");
@@ -425,8 +420,7 @@ async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
 #[tokio::test]
 async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let root = adopt(&app, &home, ROOT_ID).await;
     let path = rollout(&home, ROOT_ID);
     let mut lines: Vec<&str> = ROOT.lines().collect();
@@ -503,8 +497,7 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
 #[tokio::test]
 async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = rollout(&home, ROOT_ID);
     let newer: String = ROOT
         .lines()
@@ -549,8 +542,7 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
 #[tokio::test]
 async fn folders_that_cannot_be_walked_cost_what_is_in_them() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let sessions = home.path().join("codex/sessions");
     std::os::unix::fs::symlink(&sessions, sessions.join("2026/loop")).unwrap();
     std::os::unix::fs::symlink("/nowhere", sessions.join("2026/lost")).unwrap();

@@ -67,8 +67,7 @@ async fn saved(events: &mut Events) -> Checkpoint {
 #[tokio::test]
 async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let mut events = app.events(id).await;
     // The end of a turn comes by itself, and a second turn with it.
@@ -96,8 +95,7 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
 #[tokio::test]
 async fn lists_tell_the_turns_of_a_rollout_that_was_read() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let list = json!({"agent": "codex"});
     app.call("conversation/history", json!({"conversationId": id}))
@@ -118,8 +116,7 @@ async fn lists_tell_the_turns_of_a_rollout_that_was_read() {
 #[tokio::test]
 async fn what_codex_loads_is_told_with_its_size() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let page = app
         .call(
@@ -152,8 +149,7 @@ async fn what_codex_loads_is_told_with_its_size() {
 #[tokio::test]
 async fn a_damaged_rollout_that_codex_resumes_is_partial() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let resume = |least: &str| json!({"conversationId": id, "minFidelity": least});
     let close = json!({"conversationId": id});

@@ -22,8 +22,7 @@ struct Bundle {
 }
 
 async fn exported(there: &Home) -> Bundle {
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     let id = app.begun(&there.project(), &["one"]).await;
     let transcript = there.transcript_of(&app, id).await;
     let results = transcript.with_extension("").join("tool-results");
@@ -56,8 +55,7 @@ fn projects(home: &Home) -> PathBuf {
 async fn an_import_needs_a_folder_or_the_word_that_those_of_the_bundle_are_meant() {
     let (there, here) = (Home::new(), Home::new());
     let bundle = exported(&there).await;
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     let both = json!({"path": bundle.path, "cwd": here.project(), "sameFolders": true});
     for params in [
         json!({"path": bundle.path}),
@@ -92,8 +90,7 @@ async fn no_session_runs_outside_of_the_folder_that_was_given() {
     fs::create_dir(Path::new(&project).join("sub")).unwrap();
     std::os::unix::fs::symlink(&outside, Path::new(&project).join("link")).unwrap();
     let old = there.project();
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     for (cwd, expected) in [
         (format!("{old}/../outside"), project.clone()),
         (format!("{old}/sub/../../outside"), project.clone()),
@@ -134,8 +131,7 @@ async fn only_the_files_of_sessions_are_written() {
     let (there, here) = (Home::new(), Home::new());
     let bundle = exported(&there).await;
     let head = bundle.head.as_str();
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     let mut bundles = Vec::new();
     for id in ["memory", "..", ".", "sessions-index", "x", &head.to_uppercase()] {
         let bytes = with_manifest(&bundle.entries, |manifest| {
@@ -183,8 +179,7 @@ async fn only_the_files_of_sessions_are_written() {
 #[tokio::test]
 async fn what_lies_beside_a_transcript_otherwise_is_left_out_of_a_bundle() {
     let (there, here) = (Home::new(), Home::new());
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     let id = app.begun(&there.project(), &["one"]).await;
     let beside = there.transcript_of(&app, id).await.with_extension("");
     for name in ["memory/MEMORY.md", "subagents/agent-1.jsonl", "notes"] {

@@ -76,8 +76,7 @@ fn cut_before(path: &Path, text: &str) {
 #[tokio::test]
 async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let mut events = app.events(id).await;
     let limited = send_and_wait(&app, id, "[[limit 1]]").await;
@@ -105,8 +104,7 @@ async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
 #[tokio::test]
 async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let limited = send_and_wait(&app, id, "[[limit 1]][[say done]]").await;
     let at = limited.continuation.unwrap().at;
@@ -142,8 +140,7 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
 #[tokio::test]
 async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let limited = app.send(id, "[[limit 1]]").await;
     assert_eq!(limited.continuation, None, "nobody asked for it");
@@ -153,8 +150,7 @@ async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() 
         .find(|event| matches!(event, Event::Update { turn_id: Some(_), .. }).then_some(()))
         .await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let shown = app.get(id).await;
     assert_eq!(
         (shown.state, shown.continuation),
@@ -175,8 +171,7 @@ async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() 
 #[tokio::test]
 async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let call = |with: Value| {
         let mut params = json!({"conversationId": id});
@@ -222,8 +217,7 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
 #[tokio::test]
 async fn it_waits_without_its_agent() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.001\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
@@ -236,8 +230,7 @@ async fn it_waits_without_its_agent() {
 /// A conversation of which daemon and agent were killed with a prompt on its way, which the agent had read or
 /// not.
 async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId, Value) {
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let agent = home.only_agent();
     if !is_read {
@@ -260,8 +253,7 @@ async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId,
 #[tokio::test]
 async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let agent = home.only_agent();
     stop_process(agent);
@@ -285,8 +277,7 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
     for (text, is_read) in [("never read", false), ("[[say read]][[hang]]", true)] {
         let home = Home::new();
         let (id, params) = killed_with(&home, text, is_read).await;
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         assert_eq!(app.get(id).await.state, ConversationState::Interrupted, "{text}");
         let turn: TurnResult =
             serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap();
@@ -301,8 +292,7 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
 #[tokio::test]
 async fn f18_what_died_behind_a_tool_is_not_called_retryable() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for (text, retryable) in [
         ("[[say a word]][[crash]]", true),
         ("[[write made.txt x]][[crash]]", false),
@@ -321,8 +311,7 @@ async fn f18_what_died_behind_a_tool_is_not_called_retryable() {
 #[tokio::test]
 async fn a_limit_that_is_still_on_is_met_once() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "[[limit 1]]").await;
     let mut events = app.events(id).await;
@@ -342,8 +331,7 @@ async fn a_limit_that_is_still_on_is_met_once() {
 #[tokio::test]
 async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let mut events = app.events(id).await;
     let text = "[[write made.txt x]][[limit 1]]";
@@ -366,8 +354,7 @@ async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
         (append_reply, &asked[..2]),
     ] {
         let home = Home::new();
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.begun(&home.project(), &["before"]).await;
         let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
         assert!(limited.continuation.is_some());
@@ -384,8 +371,7 @@ async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
 async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
     let home = Home::new();
     let (id, _) = killed_with(&home, "never read", false).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     append_turn(&home.transcript_of(&app, id).await, "elsewhere");
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": Timestamp::now()})).await;
@@ -401,8 +387,7 @@ async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
 async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
     let home = Home::new();
     let (id, params) = killed_with(&home, "never read", false).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": Timestamp::now()})).await;
     let turn = continued(&mut events).await;
@@ -417,15 +402,13 @@ async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
 #[tokio::test]
 async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     send_and_wait(&app, id, "[[limit 4]] one").await;
     let transcript = home.transcript_of(&app, id).await;
     daemon.kill();
     cut_before(&transcript, "[[limit 4]]");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     app.send(id, "[[fail network]] two").await;
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
@@ -438,8 +421,7 @@ async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
 async fn d3_few_go_on_at_a_time() {
     const ALL: usize = 6;
     let home = Home::with_config("[limits]\ncontinuations = 2\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events_of(None, None).await;
     for _ in 0..ALL {
         let id = app.make(&home.project()).await;
@@ -480,8 +462,7 @@ async fn d3_few_go_on_at_a_time() {
 #[tokio::test]
 async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (deaf, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
     let mut raw = daemon.raw().await;
     raw.run(deaf, "[[say one]][[hang]]").await;
@@ -509,8 +490,7 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
 #[tokio::test]
 async fn f23_turns_that_died_together_go_on_apart() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut conversations = Vec::new();
     for _ in 0..2 {
         let id = app.begun(&home.project(), &["before"]).await;

@@ -241,8 +241,7 @@ async fn row(format: Format, damage: Damage) -> [String; 8] {
     for id in [HELD, NOBODYS] {
         fs::write(format.path(&home, id), format.whole(&home, id)).unwrap();
     }
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": HELD, "agent": format.agent(), "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let conversation = &adopted["conversation"]["id"];

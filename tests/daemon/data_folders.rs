@@ -187,8 +187,7 @@ async fn everything_in_a_data_folder_of_version_1_is_still_there() {
     let Some(recorded) = Recorded::open() else {
         return;
     };
-    let daemon = recorded.home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = recorded.home.opened().await;
     for (name, expected) in recorded.expected["conversations"].as_object().unwrap() {
         let id = &expected["conversation"]["id"];
         let of_id = json!({"conversationId": id});
@@ -229,8 +228,7 @@ async fn conversations_of_version_1_continue() {
     let Some(recorded) = Recorded::open() else {
         return;
     };
-    let daemon = recorded.home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = recorded.home.opened().await;
 
     let remembered = app.remembered(recorded.id("many-links")).await;
     assert_eq!(remembered.len(), 18);
@@ -265,8 +263,7 @@ async fn what_was_pending_in_version_1_is_taken_up_again() {
     let Some(recorded) = Recorded::open() else {
         return;
     };
-    let daemon = recorded.home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = recorded.home.opened().await;
 
     let id = recorded.id("question");
     let question = &app.get(id).await.interrupts[0];
@@ -308,8 +305,7 @@ async fn what_was_pending_in_version_1_is_taken_up_again() {
 #[tokio::test]
 async fn a_bundle_of_version_1_is_imported() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let bundle = home.path().join("edited.bundle");
     fs::copy(fixture("edited.bundle"), &bundle).unwrap();
     let params = json!({"path": bundle, "cwd": home.project()});

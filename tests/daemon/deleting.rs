@@ -16,8 +16,7 @@ use crate::support::{App, refused};
 async fn conversed(kind: &str) -> (Home, ConversationId, String) {
     let home = Home::keeping_nothing();
     home.configure(&config(kind, env!("CARGO_BIN_EXE_sessiond"), &home));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let new = json!({"agent": "mine", "cwd": home.project()});
     let made = app.call("conversation/new", new).await.unwrap();
     let id: ConversationId = made["conversation"]["id"].as_str().unwrap().parse().unwrap();
@@ -58,8 +57,7 @@ async fn what_its_agent_cannot_be_asked_to_delete_is_told() {
             true => config("generic", "/nonexistent/agent", &home),
             false => "default_agent = \"loopback\"\n".to_owned(),
         });
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let answer = delete(&app, id).await;
         let left = &answer["remaining"][0];
         assert_eq!(
@@ -103,8 +101,7 @@ async fn a_transcript_that_can_be_read_goes_without_its_agent_or_is_told_with_it
             Folder::ReadOnly => fs::set_permissions(folder, Permissions::from_mode(0o500)).unwrap(),
         }
         home.configure(&config("loopback", "/nonexistent/agent", &home));
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let answer = delete(&app, id).await;
         let place = match state {
             Folder::Usual => {
@@ -127,8 +124,7 @@ async fn a_transcript_that_can_be_read_goes_without_its_agent_or_is_told_with_it
 #[tokio::test]
 async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let keep = json!({"conversationId": id});
@@ -169,8 +165,7 @@ async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
             fs::write(&fork, format!("{forked}\n")).unwrap();
         }
         home.configure(&config("loopback", program, &home));
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let answer = delete(&app, id).await;
         assert!(home.transcript(&head).is_none(), "all copies are gone");
         assert_eq!(beside.exists(), has_fork);

@@ -52,8 +52,7 @@ async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
 #[tokio::test]
 async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let source = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
@@ -110,8 +109,7 @@ async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
 #[tokio::test]
 async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let picture = json!({"type": "image", "mimeType": "image/png", "data": "QQ=="});
     let with_words = vec![picture.clone(), json!({"type": "text", "text": "look"})];
     for blocks in [with_words, vec![picture]] {
@@ -153,8 +151,7 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
 #[tokio::test]
 async fn d2_an_undo_goes_back_edit_by_edit() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let last = places(&app, id).await[2][0].clone();
     edit(&app, id, &last, "third").await.unwrap();
@@ -169,8 +166,7 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
     let fork = within(fork).await.unwrap();
     assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS);
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     undo(&app, id).await.unwrap();
     assert_eq!(app.remembered(id).await, ["one", PROMPTS[1], "third"]);
     undo(&app, id).await.unwrap();
@@ -180,8 +176,7 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
 #[tokio::test]
 async fn a_turn_that_came_to_no_end_is_replaced_too() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for cut in ["[[say so far]][[crash]]", "[[limit 3600]]", "[[fail context]]"] {
         let id = app.begun(&home.project(), &["one", cut]).await;
         let at = places(&app, id).await.pop().unwrap()[1].clone();
@@ -198,8 +193,7 @@ async fn a_turn_that_came_to_no_end_is_replaced_too() {
 #[tokio::test]
 async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let edited = edit(&app, id, &at, "[[limit 3600]]").await.unwrap();
@@ -219,8 +213,7 @@ async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
 #[tokio::test]
 async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let lineage = app.lineage(id).await;
@@ -242,8 +235,7 @@ async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
 #[tokio::test]
 async fn what_cannot_be_cut_is_retold_and_said_so() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .begun(&home.project(), &["one", "two", "[[say three]][[forget copies]]"])
         .await;
@@ -281,8 +273,7 @@ async fn what_cannot_be_cut_is_retold_and_said_so() {
 #[tokio::test]
 async fn while_a_turn_runs_or_another_edit_there_is_none() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let mut holder = daemon.raw().await;
@@ -311,8 +302,7 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
 #[tokio::test]
 async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let source = app.get(id).await.head;
     let at = places(&app, id).await[1][0].clone();
@@ -323,8 +313,7 @@ async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     raw.send("conversation/edit", params.clone()).await;
     raw.event("edited").await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let conversation = app.get(id).await;
     assert_ne!(conversation.head, source);
     assert!(conversation.cut_short);
@@ -342,8 +331,7 @@ async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
 #[tokio::test]
 async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left() {
     let (home, gate) = Gate::home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let transcripts = || files_below(&home.data().join("loopback/projects"));
     let before = transcripts();
@@ -363,16 +351,14 @@ async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left()
     edit(&app, id, &at, "better").await.unwrap();
     // What a conversation has by now stays.
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one", "better"]);
 }
 
 #[tokio::test]
 async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let other = app.begun(&home.project(), &["elsewhere"]).await;
     let [of_other, message_of_other] = places(&app, other).await[0].clone();
@@ -398,8 +384,7 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
 #[tokio::test]
 async fn a_branch_in_place_is_undone() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let elsewhere = home.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -420,8 +405,7 @@ async fn a_branch_in_place_is_undone() {
 #[tokio::test]
 async fn a_move_is_undone() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     app.close(id).await;
     let transcript = home.transcript_of(&app, id).await;
@@ -459,8 +443,7 @@ async fn a_move_is_undone() {
 #[tokio::test]
 async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let old = home.transcript_of(&app, id).await;
     let at = places(&app, id).await[1][0].clone();
@@ -480,8 +463,7 @@ async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
 #[tokio::test]
 async fn an_undo_goes_back_to_what_can_be_had_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let old = home.transcript_of(&app, id).await;
     app.call("transcript/keep", json!({"conversationId": id}))
@@ -517,8 +499,7 @@ async fn an_undo_to_what_only_its_agent_can_read_is_done() {
         home.data().display()
     );
     home.configure(&agent);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let made = app.call(
         "conversation/new",
         json!({"agent": "opaque", "cwd": home.project()}),
@@ -543,8 +524,7 @@ async fn an_undo_to_what_only_its_agent_can_read_is_done() {
 #[tokio::test]
 async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .begun(&home.project(), &["one", "[[say two]][[forget copies]]"])
         .await;
@@ -563,8 +543,7 @@ async fn what_stood_before_and_is_gone_is_no_fresh_start() {
 #[tokio::test]
 async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let places = places(&app, id).await;
     let chain = app.chain(id).await;

@@ -133,8 +133,7 @@ async fn each_captured_failure_reaches_the_client_as_what_it_is() {
         agent + "\n"
     });
     let home = Home::with_config(&agents.concat());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut wrong = Vec::new();
     for (name, expected) in CAPTURES {
         let (agent, _) = name.split_once('-').unwrap();

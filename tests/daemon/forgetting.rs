@@ -24,8 +24,7 @@ fn ids(sessions: &[UnclaimedSession]) -> Vec<&str> {
 #[tokio::test]
 async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let gone = app.begun(&home.project(), &["first"]).await;
     let live = app.begun(&home.project(), &["first"]).await;
     let title = json!({"conversationId": gone, "title": "The blue heron"});
@@ -96,8 +95,7 @@ async fn copies_without_an_agent_can_be_forgotten() {
         env!("CARGO_BIN_EXE_sessiond"),
         other = other.display(),
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let new = json!({"agent": "mine", "cwd": home.project()});
     let made = app.call("conversation/new", new).await.unwrap();
     let id = made["conversation"]["id"].as_str().unwrap().parse().unwrap();
@@ -105,8 +103,7 @@ async fn copies_without_an_agent_can_be_forgotten() {
     once_kept(&app, |total| total.sessions == 1).await;
     drop((app, daemon));
     home.configure("default_agent = \"loopback\"\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(all(&app).await.unclaimed, [], "its conversation is there");
     let delete = json!({"conversationId": id, "transcripts": "delete"});
     let answer = app.call("conversation/delete", delete).await.unwrap();
@@ -128,8 +125,7 @@ async fn copies_without_an_agent_can_be_forgotten() {
 #[tokio::test]
 async fn what_other_copies_need_stays_until_they_are_forgotten_too() {
     let home = codex_rollouts::home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     keep(&app, json!({"upstreamId": HEAD_FORK_ID})).await.unwrap();
     let kept = all(&app).await;
     assert_eq!(

@@ -67,8 +67,7 @@ fn without_kept(read: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<(&'static 
 #[tokio::test]
 async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .begun(&home.project(), &["one", "[[tool read {\"a\":1}]] two"])
         .await;
@@ -108,8 +107,7 @@ async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
 #[tokio::test]
 async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     let (there, here) = (Home::new(), Home::new());
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     let id = app.begun(&there.project(), &["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = there.transcript_of(&app, id).await;
@@ -136,8 +134,7 @@ async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
 #[tokio::test]
 async fn what_the_copy_lacks_is_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for with_command in [false, true] {
         let id = app.begun(&home.project(), &["one"]).await;
         if with_command {
@@ -173,8 +170,7 @@ async fn what_the_copy_lacks_is_told() {
 #[tokio::test]
 async fn a_copy_that_cannot_be_read_is_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
     let kept = keep(&app, json!({"conversationId": id})).await.unwrap().kept;
@@ -197,8 +193,7 @@ async fn a_copy_that_cannot_be_read_is_told() {
 #[tokio::test]
 async fn what_is_read_is_the_copy_as_it_is() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     for turns in 1..4 {
         app.close(id).await;
@@ -213,8 +208,7 @@ async fn what_is_read_is_the_copy_as_it_is() {
 #[tokio::test]
 async fn a_place_that_was_left_is_found_in_its_copy() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let places = app.checkpoints(id).await;
     let edit = json!({"conversationId": id, "at": places[1].id, "prompt": "instead"});
@@ -241,8 +235,7 @@ async fn a_place_that_was_left_is_found_in_its_copy() {
 #[tokio::test]
 async fn places_in_what_is_gone_can_be_branched_at() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two", "three"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
@@ -260,8 +253,7 @@ async fn places_in_what_is_gone_can_be_branched_at() {
 #[tokio::test]
 async fn what_is_gone_is_repaired() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     app.close(id).await;
@@ -295,8 +287,7 @@ async fn what_is_gone_is_repaired() {
 #[tokio::test]
 async fn a_check_finds_what_is_kept_beside_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one [[tool read {\"a\":1}]]"]).await;
     app.close(id).await;
     let path = home.transcript_of(&app, id).await;
@@ -336,8 +327,7 @@ async fn a_check_finds_what_is_kept_beside_it() {
 #[tokio::test]
 async fn a_rollout_that_is_gone_is_read_with_those_in_which_it_begins() {
     let home = codex_rollouts::home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let deep = adopt(&app, &home, DEEP_ID).await;
     let whole = codex_rollouts::history(&app, &deep).await;
     assert_eq!(said(&whole).len(), 6);
@@ -373,8 +363,7 @@ async fn what_is_unpacked_does_not_stay() {
         true => files_below(&unpacked).len(),
         false => 0,
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let other = app.begun(&home.project(), &["two"]).await;
     app.close(id).await;
@@ -390,8 +379,7 @@ async fn what_is_unpacked_does_not_stay() {
     app.call("conversation/delete", delete).await.unwrap();
     assert_eq!(texts(), 1);
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     crate::support::within(async {
         while texts() > 0 {
             app.get(other).await;

@@ -54,8 +54,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
         if loads {
             gate.offer_no_resume();
         }
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let id = app.make(&home.project()).await;
         app.send(id, "first").await;
         let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
@@ -77,8 +76,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
 #[tokio::test]
 async fn a_cancel_ends_the_wait_for_a_new_session() {
     let (home, gate) = Gate::home_with(IMPATIENT);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let hanging = cancel_while_it_hangs(&daemon, &gate, &app, id, "session/new").await;
     assert_eq!(app.say(id, "first").await.words, "echo: first");
@@ -92,8 +90,7 @@ async fn a_cancel_ends_the_wait_for_a_new_session() {
 #[tokio::test]
 async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
     let (home, gate) = Gate::home_with(IMPATIENT);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     app.close(id).await;
@@ -133,8 +130,7 @@ async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
 #[tokio::test]
 async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() {
     let (home, gate) = Gate::home_with(PATIENT);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     app.close(id).await;
@@ -160,8 +156,7 @@ async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() 
 async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     let (home, gate) = Gate::home_with(IMPATIENT);
     gate.offer_no_resume();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let other = app.make(&home.project()).await;
     app.send(id, "first").await;

@@ -64,8 +64,7 @@ async fn what_no_list_could_hold_is_refused() {
 #[tokio::test]
 async fn a_model_and_a_mode_are_names() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for member in ["model", "mode"] {
         let settings = json!({member: "x".repeat(5 * 1024)});

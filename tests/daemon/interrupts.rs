@@ -39,8 +39,7 @@ fn was_written(home: &Home) -> bool {
 #[tokio::test]
 async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
     assert_eq!(interrupt.kind, InterruptKind::Permission);
     assert!(!interrupt.orphaned);
@@ -96,8 +95,7 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
 #[tokio::test]
 async fn a_refused_permission_ends_what_was_asked_for() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
     let params = answer(id, &interrupt, selected("reject_once"));
     app.call("conversation/respond", params).await.unwrap();
@@ -111,8 +109,7 @@ async fn a_refused_permission_ends_what_was_asked_for() {
 async fn a_question_outlives_the_agent_and_the_daemon() {
     for (option, turns) in [("allow_once", 1), ("reject_once", 0)] {
         let home = Home::new();
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
         kill_now(home.agents()[0]);
         let ended = raw.answer(request).await;
@@ -122,8 +119,7 @@ async fn a_question_outlives_the_agent_and_the_daemon() {
         assert!(orphan.interrupts[0].orphaned && orphan.interrupts[0].id == interrupt.id);
         daemon.kill();
 
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let mut everything = app.events_of(None, None).await;
         let Event::Snapshot { conversation, .. } = everything.next().await.event else {
             panic!("it is not idle")
@@ -161,12 +157,10 @@ async fn a_question_outlives_the_agent_and_the_daemon() {
 #[tokio::test]
 async fn a_question_that_was_open_when_the_daemon_was_killed_is_kept() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, interrupt, ..) = asking(&daemon, &app).await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let conversation = app.get(id).await;
     assert_eq!(conversation.state, ConversationState::Interrupted);
     assert_eq!(conversation.interrupts[0].id, interrupt.id);
@@ -187,8 +181,7 @@ async fn a_question_that_was_open_when_the_daemon_was_killed_is_kept() {
 #[tokio::test]
 async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
     kill_now(home.agents()[0]);
     raw.answer(request).await;
@@ -211,8 +204,7 @@ async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
 #[tokio::test]
 async fn an_elicitation_is_answered_in_the_words_of_acp() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
@@ -287,8 +279,7 @@ fn with_policy(home: &Home, policy: &str) {
 async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_asked() {
     let home = Home::new();
     with_policy(&home, "allowReads");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     // Nobody is there to answer, and the turn ends.
@@ -326,8 +317,7 @@ async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_aske
 async fn everything_is_refused_where_that_was_said() {
     let home = Home::new();
     home.configure("[agents.loopback]\ninterrupts = \"deny\"\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, PROMPT).await;
     assert!(!was_written(&home));

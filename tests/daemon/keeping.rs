@@ -57,8 +57,7 @@ fn transcript(home: &Home, id: &str) -> PathBuf {
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let head = app.send(id, "first").await.upstream_id;
     once_kept(&app, |total| total.sessions == 1).await;
@@ -66,8 +65,7 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let whole = fs::read(transcript(&home, head.as_str())).unwrap();
     daemon.kill();
     lose(&home);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let turn = app.send(id, "third").await;
     let resumed = turn.resumed.unwrap();
     assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Archive, true)]);
@@ -88,8 +86,7 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
 #[tokio::test]
 async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first", "second"]).await;
     assert_eq!(once_kept(&app, |total| total.sessions == 1).await.bytes, 0);
     app.close(id).await;
@@ -120,8 +117,7 @@ async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
 #[tokio::test]
 async fn a_restored_session_that_is_refused_is_copied() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     once_kept(&app, |total| total.sessions == 1).await;
     app.send(id, "[[say second]][[lose]]").await;
@@ -141,8 +137,7 @@ async fn a_restored_session_that_is_refused_is_copied() {
 #[tokio::test]
 async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
@@ -166,8 +161,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
 #[tokio::test]
 async fn nothing_is_kept_where_that_is_off() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     app.close(id).await;
     assert!(!keep(&app, json!({})).await.unwrap().enabled);
@@ -185,8 +179,7 @@ async fn nothing_is_kept_where_that_is_off() {
 #[tokio::test]
 async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     let head = app.get(id).await.head.unwrap();
     let path = transcript(&home, head.as_str());
@@ -233,8 +226,7 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
 #[tokio::test]
 async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first", "second"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
@@ -258,8 +250,7 @@ async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() 
 #[tokio::test]
 async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let gone = app.begun(&home.project(), &["first"]).await;
     let kept = app.begun(&home.project(), &["first"]).await;
     for id in [gone, kept] {
@@ -280,8 +271,7 @@ async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
 #[tokio::test]
 async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     once_kept(&app, |total| (total.sessions, total.bytes) == (1, 0)).await;
     daemon.kill();
@@ -293,8 +283,7 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
         }
     };
     later();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
     let head = app.get(id).await.head.unwrap();
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
@@ -304,15 +293,13 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     file.unwrap().set_modified(old).unwrap();
     drop(daemon);
     fs::remove_dir_all(home.data().join("kept")).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     // Also of conversations that were there before anything was kept.
     once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
     drop(daemon);
     home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
     later();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     once_kept(&app, |total| total.sessions == 0).await;
     assert!(
         transcript(&home, head.as_str()).exists(),
@@ -325,8 +312,7 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
 #[tokio::test]
 async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     let mut raw = daemon.raw().await;
     let (running, _) = raw.hang(id).await;
@@ -343,8 +329,7 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
         "[keep]\nenabled = false\n",
     )
     .unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.send(id, "second").await;
     app.close(id).await;
     lose(&home);
@@ -361,8 +346,7 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
 #[tokio::test]
 async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut cwd = home.project();
     let id = app.begun(&cwd, &["first"]).await;
     let head = app.get(id).await.head.unwrap();
@@ -417,8 +401,7 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let prompts = ["first", "second", "third"];
     let id = app.begun(&home.project(), &prompts).await;
     let places = app.checkpoints(id).await.into_iter();
@@ -480,8 +463,7 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
 #[tokio::test]
 async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_it_is_branched() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     // Turns that were cancelled stand in the transcript too, so that it does not show what it lacks.
     for cancelled in [false, true] {
         let id = app.begun(&home.project(), &["first", "second"]).await;
@@ -534,8 +516,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_i
 async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
     let home = Home::keeping_nothing();
     let (old, new) = (home.project(), home.folder_named("other"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["first", "second"]).await;
     let place = app.checkpoints(id).await[0].id.clone();
     let first = app.get(id).await.head.unwrap();
@@ -556,8 +537,7 @@ async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
 #[tokio::test]
 async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_its_source() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first", "second"]).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();

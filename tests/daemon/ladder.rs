@@ -34,8 +34,7 @@ fn full(resumed: &Resumed) {
 #[tokio::test]
 async fn live_a_session_that_is_open_is_used_as_it_is() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     assert_eq!(app.send(id, "first").await.resumed.unwrap().via, Via::Fresh);
     assert_eq!(
@@ -52,14 +51,12 @@ async fn live_a_session_that_is_open_is_used_as_it_is() {
 #[tokio::test]
 async fn resume_brings_a_session_back_after_the_daemon_was_killed() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let elsewhere = home.folder_named("elsewhere");
     let id = app.make(&elsewhere).await;
     let head = app.send(id, "first").await.upstream_id;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     let turn = app.send(id, "[[write made.txt x]]").await;
     let resumed = turn.resumed.unwrap();
@@ -78,8 +75,7 @@ async fn resume_brings_a_session_back_after_the_daemon_was_killed() {
 #[tokio::test]
 async fn resume_brings_a_session_back_whose_process_was_killed_while_it_rested() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     let agent = home.agents()[0];
@@ -103,8 +99,7 @@ async fn fresh_process_is_tried_when_the_process_fails() {
         "scripted",
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
@@ -126,8 +121,7 @@ async fn load_brings_a_session_back_without_telling_its_history_again() {
         "scripted",
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
@@ -204,8 +198,7 @@ async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
 #[tokio::test]
 async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut expected = Vec::new();
     for number in 0..20 {
@@ -233,8 +226,7 @@ async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
 #[tokio::test]
 async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let source = app.send(id, "shared").await.upstream_id;
     app.fork(id, true).await.unwrap();
@@ -273,8 +265,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
 #[tokio::test]
 async fn older_link_never_brings_back_what_was_left_behind() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "shared").await;
     let branch = app.fork(id, false).await.unwrap().conversation.id;
@@ -293,8 +284,7 @@ async fn older_link_never_brings_back_what_was_left_behind() {
 #[tokio::test]
 async fn older_link_after_a_copy_was_lost_too() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "[[say first]][[forget]]").await;
     app.send(id, "on the copy").await;
@@ -312,8 +302,7 @@ async fn older_link_after_a_copy_was_lost_too() {
 #[tokio::test]
 async fn text_retells_what_can_be_read_and_says_so() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     app.send(id, "two").await;
@@ -360,8 +349,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
 #[tokio::test]
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     let head = app.send(id, "[[lose]]").await.upstream_id;
@@ -404,8 +392,7 @@ async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
 #[tokio::test]
 async fn min_fidelity_full_takes_nothing_less() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let full = |id: ConversationId| json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
     let id = app.make(&home.project()).await;
     app.send(id, "shared").await;
@@ -433,13 +420,11 @@ async fn min_fidelity_full_takes_nothing_less() {
 #[tokio::test]
 async fn a_session_that_was_never_written_is_replaced_without_an_alarm() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let made = app.make_with(&home.project(), json!({"open": true})).await;
     let phantom = made.head.unwrap();
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let strict = json!({"conversationId": made.id, "prompt": "hello", "minFidelity": "full"});
     let turn = app.call("conversation/prompt", strict).await.unwrap();
     assert_eq!(turn["stopReason"], "end_turn");
@@ -465,8 +450,7 @@ async fn a_session_that_was_never_written_is_replaced_without_an_alarm() {
 #[tokio::test]
 async fn a_folder_that_is_gone_changes_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let folder = home.folder_named("worktree");
     let id = app.make(&folder).await;
     app.send(id, "first").await;
@@ -489,8 +473,7 @@ async fn a_folder_that_is_gone_changes_nothing() {
 #[tokio::test]
 async fn the_agents_own_clear_is_followed() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let old = app.send(id, "before").await.upstream_id;
     let mut events = app.events(id).await;
@@ -533,16 +516,14 @@ async fn the_agents_own_clear_is_followed() {
 #[tokio::test]
 async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
         .id;
     app.send(id, "\n").await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let error = refused(app.try_send(id, "\n").await, ErrorKind::NotResumable);
     assert_eq!(error.detail("attempts"), json!([]), "there was nothing to try");
     let anew = json!({"conversationId": id, "prompt": "\n", "minFidelity": "none"});
@@ -559,8 +540,7 @@ async fn a_prompt_that_waits_for_its_session_can_be_cancelled() {
     let home = Home::with_config(
         "[agents.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"read -r line; cat >/dev/null\"]\n",
     );
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make_with(&home.project(), json!({"agent": "slow"})).await.id;
     let mut raw = daemon.raw().await;
     let prompt = json!({"conversationId": id, "prompt": "x"});

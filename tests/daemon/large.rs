@@ -27,8 +27,7 @@ async fn make_large(app: &App, cwd: &str, bytes: usize) -> ConversationId {
 #[tokio::test]
 async fn names_that_are_too_long_are_refused_with_the_limit() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let title = "x".repeat(TITLE_LIMIT_BYTES);
     let longest = json!({"title": title, "namespace": "n".repeat(NAMESPACE_LIMIT_BYTES)});
     let made = app.make_with(&home.project(), longest).await;
@@ -57,8 +56,7 @@ async fn names_that_are_too_long_are_refused_with_the_limit() {
 #[tokio::test]
 async fn a_name_that_an_agent_gives_is_cut_between_characters() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let made = app.make_with(&home.project(), json!({"agent": "scripted"})).await;
     let title = format!("x{}", "é".repeat(TITLE_LIMIT_BYTES));
     let update = json!({"sessionUpdate": "session_info_update", "title": title}).to_string();
@@ -75,8 +73,7 @@ async fn a_name_that_an_agent_gives_is_cut_between_characters() {
 #[tokio::test]
 async fn a_page_of_large_conversations_ends_early() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut made = Vec::new();
     for _ in 0..MANY {
         made.push(make_large(&app, &home.project(), LARGE).await);
@@ -109,8 +106,7 @@ async fn snapshots_that_are_large_together_are_all_told() {
     // What waits for a client is bounded in messages here, as it is in bytes: there is never room for all of
     // them.
     let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut limited = HashSet::new();
     for _ in 0..MANY {
         let id = make_large(&app, &home.project(), LARGE / 4).await;

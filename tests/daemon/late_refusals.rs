@@ -53,8 +53,7 @@ fn prompts(home: &Home) -> usize {
 #[tokio::test]
 async fn the_turn_goes_on_under_its_id_in_the_session_that_is_opened_then() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = make(&app, &home).await;
     let mut events = app.events(id).await;
     let (mut raw, request, turn_id) = refused_late(&daemon, &app, &home, id).await;
@@ -84,8 +83,7 @@ async fn the_turn_goes_on_under_its_id_in_the_session_that_is_opened_then() {
 #[tokio::test]
 async fn a_turn_that_finds_no_other_session_ends_with_a_result() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = make(&app, &home).await;
     let head = app.send(id, "\n").await.upstream_id;
     let (mut raw, request, turn_id) = refused_late(&daemon, &app, &home, id).await;

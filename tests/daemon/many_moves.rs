@@ -27,8 +27,7 @@ async fn the_moves_that_can_be_taken_back_are_told() {
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let newer = home.folder_named("newer");
     let (first, second) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         assert_eq!(moves(&app).await, []);
         let id = app.begun(&old, &["one"]).await;
         stray(&home, STRAY, &old, &old);
@@ -42,8 +41,7 @@ async fn the_moves_that_can_be_taken_back_are_told() {
         let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
         (first, second)
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let told = moves(&app).await;
     let ids: Vec<&str> = told.iter().map(|one| one.undo_id.as_str()).collect();
     assert_eq!(ids, [&second, &first]);
@@ -67,8 +65,7 @@ async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() 
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let newer = home.folder_named("newer");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     app.close(id).await;
@@ -100,8 +97,7 @@ async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() 
 async fn a_session_of_which_nothing_is_left_is_told() {
     let home = Home::keeping_nothing();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["one"]).await;
     app.close(id).await;
     lose(&home);
@@ -122,8 +118,7 @@ async fn what_stays_in_a_folder_is_read_once_for_all_who_leave_it() {
     const TIMES: u64 = 22;
     let home = Home::keeping_nothing();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut ids: Vec<ConversationId> = Vec::new();
     for _ in 0..CONVERSATIONS {
         let id = app.begun(&old, &["one"]).await;

@@ -82,8 +82,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
         home.folder_named("My app é"),
     );
     let new = home.path().join("renamed").to_str().unwrap().to_owned();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (whole, inner) = (app.begun(&old, &["one"]).await, app.begun(&sub, &["two"]).await);
     let unlike = app.begun(&like, &["three"]).await;
     let other_case = app.begun(&case, &["four"]).await;
@@ -192,8 +191,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
 async fn folders_that_cannot_be_meant_are_refused() {
     let home = Home::new();
     let (old, inner) = (home.folder_named("old"), home.folder_named("old/inner"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.begun(&old, &["one"]).await;
     let nowhere = format!("{old}/../nowhere");
     for (from, to, kind) in [
@@ -221,8 +219,7 @@ async fn folders_that_cannot_be_meant_are_refused() {
 async fn where_one_cannot_go_nothing_does() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (first, second) = (app.begun(&old, &["one"]).await, app.begun(&old, &["two"]).await);
     let path = stray(&home, STRAY, &old, &old);
     for id in [first, second] {
@@ -301,8 +298,7 @@ async fn a_repeated_call_moves_the_folder_once() {
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let params = json!({"from": old, "to": new, "requestId": "t1"});
     let first = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         app.begun(&old, &["one"]).await;
         let (first, second) = tokio::join!(
             call(&app, "transcript/move", params.clone()),
@@ -311,8 +307,7 @@ async fn a_repeated_call_moves_the_folder_once() {
         assert_eq!(first, second);
         first.unwrap()
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let again = call(&app, "transcript/move", params).await.unwrap();
     assert_eq!(again, first);
     // It is known over a restart, too.
@@ -328,8 +323,7 @@ async fn long_names_and_links_lead_where_the_agent_looks() {
     let base = home.folder_named(&format!("{long}/{long}"));
     let old = format!("{base}/old");
     fs::create_dir(&old).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["one"]).await;
     app.close(id).await;
     let new = format!("{base}/new");
@@ -348,8 +342,7 @@ async fn long_names_and_links_lead_where_the_agent_looks() {
 async fn the_agents_own_notes_name_the_new_folder_when_that_is_asked_for() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.begun(&old, &["one"]).await;
     let settings = home.data().join("loopback/.claude.json");
     let text = |cwd: &str| format!("{{\n  \"projects\": {{\"{cwd}/sub\": {{\"n\": 1.0}}}}\n}}\n");
@@ -379,15 +372,13 @@ async fn a_conversation_of_an_agent_that_is_gone_stays() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let (stays, goes) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let stays = app.make_with(&old, json!({"agent": "second"})).await.id;
         app.send(stays, "one").await;
         (stays, app.begun(&old, &["two"]).await)
     };
     home.configure("default_agent = \"loopback\"\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let moved = move_tree(&app, &old, &new).await.unwrap();
     assert_eq!(moved.left_out.len(), 1);
     assert!(
@@ -407,8 +398,7 @@ async fn links_do_not_drag_other_folders_along() {
     let inner = home.folder_named("p-v2/inner");
     let link = format!("{}/p", home.path().display());
     symlink(&second, &link).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&second, &["one"]).await;
     let before = agents_files(&home);
     for to in [&first, &inner] {
@@ -427,8 +417,7 @@ async fn links_do_not_drag_other_folders_along() {
 async fn the_session_of_a_deleted_conversation_goes_along() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let deleted = app.begun(&old, &["one"]).await;
     let head = app.get(deleted).await.head.unwrap();
     app.call("conversation/delete", json!({"conversationId": deleted}))
@@ -456,8 +445,7 @@ async fn the_session_of_a_deleted_conversation_goes_along() {
 async fn what_the_agent_remembers_of_a_project_goes_along() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = stray(&home, STRAY, &old, &old);
     let projects = path.parent().unwrap().parent().unwrap();
     let memory = |cwd: &str| projects.join(folder_of(cwd)).join("memory");
@@ -498,8 +486,7 @@ async fn sessions_that_their_agent_finds_by_id_stay_and_are_told() {
     let home = crate::codex::home();
     crate::codex::write(&rollout(&home, ROOT_ID), ROOT);
     let new = home.folder_named("new");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = move_tree(&app, "/home/u/project", &new).await.unwrap();
     assert_eq!((answer.plan.len(), answer.moved, answer.undo_id), (0, 0, None));
     assert_eq!(answer.left_out.len(), 1);

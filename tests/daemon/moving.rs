@@ -49,8 +49,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
     let home = Home::new();
     let (old, new) = (home.project(), home.folder_named("renamed é"));
     let id = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.begun(&old, &["one", "two"]).await;
         let head = app.get(id).await.head.unwrap();
         let before = home.transcript(head.as_str()).unwrap();
@@ -117,8 +116,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
         assert_eq!(said.resumed, None);
         id
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let said = app.send(id, "four").await;
     let resumed = said.resumed.unwrap();
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
@@ -131,8 +129,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
 async fn the_way_back_is_a_move_too() {
     let home = Home::new();
     let (old, new) = (home.project(), home.folder_named("other"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["one"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
@@ -164,14 +161,12 @@ async fn a_folder_that_was_renamed_is_told_and_moved_to() {
     let home = Home::new();
     let old = home.folder_named("gone");
     let id = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         app.begun(&old, &["one", "two"]).await
     };
     let new = home.path().join("renamed").to_str().unwrap().to_owned();
     fs::rename(&old, &new).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let chain = app.chain(id).await;
     let error = refused(app.try_send(id, "three").await, ErrorKind::InvalidCwd);
     assert!(error.message.contains(&old), "{error:?}");
@@ -183,8 +178,7 @@ async fn a_folder_that_was_renamed_is_told_and_moved_to() {
 #[tokio::test]
 async fn what_was_never_prompted_moves_without_files() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let new = home.folder_named("other");
     let moved = move_to(&app, id, &new).await.unwrap();
@@ -198,8 +192,7 @@ async fn what_was_never_prompted_moves_without_files() {
 async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     let home = Home::new();
     let new = home.folder_named("other");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let mut events = app.events(id).await;
     let running = app.try_send(id, "[[ask May I?]]");
@@ -259,16 +252,14 @@ async fn a_repeated_call_moves_once() {
     let home = Home::new();
     let new = home.folder_named("other");
     let (id, first) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.begun(&home.project(), &["one"]).await;
         let params = json!({"conversationId": id, "cwd": new, "requestId": "m1"});
         let (first, second) = tokio::join!(move_with(&app, params.clone()), move_with(&app, params));
         assert_eq!(first, second);
         (id, first.unwrap())
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let again = move_with(&app, json!({"conversationId": id, "cwd": new, "requestId": "m1"})).await;
     assert_eq!(again.unwrap(), first);
     let other = json!({"conversationId": id, "cwd": home.project(), "requestId": "m1"});
@@ -280,8 +271,7 @@ async fn a_repeated_call_moves_once() {
 async fn the_whole_chain_goes_along_and_branches_of_others_stay() {
     let home = Home::new();
     let new = home.folder_named("other");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let beside = app.fork(id, false).await.unwrap().conversation.id;
     app.send(beside, "beside").await;

@@ -79,8 +79,7 @@ async fn cut_short(app: &App) -> Vec<ConversationId> {
 #[tokio::test]
 async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_session() {
     let (home, token) = with_accounts();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
     app.send(id, "before").await;
     app.send(other, "before").await;
@@ -127,8 +126,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
 #[tokio::test]
 async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
     let (home, token) = with_accounts();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
     let mut raw = daemon.raw().await;
     let running = asks(&mut raw, other).await;
@@ -151,8 +149,7 @@ async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
 #[tokio::test]
 async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() {
     let (home, token) = with_accounts();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, resting) = (app.make(&home.project()).await, app.make(&home.project()).await);
     let (running, asking) = (app.make(&home.project()).await, app.make(&home.project()).await);
     for id in [id, resting] {
@@ -191,8 +188,7 @@ async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() 
 #[tokio::test]
 async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let turn = app.send(id, "[[fail auth]]").await;
     assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
@@ -210,8 +206,7 @@ async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
 #[tokio::test]
 async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (cut, cancelled) = (app.make(&home.project()).await, app.make(&home.project()).await);
     assert_eq!(
         failed_of(&app.send(cut, "[[fail network]]").await),
@@ -229,8 +224,7 @@ async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     assert_eq!(cut_short(&app).await, [cut]);
     // It is durable, and found without its task.
     drop((app, daemon));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(cut_short(&app).await, [cut]);
     let others = app.call("conversation/list", json!({"cutShort": false})).await;
     assert_eq!(
@@ -300,8 +294,7 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     let home = Home::new();
     let program = Program::in_home(&home);
     program.install(&home, "1", "");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     // It has another version's name, and can load a session but no longer resume one.
     let filter =
@@ -328,8 +321,7 @@ async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on(
     let home = Home::new();
     let program = Program::in_home(&home);
     program.install(&home, "1", "");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     fs::remove_file(&program.path).unwrap();
     assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
@@ -388,8 +380,7 @@ fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
 #[tokio::test]
 async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_words_and_taken_up_again() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
@@ -439,8 +430,7 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
 #[tokio::test]
 async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let folder = home.transcript_of(&app, id).await;
@@ -464,8 +454,7 @@ async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
 #[tokio::test]
 async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     fs::remove_file(home.transcript_of(&app, id).await).unwrap();
@@ -475,8 +464,7 @@ async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is
     assert_eq!(shown.failure, Some(error.message));
     drop((app, daemon));
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable);
     assert_eq!(app.get(id).await.head.as_ref(), Some(&head));
     let anew = json!({"conversationId": id, "prompt": "anew", "minFidelity": "none"});
@@ -506,8 +494,7 @@ pub(crate) fn limit_files(daemon: &Daemon<'_>, length: Option<u64>) {
 #[tokio::test]
 async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let mut raw = daemon.raw().await;
     let running = asks(&mut raw, id).await;
@@ -529,8 +516,7 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     // It is on disk now, also for the next life.
     let before = app.get(id).await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let after = app.get(id).await;
     assert_eq!(
         (after.state, &after.head, &after.interrupts, after.cut_short),
@@ -545,8 +531,7 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     daemon.kill();
     let kept = |name: &str| fs::read(home.data().join(name)).unwrap();
@@ -573,8 +558,7 @@ async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     );
     assert_eq!(kept("journal.jsonl"), journal);
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one"]);
     assert_eq!(app.chain(id).await.len(), 1);
 }

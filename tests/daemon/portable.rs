@@ -19,8 +19,7 @@ async fn export(app: &App, params: Value) -> Value {
 #[tokio::test]
 async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make_with(&home.project(), json!({"title": "Mine"})).await.id;
     app.send(id, "one [[tool read {\"a\":1}]]").await;
     app.fork(id, true).await.unwrap();
@@ -64,8 +63,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
 
     // What the agent said last is known without it, and by the next life; a new chat has used nothing.
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let later = export(&app, json!({"conversationId": id})).await;
     assert_eq!(later["usage"], portable["usage"]);
     app.call("conversation/reset", json!({"conversationId": id}))
@@ -78,8 +76,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
 #[tokio::test]
 async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let portable = export(&app, json!({"conversationId": id})).await;
     assert_eq!(
@@ -95,8 +92,7 @@ async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
 #[tokio::test]
 async fn gaps_are_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
     fs::remove_file(home.transcript_of(&app, id).await).unwrap();
@@ -111,8 +107,7 @@ async fn gaps_are_told() {
 #[tokio::test]
 async fn a_long_conversation_needs_a_file() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for _ in 0..3 {
         app.send(id, &"x".repeat(6 * 1024 * 1024)).await;
@@ -126,8 +121,7 @@ async fn a_long_conversation_needs_a_file() {
     drop(app);
     drop(daemon);
     // One that has held no prompt yet.
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let told = export(&app, json!({"conversationId": id, "path": path})).await;
     if let Some(peak) = daemon.peak_bytes() {
         assert!(peak < 100 << 20, "more than a prompt was held: {peak} bytes");
@@ -141,8 +135,7 @@ async fn a_long_conversation_needs_a_file() {
 #[tokio::test]
 async fn long_work_is_told_and_ends_with_its_caller() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let beside = home
         .transcript_of(&app, id)

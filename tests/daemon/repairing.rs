@@ -66,8 +66,7 @@ fn take_out(path: &Path, text: &str) {
 #[tokio::test]
 async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let prompts = ["one", "[[tool Read {}]]", "three", "four"];
     let id = app.begun(&home.project(), &prompts).await;
     let (old, path) = head(&home, &app, id).await;
@@ -131,8 +130,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     assert_eq!(found(&app, &new).await, [] as [Value; 0]);
 
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let resumed = app.send(id, "on").await.resumed.unwrap();
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     assert_eq!(resumed.upstream_id, new);
@@ -158,8 +156,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
 #[tokio::test]
 async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let (old, _) = head(&home, &app, id).await;
     app.fork(id, true).await.unwrap();
@@ -178,8 +175,7 @@ async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
 #[tokio::test]
 async fn where_nothing_is_wrong_no_copy_is_made() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let none = repair(&app, json!({"conversationId": id})).await;
     refused(none, ErrorKind::NotFound);
@@ -219,8 +215,7 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
 #[tokio::test]
 async fn what_goes_on_has_to_end_first() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let (old, _) = head(&home, &app, id).await;
     tear(&home, old.as_str(), "echo: one");
@@ -246,8 +241,7 @@ async fn what_goes_on_has_to_end_first() {
 async fn a_repeated_call_repairs_once() {
     let home = Home::new();
     let (id, old, first) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.begun(&home.project(), &["one", "two"]).await;
         let (old, _) = head(&home, &app, id).await;
         tear(&home, old.as_str(), "echo: one");
@@ -258,8 +252,7 @@ async fn a_repeated_call_repairs_once() {
         (id, old, first)
     };
     assert!(first.repaired.is_some());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": old, "requestId": "r1"});
     assert_eq!(repair(&app, params).await.unwrap(), first);
     assert_eq!(app.chain(id).await.len(), 2);
@@ -304,8 +297,7 @@ async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
 #[tokio::test]
 async fn long_results_are_cut_where_that_is_asked_for() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["[[tool Read {}]]", "two"]).await;
     let (old, path) = head(&home, &app, id).await;
     app.close(id).await;
@@ -370,8 +362,7 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     let fork = codex::rollout(&home, codex::HEAD_FORK_ID);
     codex::write(&fork, codex::HEAD_FORK);
     let before = fs::read(&path).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": codex::ROOT_ID, "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();

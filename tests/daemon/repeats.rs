@@ -15,8 +15,7 @@ fn prompt(id: ConversationId, text: &str, request: &str) -> Value {
 #[tokio::test]
 async fn the_same_prompt_again_joins_the_running_turn() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut first = daemon.raw().await;
     first.subscribe(id).await;
@@ -43,8 +42,7 @@ async fn the_same_prompt_again_joins_the_running_turn() {
 #[tokio::test]
 async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let first = app
         .call("conversation/prompt", prompt(id, "once", "r1"))
@@ -73,8 +71,7 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
     assert_ne!(theirs["turnId"], first["turnId"]);
 
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let after = app
         .call("conversation/prompt", prompt(id, "once", "r1"))
         .await
@@ -94,8 +91,7 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
 #[tokio::test]
 async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     raw.subscribe(id).await;
@@ -104,8 +100,7 @@ async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
     let turn = raw.event("promptAccepted").await["turnId"].clone();
     daemon.kill();
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(app.get(id).await.state, ConversationState::Interrupted);
     let again = app
         .call("conversation/prompt", prompt(id, text, "r1"))
@@ -121,8 +116,7 @@ async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
 #[tokio::test]
 async fn a_conversation_and_a_fork_are_made_once() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let new = json!({"cwd": home.project(), "title": "one", "requestId": "n1"});
     let made = app.call("conversation/new", new.clone()).await.unwrap();
     assert_eq!(app.call("conversation/new", new.clone()).await.unwrap(), made);
@@ -141,8 +135,7 @@ async fn a_conversation_and_a_fork_are_made_once() {
     refused(app.call("conversation/fork", other).await, ErrorKind::Conflict);
     daemon.kill();
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(app.call("conversation/new", new).await.unwrap(), made);
     same(&app.call("conversation/fork", fork).await.unwrap());
     let status = app.call("daemon/status", json!({})).await.unwrap();
@@ -174,8 +167,7 @@ async fn two_of_the_same_new_at_once_make_one_conversation() {
 #[tokio::test]
 async fn a_reset_and_a_deletion_are_done_once() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "before").await;
     let reset = json!({"conversationId": id, "requestId": "r1"});
@@ -200,8 +192,7 @@ async fn a_reset_and_a_deletion_are_done_once() {
 #[tokio::test]
 async fn a_request_says_the_same_with_its_defaults_written_out() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let new = json!({"cwd": home.project(), "requestId": "n1"});
     let made = app.call("conversation/new", new).await.unwrap();
     let full = json!({"cwd": home.project(), "requestId": "n1", "agent": "loopback", "title": "", "namespace": "",
@@ -254,8 +245,7 @@ async fn a_request_says_the_same_with_its_defaults_written_out() {
 #[tokio::test]
 async fn whatever_changes_something_is_done_once() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let resume = json!({"conversationId": id, "requestId": "s1"});
     let first = app.call("conversation/resume", resume.clone()).await.unwrap();
@@ -306,8 +296,7 @@ async fn whatever_changes_something_is_done_once() {
     assert_eq!(app.remembered(id).await, ["after the reset"]);
     drop((app, raw));
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     repeated(&app, &close, &calls).await;
     assert_eq!(app.remembered(id).await, ["after the reset", "[[recall]]"]);
 }
@@ -331,8 +320,7 @@ async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]
 #[tokio::test]
 async fn a_deletion_is_repeated_by_any_name() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "x").await;
     let upstream = app.get(id).await.head.unwrap();
@@ -350,8 +338,7 @@ async fn a_deletion_is_repeated_by_any_name() {
 #[tokio::test]
 async fn a_request_id_says_something_and_is_short() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for key in [String::new(), "x".repeat(2_000)] {
         for (method, params) in [

@@ -118,8 +118,7 @@ fn a_socket_that_cannot_be_is_refused() {
 #[tokio::test]
 async fn what_the_daemon_makes_is_its_users_alone() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "secret").await;
     let mode = |path: std::path::PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;

@@ -18,8 +18,7 @@ use crate::support::refused;
 async fn an_undo_takes_along_what_was_done_since() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (edited, gone) = (
         app.begun(&old, &["one", "two"]).await,
         app.begun(&old, &["three"]).await,
@@ -51,8 +50,7 @@ async fn an_undo_of_what_went_further_is_refused() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let newer = home.folder_named("newer");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     stray(&home, STRAY, &old, &old);
     let first = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
     let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
@@ -70,8 +68,7 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let id = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.begun(&old, &["one"]).await;
         move_tree(&app, &old, &new).await.unwrap();
         id
@@ -86,8 +83,7 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
         .stdin(fs::File::open(there).unwrap())
         .spawn()
         .unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = move_tree(&app, &new, &home.folder_named("other")).await;
     let cwd = app.get(id).await.cwd;
     holder.kill().unwrap();
@@ -120,8 +116,7 @@ async fn an_answer_that_was_not_noted_is_found_with_the_move() {
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let params = json!({"from": old, "to": new, "requestId": "t1"});
     let answer = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         app.begun(&old, &["one"]).await;
         call(&app, "transcript/move", params.clone()).await.unwrap()
     };
@@ -131,8 +126,7 @@ async fn an_answer_that_was_not_noted_is_found_with_the_move() {
     for file in files_below(&home.data().join("trees")) {
         fs::copy(&file, trees.join(file.file_name().unwrap())).unwrap();
     }
-    let daemon = other.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = other.opened().await;
     assert_eq!(call(&app, "transcript/move", params).await.unwrap(), answer);
     let different = json!({"from": old, "to": new, "settings": true, "requestId": "t1"});
     refused(

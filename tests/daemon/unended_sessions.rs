@@ -34,8 +34,7 @@ async fn repair(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
 #[tokio::test]
 async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_asked_for() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, SAYS).await;
     let elsewhere = home.folder_named("elsewhere");

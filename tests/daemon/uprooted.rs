@@ -21,8 +21,7 @@ fn listed(home: &Home) -> String {
 #[tokio::test]
 async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
@@ -48,8 +47,7 @@ async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
 #[tokio::test]
 async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     fs::remove_dir_all(home.data()).unwrap();
@@ -67,8 +65,7 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
     assert!(daemon.ended().await.success());
     assert!(!home.data().exists() && !home.socket().exists());
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(
         app.call("conversation/list", json!({})).await.unwrap()["conversations"],
         json!([])
@@ -78,8 +75,7 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
 #[tokio::test]
 async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     // Without a turn, whose copies may be written while the folder is being emptied.
     app.make(&home.project()).await;
     fs::remove_dir_all(home.data()).unwrap();
