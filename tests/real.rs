@@ -9,14 +9,12 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+#[path = "support/branching.rs"]
+mod branching;
 #[path = "support/bridge.rs"]
 mod bridge_of;
-#[path = "support/going_back.rs"]
-mod going_back;
-#[path = "support/going_on.rs"]
-mod going_on;
-#[path = "support/passing.rs"]
-mod passing;
+#[path = "support/continuation.rs"]
+mod continuation;
 #[path = "support/permitted.rs"]
 mod permitted;
 #[cfg(target_os = "linux")]
@@ -29,6 +27,8 @@ mod real_codex;
 #[cfg(target_os = "linux")]
 #[path = "support/refused.rs"]
 mod refused;
+#[path = "support/sign_in.rs"]
+mod sign_in;
 mod support;
-#[path = "support/told.rs"]
-mod told;
+#[path = "support/transfers.rs"]
+mod transfers;

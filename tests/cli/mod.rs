@@ -6,27 +6,27 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
-#[cfg(target_os = "linux")]
-mod at_questions;
 mod carrying;
+mod continuing;
 mod demo;
 mod doctor;
+mod editing;
 mod export_names;
 mod foreign_home;
-mod go_on;
-mod going_back;
+mod history;
 mod home;
+mod live;
 mod manual;
 mod moving;
-mod past;
 mod printed;
 #[cfg(target_os = "linux")]
 mod progress;
+#[cfg(target_os = "linux")]
+mod questions;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod transcripts;
-mod whole;
 
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Read, Write};

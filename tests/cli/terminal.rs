@@ -13,8 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
+use super::history;
 use super::home::Home;
-use super::past;
 
 /// Longer than anything here takes on a busy machine; only a hang meets it.
 const PATIENCE: Timespec = Timespec {
@@ -278,7 +278,7 @@ fn history_goes_through_the_pager_that_is_asked_for() {
     let id = home.said(&["new"]);
     let body = "long words ".repeat(400 * 1024 / 11);
     for text in ["first", "last"] {
-        past::send(&home, &id, &format!("{text} [[say {text} reply]] {body}"));
+        history::send(&home, &id, &format!("{text} [[say {text} reply]] {body}"));
     }
     let paged = |pager: &str| {
         let mut command = home.command(&["history", &id]);

@@ -7,7 +7,7 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
-use super::outside::limit_files;
+use super::external_changes::limit_files;
 use crate::carrying::files_below;
 use crate::home::{Daemon, Home};
 

@@ -8,10 +8,10 @@ use bridge_protocol::link::{Fidelity, LinkReason};
 
 use super::bridge::Bridge;
 use super::limits::forget;
-use crate::passing::without_ids;
 use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
+use crate::transfers::without_ids;
 
 pub(crate) const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
 

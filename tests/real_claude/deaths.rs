@@ -12,7 +12,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use super::bridge::Bridge;
 use super::limits::echoed;
 use super::survival::{bash, is_filler, kill_children};
-use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use crate::continuation::{GO_ON, begin_together, check_died_together, went_on};
 use crate::processes::{Process, assert_gone, tool};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};

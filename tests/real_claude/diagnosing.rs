@@ -3,8 +3,8 @@
 use bridge_protocol::diagnosis::Severity;
 
 use super::bridge::Bridge;
+use crate::sign_in::signed_in;
 use crate::support::claude::Account;
-use crate::told::signed_in;
 
 mod smoke {
     use super::*;

@@ -13,7 +13,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use jiff::Timestamp;
 
 use super::bridge::Bridge;
-use crate::going_on::GO_ON;
+use crate::continuation::GO_ON;
 use crate::processes::assert_gone;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};

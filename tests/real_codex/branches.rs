@@ -8,7 +8,7 @@ use bridge_protocol::link::Fidelity;
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, echoed, only_output};
-use crate::going_back::asked_before;
+use crate::branching::asked_before;
 use crate::support::model_server::{What, user};
 use crate::support::prefix::Prefix;
 

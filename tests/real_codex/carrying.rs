@@ -8,8 +8,8 @@ use bridge_protocol::link::Fidelity;
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
-use crate::passing::without_ids;
 use crate::support::model_server::user;
+use crate::transfers::without_ids;
 
 /// A fork in place, and one side by side of it: histories that begin in two and three files.
 #[test]

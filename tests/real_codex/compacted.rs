@@ -6,7 +6,7 @@ use std::fs;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 
 use super::bridge::Bridge;
-use crate::going_back::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
+use crate::branching::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
 use crate::support::model_server::{What, user};
 
 /// It is compacted behind the first call, of which the agent tells nothing behind it.

@@ -6,7 +6,7 @@ use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
 use super::bridge::Bridge;
-use crate::going_on::{GO_ON, went_on};
+use crate::continuation::{GO_ON, went_on};
 use crate::support::model_server::{model, user};
 
 mod smoke {

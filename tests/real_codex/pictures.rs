@@ -9,8 +9,8 @@ use bridge_protocol::turn::StopReason;
 use serde_json::Value;
 
 use super::bridge::Bridge;
+use crate::branching::{branches_behind_each, edits_of_each, goes_through};
 use crate::bridge_of::{PNG, with_picture, with_png};
-use crate::going_back::{branches_behind_each, edits_of_each, goes_through};
 
 const TOOLS: &str =
     r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command {"cmd":"echo two"}]] [[text compared]]"#;

@@ -6,7 +6,7 @@ use std::fs;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::Fidelity;
 
-use crate::going_back::{asked_before, survives_everything};
+use crate::branching::{asked_before, survives_everything};
 use crate::real_codex::bridge::Bridge;
 
 const PARALLEL: &str = r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command {"cmd":"echo two"}]] [[think a long thought|compared]]"#;

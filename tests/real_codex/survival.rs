@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::bridge::Bridge;
 use super::transcripts::{BROKEN_OFF, asked, echoed, only_output};
-use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use crate::continuation::{GO_ON, begin_together, check_died_together, went_on};
 use crate::processes::{Process, assert_gone};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 use crate::support::signs::Watched;

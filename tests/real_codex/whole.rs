@@ -15,7 +15,7 @@ use bridge_protocol::turn::StopReason;
 
 use super::bridge::Bridge;
 use super::transcripts::BROKEN_OFF;
-use crate::going_back::{asked_before, branches_behind_each, edits_of_each, goes_on, goes_through};
+use crate::branching::{asked_before, branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
 use crate::support::prefix::Prefix;
 

@@ -9,8 +9,8 @@ use bridge_protocol::link::{Fidelity, Via};
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, echoed};
-use crate::passing::without_ids;
 use crate::support::model_server::{Said, user};
+use crate::transfers::without_ids;
 
 const ON_THE_BRANCH: &str = r#"[[tool exec_command {"cmd":"echo again"}]] [[text greeted again]]"#;
 

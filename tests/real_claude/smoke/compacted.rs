@@ -7,7 +7,7 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, Via};
 use serde_json::Value;
 
-use crate::going_back::{asked_before, goes_on};
+use crate::branching::{asked_before, goes_on};
 use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::support::entry::AgentEntry;

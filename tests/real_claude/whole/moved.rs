@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::going_back::asked_before;
+use crate::branching::asked_before;
 
 /// By a daemon that was started since, and into another folder: the model is sent what it was sent there in
 /// the source, to the letter, and behind the prompt, in the agent's own words, where it works now.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::*;
-use crate::going_back::asked_before;
+use crate::branching::asked_before;
 use crate::real_claude::carrying::LONG;
 use crate::real_claude::repairing::repair;
 use crate::support::claude::INTERRUPTED;

@@ -140,7 +140,7 @@ fn recover_goes_on_with_the_line_after_a_kill() {
     let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
     let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
     let daemon = rustix::process::Pid::from_raw(pid).unwrap();
-    super::whole::kill_and_wait(daemon);
+    super::live::kill_and_wait(daemon);
     for mut child in [running, waiting] {
         assert!(!child.wait().unwrap().success(), "the daemon is gone");
     }
