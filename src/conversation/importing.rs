@@ -327,6 +327,7 @@ pub(super) fn take_back_unfinished(services: &Services) {
         &services.data,
         |id| is_written(services, id),
         |session| is_somebodys(services, session),
+        services.store.opening().may_have_lost(),
     );
 }
 

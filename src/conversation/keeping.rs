@@ -29,6 +29,9 @@ use crate::transcript::{TranscriptError, rollouts};
 
 pub(super) use reading::in_place_of_lost;
 
+/// The folder below the daemon's own in which copies are.
+pub const FOLDER: &str = "kept";
+
 /// How many sessions may be asked for at once: more than turns end in the time of one round.
 const ASKED: usize = 1_024;
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::importing;
 use super::services::{Services, chain_text};
+use super::{importing, keeping};
 use super::{trees, untold};
 use crate::transcript::aside;
 use crate::transcript::moving::journal;
@@ -28,6 +28,14 @@ const NOTES: [(&str, Option<&str>); 4] = [
     (importing::FOLDER, Some(importing::PLAN)),
     (untold::FOLDER, None),
 ];
+
+/// Whether a daemon with a store has left something else in its data folder. What cannot be listed counts.
+#[must_use]
+pub fn has_past(data: &Path) -> bool {
+    let folders = NOTES.iter().map(|(folder, _)| *folder).chain([keeping::FOLDER]);
+    let mut listed = folders.map(|folder| aside::entries(&data.join(folder)));
+    listed.any(|entries| entries.map_or(true, |entries| !entries.is_empty()))
+}
 
 /// All of it, in no order that means something.
 #[must_use]

@@ -155,8 +155,9 @@ impl CopyNotes {
             // The conversation that has a copy may be among what was lost, and its turns since are in the copy only.
             let why = "the store lost changes, so it is unknown whether a conversation has the copy";
             for path in &self.earlier {
+                let damaged = || Unreadable::Damaged(why.to_owned());
                 // What became of it is in the log.
-                let _reported = aside::set_aside(path, &Unreadable::Damaged(why.to_owned()));
+                let _reported = aside::set_aside(path, &notes::newer_version(path).unwrap_or_else(damaged));
             }
             return;
         }

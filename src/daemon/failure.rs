@@ -97,7 +97,7 @@ impl StartError {
                 ))
             }
             Self::Untrusted(untrusted) => Some(untrusted.hint("sessiond")),
-            Self::Store(StoreError::NewerJournal { .. }) => Some(
+            Self::Store(StoreError::NewerJournal { .. } | StoreError::UnknownChange { .. }) => Some(
                 "nothing was changed; install the version that wrote it, or use another folder: \
                  sessiond --home ~/session-bridge-old"
                     .to_owned(),

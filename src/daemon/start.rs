@@ -29,12 +29,14 @@ use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
-use crate::conversation::keeping::{KeepRules, Keeper};
+use crate::conversation::keeping::{self, KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
+use crate::conversation::set_aside;
 use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
+use crate::files::durable;
 use crate::paths::{Environment, Paths, PathsError, ownership};
 use crate::server::rpc::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
@@ -56,10 +58,7 @@ pub enum Ending {
     /// It was asked to stop.
     Stopped,
     /// Nothing but the store was begun, and that was built anew: the process is to start itself again, for the memory.
-    Rebuilt {
-        /// Where the database is kept that was not used.
-        set_aside: Option<PathBuf>,
-    },
+    Rebuilt,
 }
 
 /// Runs one life of the daemon.
@@ -130,7 +129,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
 
     let opened = open_store(&paths, arguments.ephemeral)?;
     // Elsewhere the next life would have no boot id by which to believe the database, and would build it again.
-    if opened.is_large_rebuild && arguments.rebuilt.is_none() && cfg!(target_os = "linux") {
+    if opened.is_large_rebuild && !arguments.rebuilt && cfg!(target_os = "linux") {
         drop((opened.store, lock));
         // Who asked meanwhile for a stop would not be heard any more afterwards.
         tokio::task::yield_now().await;
@@ -138,13 +137,12 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             biased;
             _ = terminate.recv() => Ending::Stopped,
             _ = interrupt.recv() => Ending::Stopped,
-            () = std::future::ready(()) => Ending::Rebuilt { set_aside: opened.set_aside },
+            () = std::future::ready(()) => Ending::Rebuilt,
         });
     }
     // Before any process is started that could inherit it, and not before this one could have started itself again.
     let given = activation::listener().map_err(StartError::Activation)?;
     let (store, set_aside) = (opened.store, opened.set_aside);
-    let set_aside = set_aside.or_else(|| arguments.rebuilt.clone().flatten());
     let (instance, is_first_life) = instance(&paths.data)?;
     let ended_well = is_first_life || opened.was_closed;
     sweep_last_life(&store, &instance, ended_well).await;
@@ -170,7 +168,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         old_bytes: OldBytes::default(),
         copies: CopyNotes::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
-        keeper: Keeper::new(paths.data.join("kept"), keep_rules(config, arguments)),
+        keeper: Keeper::new(paths.data.join(keeping::FOLDER), keep_rules(config, arguments)),
         works: Arc::default(),
     });
     let registry = Registry::new(services);
@@ -181,6 +179,13 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         registry.settle_copies().await;
         registry.settle_moves().await;
         registry.settle_trees().await;
+        // Only now may a later start clean up as though the store had everything.
+        if let Err(error) = store.settle_opening() {
+            tracing::warn!(
+                error = chain_text(&error),
+                "the next start reports the same damage of the store once more"
+            );
+        }
         registry.watch_transcripts().await;
     };
     let is_stopped = tokio::select! {
@@ -335,6 +340,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
         &paths.data,
         StoreOptions {
             now: Some(Timestamp::now()),
+            has_past: set_aside::has_past(&paths.data),
         },
     )?;
     if report.replayed > 0 {
@@ -345,9 +351,6 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     }
     if let Some(reason) = &report.rebuilt {
         tracing::warn!(?reason, set_aside = ?report.set_aside, "the database was rebuilt from the journal");
-    }
-    for removed in &report.removed {
-        tracing::info!(folder = %removed.display(), "an older database that had been set aside was removed");
     }
     if let Some(region) = &report.cut_off {
         tracing::warn!(
@@ -360,17 +363,19 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
         tracing::error!(
             missing = report.missing,
             restored = report.restored,
+            unreadable = report.unreadable_values,
             regions = ?report.damaged,
             journal = ?report.journal_kept,
             database = ?report.set_aside,
-            "the journal was damaged, and changes may be lost: what journal and database still had was taken"
+            "the journal was damaged or missing, and changes may be lost; everything that the journal and the database still had is in use"
         );
     } else if report.is_damaged() {
         tracing::error!(
             restored = report.restored,
             regions = ?report.damaged,
             journal = ?report.journal_kept,
-            "the journal was damaged or missing; it was written anew from the database, and nothing is lost"
+            database = ?report.set_aside,
+            "the journal was damaged or missing; it was restored from the database, and nothing is lost"
         );
     }
     Ok(OpenedStore {
@@ -395,15 +400,7 @@ fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
         Err(error) => return Err(failed(error)),
     }
     let name = Uuid::new_v4().simple().to_string();
-    let fresh = data.join(format!("{INSTANCE_FILE}.new"));
-    let write = || -> io::Result<()> {
-        let mut file = std::fs::File::create(&fresh)?;
-        io::Write::write_all(&mut file, name.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, &path)?;
-        std::fs::File::open(data)?.sync_all()
-    };
-    write().map_err(failed)?;
+    durable::write(&path, name.as_bytes()).map_err(failed)?;
     Ok((Instance::new(&name), true))
 }
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use super::body::{sync_folder_of, write_durably};
+use super::body::{remove_durably, write_durably};
 use super::error::StoreError;
 
 const CLOSED: &str = "closed";
@@ -31,19 +31,20 @@ impl Trust {
 
     /// Whether the database is as its last user left it.
     pub(super) fn is_given(&self) -> Result<bool, StoreError> {
-        match fs::read_to_string(&self.path) {
-            Ok(text) if text == CLOSED => Ok(true),
-            Ok(text) => Ok(boot_id().is_some_and(|boot| text == boot)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(StoreError::io("read", &self.path)(error)),
-        }
+        let said = self.said()?;
+        Ok(said.is_some_and(|said| said == CLOSED || boot_id().is_some_and(|boot| said == boot)))
     }
 
     /// Whether its last user closed it.
     pub(super) fn is_closed(&self) -> Result<bool, StoreError> {
-        match fs::read_to_string(&self.path) {
-            Ok(text) => Ok(text == CLOSED),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Ok(self.said()?.is_some_and(|said| said == CLOSED))
+    }
+
+    fn said(&self) -> Result<Option<String>, StoreError> {
+        match fs::read(&self.path) {
+            // Garbage is no boot.
+            Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::io("read", &self.path)(error)),
         }
     }
@@ -81,11 +82,7 @@ impl Trust {
     /// Makes the next start rebuild the database. Works on a full disk too.
     pub(super) fn revoke(&mut self) -> Result<(), StoreError> {
         self.is_marked_open = false;
-        match fs::remove_file(&self.path) {
-            Ok(()) => sync_folder_of(&self.path),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(StoreError::io("remove", &self.path)(error)),
-        }
+        remove_durably(&self.path)
     }
 }
 
@@ -119,6 +116,8 @@ mod tests {
         assert!(trust.is_given().unwrap());
         fs::write(&path, "another boot").unwrap();
         assert!(!trust.is_given().unwrap());
+        fs::write(&path, [0xFF, 0xFE]).unwrap();
+        assert!(!trust.is_given().unwrap(), "nor is garbage");
         fs::write(&path, "").unwrap();
         assert!(!trust.is_given().unwrap(), "an unknown boot is no boot");
         trust.mark_closed().unwrap();

@@ -190,7 +190,7 @@ async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
         assert_eq!(status["conversations"], ids.len());
         assert_eq!(status["pid"], daemon.pid());
         // The next start believes what was built, although nobody closed it.
-        assert_eq!(started_as(daemon.pid()).contains("--rebuilt="), is_damaged);
+        assert_eq!(started_as(daemon.pid()).contains("--rebuilt"), is_damaged);
         let aside = is_damaged.then(|| home.data().join("store.broken-1"));
         assert_eq!(status["store"]["setAside"], json!(aside));
         daemon.kill();

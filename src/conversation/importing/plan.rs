@@ -122,11 +122,13 @@ impl Plan {
 
 /// Takes back what imports have left that did not come to their end, and what they unpacked. `is_written` says whether a
 /// conversation was written down, `is_somebodys` whether a session has become another one's since: its files may have lain
-/// there for long.
+/// there for long. Where the store may have lost changes, a conversation that it does not know may be among them: its plan is set
+/// aside, and its files stay.
 pub(in crate::conversation) fn take_back(
     data: &Path,
     is_written: impl Fn(ConversationId) -> bool,
     is_somebodys: impl Fn(&UpstreamId) -> bool,
+    may_have_lost: bool,
 ) {
     let all = data.join(FOLDER);
     let entries = match fs::read_dir(&all) {
@@ -146,7 +148,7 @@ pub(in crate::conversation) fn take_back(
             }
         };
         if !aside::is_aside(&folder) {
-            take_back_one(&folder, &is_written, &is_somebodys);
+            take_back_one(&folder, &is_written, &is_somebodys, may_have_lost);
         }
     }
     // What is left in it is kept.
@@ -157,6 +159,7 @@ fn take_back_one(
     folder: &Path,
     is_written: &impl Fn(ConversationId) -> bool,
     is_somebodys: &impl Fn(&UpstreamId) -> bool,
+    may_have_lost: bool,
 ) {
     let path = folder.join(PLAN);
     let notes: Vec<Note> = match notes::read(&path) {
@@ -177,13 +180,19 @@ fn take_back_one(
             return;
         }
     };
-    if !matches!(notes.first(), Some(Note::Conversation(_))) {
-        let why = Unreadable::Damaged("it does not begin with the conversation".to_owned());
-        let _reported = aside::set_aside(folder, &why);
-    } else if undo(&notes, is_written, is_somebodys) {
-        remove(folder);
-    }
-    // What could not be removed may be able to be later.
+    let why = match notes.first() {
+        Some(Note::Conversation(id)) if may_have_lost && !is_written(*id) => {
+            "the store lost changes, so it is unknown whether the conversation was imported"
+        }
+        Some(Note::Conversation(_)) => {
+            if undo(&notes, is_written, is_somebodys) {
+                remove(folder);
+            }
+            return;
+        }
+        _ => "it does not begin with the conversation",
+    };
+    let _reported = aside::set_aside(folder, &Unreadable::Damaged(why.to_owned()));
 }
 
 /// Removes the folder of an import that was killed before it had begun. Nothing is unpacked there yet, and where something is,
@@ -429,7 +438,7 @@ mod tests {
         // The same words, but not our file.
         fs::write(at("q/x"), "four").unwrap();
         fs::rename(at("q/x"), &replaced).unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        take_back(data.path(), |_| false, |_| false, false);
         assert!(!ours.exists() && !at(".last.tmp").exists());
         assert!(grown.exists() && edited.exists() && replaced.exists());
         assert!(!data.path().join(FOLDER).exists());
@@ -446,12 +455,31 @@ mod tests {
                 assert_eq!(asked, id);
                 stays
             };
-            take_back(data.path(), is_written, |_| false);
+            take_back(data.path(), is_written, |_| false, false);
             assert_eq!(
                 (one.exists(), other.exists(), at("p").exists()),
                 (stays, stays, stays)
             );
             assert!(!at(".last.tmp").exists());
+        }
+    }
+
+    /// The conversation may be among the changes that the store has lost, and goes on with these files.
+    #[test]
+    fn files_of_an_import_stay_where_the_store_lost_changes() {
+        for is_known in [false, true] {
+            let data = tempfile::tempdir().unwrap();
+            let file = data.path().join("agent/p/a");
+            killed(data.path(), &[(&file, "one")]);
+            for _start in 0..2 {
+                take_back(data.path(), |_| is_known, |_| false, true);
+                assert!(file.exists(), "{is_known}");
+            }
+            // A later start, which has lost nothing more, finds nothing to take back.
+            take_back(data.path(), |_| false, |_| false, false);
+            assert!(file.exists(), "{is_known}");
+            let left = aside::all_in(&data.path().join(FOLDER)).unwrap();
+            assert_eq!(left.len(), usize::from(!is_known));
         }
     }
 
@@ -462,7 +490,7 @@ mod tests {
         let at = |name: &str| data.path().join("agent").join(name);
         let (adopted, other) = (at("p/a"), at("p/b"));
         killed(data.path(), &[(&adopted, "one"), (&other, "two")]);
-        take_back(data.path(), |_| false, |session| session.as_str() == "a");
+        take_back(data.path(), |_| false, |session| session.as_str() == "a", false);
         assert!(adopted.exists() && !other.exists());
         assert!(!data.path().join(FOLDER).exists());
     }
@@ -475,7 +503,7 @@ mod tests {
         drop(Staging::make(data.path()).unwrap());
         assert!(left.exists());
         // And it can still be taken back.
-        take_back(data.path(), |_| false, |_| false);
+        take_back(data.path(), |_| false, |_| false, false);
         assert!(!left.exists() && !data.path().join(FOLDER).exists());
     }
 
@@ -490,7 +518,7 @@ mod tests {
         fs::rename(folder.join(PLAN), folder.join("aside")).unwrap();
         fs::create_dir(folder.join(PLAN)).unwrap();
         killed(data.path(), &[(&taken, "two")]);
-        take_back(data.path(), |_| false, |_| false);
+        take_back(data.path(), |_| false, |_| false, false);
         assert!(other.exists() && !taken.exists());
         assert_eq!(fs::read_dir(&imports).unwrap().count(), 1);
         fs::remove_dir(folder.join(PLAN)).unwrap();
@@ -499,17 +527,17 @@ mod tests {
         // A folder in the place of a file that was about to be written cannot be removed as a file.
         let temporary = data.path().join("agent/.last.tmp");
         fs::create_dir_all(&temporary).unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        take_back(data.path(), |_| false, |_| false, false);
         assert!(folder.join(PLAN).exists() && !other.exists());
         fs::remove_dir(&temporary).unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        take_back(data.path(), |_| false, |_| false, false);
         assert!(!imports.exists());
     }
 
     #[test]
     fn what_had_not_begun_goes_and_what_says_nothing_of_itself_stays() {
         let data = tempfile::tempdir().unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        take_back(data.path(), |_| false, |_| false, false);
         let imports = data.path().join(FOLDER);
         for (name, text) in [
             ("unbegun/plan.new", "{"),
@@ -522,7 +550,7 @@ mod tests {
         }
         fs::create_dir(imports.join("empty")).unwrap();
         for _start in 0..2 {
-            take_back(data.path(), |_| false, |_| false);
+            take_back(data.path(), |_| false, |_| false, false);
             let left = aside::entries(&imports).unwrap();
             let expected = ["broken.set-aside-1", "file", "lost.set-aside-1"];
             assert_eq!(left, expected.map(|name| imports.join(name)));
