@@ -33,7 +33,7 @@ use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::untold::CopyNotes;
+use crate::conversation::uncommitted_copies::CopyPlans;
 use crate::conversation::wakings::Wakings;
 use crate::paths::{Environment, Paths, PathsError, ownership};
 use crate::server::rpc::{Daemon, StopRequest, methods};
@@ -168,7 +168,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
-        copies: CopyNotes::below(&paths.data),
+        copies: CopyPlans::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
         keeper: Keeper::new(paths.data.join("kept"), keep_rules(config, arguments)),
         works: Arc::default(),

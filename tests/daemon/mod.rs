@@ -36,6 +36,7 @@ pub(crate) mod continuing;
 pub(crate) mod contract;
 mod conversations;
 mod copied_files;
+mod copy_lists;
 mod damage_table;
 pub(crate) mod damaged;
 mod damaged_store;
@@ -71,6 +72,8 @@ mod inherited;
 mod interrupts;
 pub(crate) mod keeping;
 #[cfg(target_os = "linux")]
+mod killed_forks;
+#[cfg(target_os = "linux")]
 mod killed_imports;
 #[cfg(target_os = "linux")]
 mod killed_moves;
@@ -84,6 +87,7 @@ mod leaving;
 mod lent;
 mod limits;
 mod loading;
+mod lost_changes;
 mod lost_turns;
 mod many_moves;
 pub(crate) mod moved_trees;
@@ -104,6 +108,7 @@ mod set_aside;
 mod settings;
 mod starting;
 mod stopping;
+mod strangers;
 pub(crate) mod support;
 mod told_exports;
 mod transcripts;

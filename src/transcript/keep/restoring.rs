@@ -1,5 +1,5 @@
-//! Putting kept sessions back where their agents resume them: always a copy, never over a file that differs, the transcript
-//! behind everything that belongs to it.
+//! Restoring kept sessions to where their agents look for them: always as a copy, never over a file that differs, and the transcript
+//! after everything that belongs to it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,13 +11,14 @@ use sha2::{Digest, Sha256};
 use super::folder::Folder;
 use super::list::{BUFFER_BYTES, digest, hex, pass};
 use super::{Archive, Key};
+use crate::files::is_absence;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{HistoryBase, read_meta};
 use crate::transcript::copy::{fill_temporary, make_folder, settle};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
-use crate::transcript::locate::{is_absence, located, own_folder};
+use crate::transcript::locate::{located, own_folder};
 use crate::transcript::meter::Metered;
 use crate::transcript::parts::is_lines;
 use crate::transcript::record::line_text;

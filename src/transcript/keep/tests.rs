@@ -1,3 +1,4 @@
+mod lists;
 mod moved;
 mod released;
 
