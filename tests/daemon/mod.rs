@@ -19,6 +19,7 @@ mod apart;
 mod bad_bundles;
 mod bad_input;
 mod bad_transcripts;
+mod blank_transcripts;
 #[cfg(target_os = "linux")]
 mod broken_agents;
 mod cancel;

@@ -59,8 +59,8 @@ impl Climber {
             };
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
-                let there = disk::transcript(&services.library, &root, format, &record.cwd, id);
-                there.is_err_and(|error| disk::is_absence(&error)) && keeping::is_kept(&services, &root, id)
+                keeping::is_missing(&services, &root, format, &record.cwd, id)
+                    && keeping::is_kept(&services, &root, id)
             });
             Ok(Inspection { is_kept, ..found })
         };
