@@ -46,7 +46,7 @@ use super::registry::panic_text;
 use super::repairing::Done;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session, view_of_record};
-use super::upstream::{UntoldCopy, UpstreamSession};
+use super::upstream::{UncommittedCopy, UpstreamSession};
 use super::wakings::Place;
 
 /// How often is looked whether what an agent runs in the background has ended, before its session is closed without anybody
@@ -104,7 +104,7 @@ enum JobDone {
     Opened(u64, Result<Box<(Opened, UpstreamSession)>, ConversationError>),
     Branched(
         u64,
-        Result<Box<(Branched, Option<UpstreamSession>, Option<UntoldCopy>)>, ConversationError>,
+        Result<Box<(Branched, Option<UpstreamSession>, Option<UncommittedCopy>)>, ConversationError>,
     ),
     Edited(u64, Result<Box<(Edited, UpstreamSession)>, ConversationError>),
     LookedBack(u64, Result<Option<Undoing>, ConversationError>),
@@ -151,7 +151,7 @@ pub struct Actor {
     /// Files that were moved, until that is written down.
     moved: Option<Moving>,
     /// A copy of a transcript that was made for a branch or a repair, until it is on disk whose it is.
-    copy: Option<UntoldCopy>,
+    copy: Option<UncommittedCopy>,
     /// The noting that the last move is done.
     noting: Option<JoinHandle<()>>,
     /// The sessions that were closed, until nobody writes to them any more.

@@ -10,8 +10,9 @@ use bridge_protocol::id::UpstreamId;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
 use crate::chain::adopted_past;
+use crate::files::is_absence;
 use crate::store::{ConversationRecord, StoreError};
-use crate::transcript::locate::{file_name, is_absence, locate, own_folder};
+use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::removing::{Beside, Forks, remove_beside};
 use crate::transcript::{TranscriptError, rollouts};
 

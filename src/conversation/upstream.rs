@@ -30,7 +30,7 @@ use super::error::ConversationError;
 use super::growth::Tally;
 use super::reported::is_of;
 use super::services::{Services, chain_text, now};
-pub use super::untold::UntoldCopy;
+pub use super::uncommitted_copies::UncommittedCopy;
 
 /// ACP's code for a session that the agent does not have.
 const NOT_FOUND: i64 = -32002;
@@ -57,7 +57,7 @@ pub struct UpstreamSession {
     /// How long the agent may take to close it, unless that is forced.
     pub deadline: Duration,
     /// The copy of a transcript that it was opened from, until it is taken into use.
-    pub copy: Option<UntoldCopy>,
+    pub copy: Option<UncommittedCopy>,
 }
 
 impl Drop for UpstreamSession {

@@ -34,7 +34,7 @@ use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::set_aside;
-use crate::conversation::untold::CopyNotes;
+use crate::conversation::uncommitted_copies::CopyPlans;
 use crate::conversation::wakings::Wakings;
 use crate::files::durable;
 use crate::paths::{Environment, Paths, PathsError, ownership};
@@ -166,7 +166,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
-        copies: CopyNotes::below(&paths.data),
+        copies: CopyPlans::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
         keeper: Keeper::new(paths.data.join(keeping::FOLDER), keep_rules(config, arguments)),
         works: Arc::default(),

@@ -385,11 +385,11 @@ async fn a_turn_that_was_never_finished_is_no_loss() {
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
 }
 
-/// An empty file, and one of garbage alone: the agent has nothing to resume, and nothing starts anew in
-/// silence.
+/// An empty file, and one of garbage alone, of which no copy is kept: the agent has nothing to resume, and nothing starts anew
+/// silently.
 #[tokio::test]
 async fn an_empty_transcript_is_not_resumed() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let (_daemon, app) = home.opened().await;
     for garbage in ["", "@@@\n{\n"] {
         let (id, head) = three_turns(&home, &app).await;

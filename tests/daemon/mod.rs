@@ -21,6 +21,7 @@ mod agents;
 mod bad_bundles;
 mod bad_input;
 mod bad_transcripts;
+mod blank_transcripts;
 mod borrowed_files;
 #[cfg(target_os = "linux")]
 mod broken_agents;
@@ -40,6 +41,7 @@ pub(crate) mod continuing;
 pub(crate) mod contract;
 mod conversations;
 mod copied_files;
+mod copy_lists;
 mod damage_table;
 pub(crate) mod damaged;
 mod damaged_store;
@@ -76,6 +78,8 @@ mod interrupts;
 mod isolation;
 pub(crate) mod keeping;
 #[cfg(target_os = "linux")]
+mod killed_forks;
+#[cfg(target_os = "linux")]
 mod killed_imports;
 #[cfg(target_os = "linux")]
 mod killed_moves;
@@ -87,6 +91,7 @@ mod late_checkpoints;
 mod late_refusals;
 mod limits;
 mod loading;
+mod lost_changes;
 mod lost_turns;
 mod many_moves;
 pub(crate) mod moved_trees;
@@ -108,6 +113,7 @@ mod set_aside;
 mod settings;
 mod starting;
 mod stopping;
+mod strangers;
 pub(crate) mod support;
 mod transcripts;
 mod trusting;

@@ -28,7 +28,7 @@ use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, UntoldCopy, UpstreamSession, conversation_error};
+use crate::conversation::upstream::{self, Known, UncommittedCopy, UpstreamSession, conversation_error};
 use crate::conversation::work::Begun;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
@@ -107,7 +107,7 @@ impl Actor {
                 let branch = branching::branch(Arc::clone(&self.services), request);
                 self.job = Some(Box::pin(async move {
                     let branched = branch.await.map(|(branched, session)| {
-                        let copy = branched.path.clone().map(UntoldCopy::at);
+                        let copy = branched.path.clone().map(UncommittedCopy::at);
                         Box::new((branched, session, copy))
                     });
                     drop(begun);

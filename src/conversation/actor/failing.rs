@@ -15,7 +15,7 @@ use crate::conversation::registry::end_failed_task;
 use crate::conversation::services::{chain_text, now};
 use crate::conversation::state::{Model, Saving};
 use crate::conversation::transition::REWRITE_AFTER_MS;
-use crate::conversation::upstream::UntoldCopy;
+use crate::conversation::upstream::UncommittedCopy;
 use crate::store::Change;
 use crate::transcript::moving::Moving;
 
@@ -112,7 +112,7 @@ impl Actor {
         let mut sessions: Vec<_> = sessions.into_iter().flatten().collect();
         let of_sessions = sessions.iter_mut().filter_map(|session| session.copy.take());
         // They may be on disk as somebody's by now. The next start removes those that are nobody's.
-        copies.chain(of_sessions).for_each(UntoldCopy::keep);
+        copies.chain(of_sessions).for_each(UncommittedCopy::keep);
         for session in sessions {
             self.closed.close(session, false, Duration::ZERO);
         }

@@ -29,7 +29,7 @@ use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
-use crate::conversation::untold::CopyNotes;
+use crate::conversation::uncommitted_copies::CopyPlans;
 use crate::conversation::wakings::Wakings;
 use crate::files::durable::tests::Disk;
 use crate::store::{Change, ConversationRecord, Store};
@@ -210,7 +210,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
-        copies: CopyNotes::below(data),
+        copies: CopyPlans::below(data),
         wakings: Wakings::new(1),
         keeper: Keeper::new(data.join("kept"), KeepRules::default()),
         works: Arc::default(),
