@@ -35,7 +35,8 @@ use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::untold::CopyNotes;
 use crate::conversation::wakings::Wakings;
-use crate::paths::{Environment, Paths, PathsError, ownership};
+use crate::paths::ownership::{self, Role};
+use crate::paths::{Environment, Paths, PathsError};
 use crate::server::rpc::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
 use crate::store::{Change, Store, StoreOptions};
@@ -84,13 +85,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         socket.as_deref(),
         &environment,
     )?;
+    // Before anything is made. What is missing is checked again when it is made or opened.
     ownership::check(&paths)?;
     let configured = Arc::new(Configured::read(&paths.config_file, arguments.config.is_some())?);
     let config = &configured.config;
 
     // Before the first file is written.
     hear_file_limit().map_err(StartError::Signals)?;
-    folders::private(&paths.data)?;
+    folders::private(Role::Data, &paths.data)?;
     let info = LockInfo {
         pid: std::process::id(),
         socket: paths.bridge_socket.clone(),
