@@ -16,6 +16,7 @@ mod foreign_home;
 mod go_on;
 mod going_back;
 mod home;
+mod listeners;
 mod manual;
 mod moving;
 mod past;

@@ -46,7 +46,7 @@ mod deleting;
 mod diagnosing;
 mod discovery;
 mod edits;
-mod error_words;
+pub(crate) mod error_words;
 mod events;
 mod export_secrets;
 mod failure_captures;
