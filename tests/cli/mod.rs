@@ -12,6 +12,7 @@ mod carrying;
 mod demo;
 mod doctor;
 mod export_names;
+mod export_secrets;
 mod foreign_home;
 mod go_on;
 mod going_back;
