@@ -396,7 +396,7 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
         ),
         (
             json!({"upstreamId": id, "cwd": "x"}),
-            ErrorKind::InvalidCwd,
+            ErrorKind::InvalidParams,
             "absolute",
         ),
         (

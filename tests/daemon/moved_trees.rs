@@ -197,8 +197,8 @@ async fn folders_that_cannot_be_meant_are_refused() {
     app.begun(&old, &["one"]).await;
     let nowhere = format!("{old}/../nowhere");
     for (from, to, kind, words) in [
-        ("relative", old.as_str(), ErrorKind::InvalidCwd, "absolute"),
-        (&old, "relative", ErrorKind::InvalidCwd, "absolute"),
+        ("relative", old.as_str(), ErrorKind::InvalidParams, "from must"),
+        (&old, "relative", ErrorKind::InvalidParams, "to must"),
         (&old, &nowhere, ErrorKind::InvalidCwd, "nowhere"),
         (&old, &old, ErrorKind::InvalidParams, "already"),
         (&old, &inner, ErrorKind::InvalidParams, "lies in"),

@@ -179,7 +179,7 @@ async fn what_cannot_be_listed_is_said() {
     for (params, kind, words) in [
         (json!({"agent": "zork"}), ErrorKind::NotFound, "known are"),
         (json!({"agent": "other"}), ErrorKind::Unsupported, "kind generic"),
-        (json!({"cwd": "relative"}), ErrorKind::InvalidCwd, "absolute"),
+        (json!({"cwd": "relative"}), ErrorKind::InvalidParams, "absolute"),
         (json!({"limit": 0}), ErrorKind::InvalidParams, "between 1 and 500"),
         (
             json!({"cursor": "x"}),
