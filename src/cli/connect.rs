@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bridge_protocol::client::{Client, ConnectError, connect};
+use bridge_protocol::client::{Client, ConnectError, FIRST_ANSWER_LIMIT, connect_answering};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::rpc::DaemonRpcClient;
 use jiff::Timestamp;
 use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
 use jsonrpsee::core::params::BatchRequestBuilder;
 use jsonrpsee::core::traits::ToRpcParams;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::exit::Exit;
-use super::problem::{Outcome, Problem, is_lost};
+use super::problem::{Outcome, Problem};
 use super::start::{self, Launch};
 use crate::paths::ownership::open_own;
 use crate::paths::{Paths, ownership};
@@ -135,28 +135,46 @@ impl Reach {
         let lock = read_lock(&self.paths.lock_file());
         let locked = lock.as_ref().map(|lock| lock.socket.clone());
         for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
-            match connect(&socket).await {
+            let lock = lock.as_ref().filter(|lock| lock.socket == socket);
+            match self.connect_to(&socket, lock).await {
                 Ok(client) => {
-                    let config = lock
-                        .as_ref()
-                        .filter(|lock| lock.socket == socket)
-                        .and_then(|lock| lock.config.clone());
-                    let daemon = Daemon::new(client, config);
-                    if daemon.answers().await {
-                        return Ok(Some(daemon));
-                    }
+                    let config = lock.and_then(|lock| lock.config.clone());
+                    return Ok(Some(Daemon::new(client, config)));
                 }
-                Err(ConnectError::NotFound { .. } | ConnectError::Refused { .. }) => {}
-                Err(error @ ConnectError::PermissionDenied { .. }) => {
-                    return Err(Problem::new(Exit::NoDaemon, error.to_string())
-                        .hint("each user has a daemon of their own; is this socket somebody else's?"));
-                }
-                // Nothing can listen below a file; what is wrong is told when a daemon is started there.
+                // The socket of a process that is being killed accepts connections until its last moment.
+                Err(
+                    ConnectError::NotFound { .. }
+                    | ConnectError::Refused { .. }
+                    | ConnectError::Closed { .. },
+                ) => {}
+                // Nothing can listen below a file; the start of a daemon there reports what is wrong.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
-                Err(ConnectError::Io { path, source }) => return Err(unusable(&path, &source)),
+                Err(error) => return Err(not_connected(error)),
             }
         }
         Ok(None)
+    }
+
+    /// Connects to a daemon that answers. `lock` is the lock file if it names this socket.
+    async fn connect_to(&self, socket: &Path, lock: Option<&LockFile>) -> Result<Client, ConnectError> {
+        let connected = connect_answering(socket, FIRST_ANSWER_LIMIT).await;
+        let holder = lock
+            .and_then(|lock| lock.pid)
+            .filter(|_| start::is_held(&self.paths));
+        match connected {
+            // A service manager listens for a daemon that may still be starting.
+            Err(ConnectError::NoAnswer { pid, .. }) if holder.is_some() && holder != pid => {
+                match connect_answering(socket, start::START_LIMIT).await {
+                    Err(ConnectError::NoAnswer { path, limit, .. }) => Err(ConnectError::NoAnswer {
+                        path,
+                        pid: holder,
+                        limit,
+                    }),
+                    other => other,
+                }
+            }
+            other => other,
+        }
     }
 }
 
@@ -179,15 +197,6 @@ impl Daemon {
             client,
             config,
             answers: Mutex::default(),
-        }
-    }
-
-    /// Whether anybody answers. The socket of a process that is being killed takes connections to its last moment, and nothing of a
-    /// command is to be sent to one that never reads it.
-    async fn answers(&self) -> bool {
-        match DaemonRpcClient::status(&self.client).await {
-            Err(error) => !is_lost(&error),
-            Ok(_) => true,
         }
     }
 
@@ -257,6 +266,31 @@ impl SubscriptionClientT for Daemon {
     }
 }
 
+/// What is wrong with a socket on which something may listen.
+fn not_connected(error: ConnectError) -> Problem {
+    let problem = Problem::new(Exit::NoDaemon, error.to_string());
+    match error {
+        ConnectError::ForeignListener { path, owner, .. } => problem
+            .hint("nothing was sent; use a folder of your own: sessionctl --home \"$HOME/.sessiond\" ls")
+            .details(json!({ "path": path, "owner": owner })),
+        ConnectError::NoAnswer { path, pid, .. } => {
+            let problem = problem.details(json!({ "path": path, "pid": pid }));
+            match pid {
+                Some(pid) => problem.hint(format!(
+                    "sessionctl doctor reports more; if it is stopped, continue it: kill -CONT {pid}; if it hangs, end it: \
+                     kill -KILL {pid}"
+                )),
+                None => problem.hint("sessionctl doctor reports more"),
+            }
+        }
+        ConnectError::PermissionDenied { .. } => {
+            problem.hint("each user has a daemon of their own: sessionctl --home \"$HOME/.sessiond\" ls")
+        }
+        ConnectError::Io { path, source } => unusable(&path, &source),
+        _ => problem,
+    }
+}
+
 /// A socket that cannot be connected to, whether or not a daemon listens.
 fn unusable(socket: &Path, error: &io::Error) -> Problem {
     let path = socket.display();
@@ -265,7 +299,7 @@ fn unusable(socket: &Path, error: &io::Error) -> Problem {
         return Problem::new(
             Exit::NoDaemon,
             format!(
-                "the path of the socket is too long: {length} bytes, where {SOCKET_PATH_LIMIT_BYTES} are possible: {path}"
+                "the path of the socket is too long: {length} bytes, and {SOCKET_PATH_LIMIT_BYTES} are possible: {path}"
             ),
         )
         .hint("name a shorter one with --socket PATH, or a folder nearer to the root with --home DIR");
@@ -274,7 +308,7 @@ fn unusable(socket: &Path, error: &io::Error) -> Problem {
         Exit::NoDaemon,
         format!("cannot connect to the socket {path}: {error}"),
     )
-    .hint("sessiond in a terminal shows whether a daemon can listen there")
+    .hint("run sessiond in a terminal to see whether a daemon can listen there")
 }
 
 /// The sockets to try, in order: the one that was named and no other, else the running daemon's own, then the default.

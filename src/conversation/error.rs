@@ -83,6 +83,16 @@ pub enum ConversationError {
     /// A parameter cannot be used.
     #[error("{0}")]
     InvalidParams(String),
+    /// A parameter that names a folder is a relative path.
+    #[error(
+        "{parameter} must be an absolute path, not \"{path}\": the daemon does not run in the client's folder"
+    )]
+    RelativePath {
+        /// The parameter.
+        parameter: &'static str,
+        /// Its value.
+        path: String,
+    },
     /// The agent's program cannot be run.
     #[error("{0}")]
     AgentUnavailable(String),

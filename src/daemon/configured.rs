@@ -25,8 +25,8 @@ impl Configured {
     /// # Errors
     /// [`StartError::Untrusted`], [`StartError::ReadConfig`] and [`StartError::Config`].
     pub(super) fn read(path: &Path, is_named: bool) -> Result<Self, StartError> {
-        ownership::check_configuration(path)?;
-        let text = match std::fs::read_to_string(path) {
+        let opened = ownership::open_configuration(path)?;
+        let text = match opened.and_then(io::read_to_string) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => String::new(),
             Err(source) => {

@@ -9,7 +9,7 @@ use super::folders::FolderError;
 use super::lock::LockError;
 use crate::conversation::error::ConversationError;
 use crate::paths::PathsError;
-use crate::paths::ownership::Untrusted;
+use crate::paths::ownership::{ClaimError, Untrusted};
 use crate::paths::told::shell_word;
 use crate::server::BindError;
 use crate::store::StoreError;
@@ -96,7 +96,10 @@ impl StartError {
                     "fix the file and start again: \"${{EDITOR:-vi}}\" {path}"
                 ))
             }
-            Self::Untrusted(untrusted) => Some(untrusted.hint("sessiond")),
+            Self::Untrusted(untrusted)
+            | Self::Folder(FolderError::Claim(ClaimError::Untrusted(untrusted))) => {
+                Some(untrusted.hint("sessiond"))
+            }
             Self::Store(StoreError::NewerJournal { .. } | StoreError::UnknownChange { .. }) => Some(
                 "nothing was changed; install the version that wrote it, or use another folder: \
                  sessiond --home ~/session-bridge-old"

@@ -37,7 +37,8 @@ use crate::conversation::set_aside;
 use crate::conversation::uncommitted_copies::CopyPlans;
 use crate::conversation::wakings::Wakings;
 use crate::files::durable;
-use crate::paths::{Environment, Paths, PathsError, ownership};
+use crate::paths::ownership::{self, Role};
+use crate::paths::{Environment, Paths, PathsError};
 use crate::server::rpc::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
 use crate::store::{Change, Store, StoreOptions};
@@ -83,13 +84,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         socket.as_deref(),
         &environment,
     )?;
+    // Before anything is made. What is missing is checked again when it is made or opened.
     ownership::check(&paths)?;
     let configured = Arc::new(Configured::read(&paths.config_file, arguments.config.is_some())?);
     let config = &configured.config;
 
     // Before the first file is written.
     hear_file_limit().map_err(StartError::Signals)?;
-    folders::private(&paths.data)?;
+    folders::private(Role::Data, &paths.data)?;
     let info = LockInfo {
         pid: std::process::id(),
         socket: paths.bridge_socket.clone(),

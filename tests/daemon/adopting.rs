@@ -357,7 +357,7 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
         (json!({"upstreamId": "silent"}), damaged),
         (json!({"upstreamId": "lost"}), ErrorKind::InvalidCwd),
         (json!({"upstreamId": "homeless"}), ErrorKind::InvalidParams),
-        (json!({"upstreamId": id, "cwd": "x"}), ErrorKind::InvalidCwd),
+        (json!({"upstreamId": id, "cwd": "x"}), ErrorKind::InvalidParams),
         (json!({"upstreamId": id, "agent": "none"}), ErrorKind::NotFound),
         (
             json!({"upstreamId": id, "agent": "second"}),

@@ -30,15 +30,22 @@ async fn a_folder_that_cannot_be_used_is_refused() {
     ];
     let id = daemon.app().await.make(&home.project()).await;
     for cwd in table {
-        let expected = Refusal(1004, "invalidCwd", false);
-        raw.refused("conversation/new", json!({"cwd": cwd}), expected)
-            .await;
-        let fork = json!({"conversationId": id, "cwd": cwd});
-        raw.refused("conversation/fork", fork, expected).await;
-        // A list may be of a folder that is gone.
-        if !cwd.starts_with('/') {
-            raw.refused("conversation/list", json!({"cwd": cwd}), expected)
-                .await;
+        let (is_relative, mut expected) = (!cwd.starts_with('/'), Refusal(1004, "invalidCwd", false));
+        let mut calls = vec![
+            ("conversation/new", json!({"cwd": cwd})),
+            ("conversation/fork", json!({"conversationId": id, "cwd": cwd})),
+            ("conversation/move", json!({"conversationId": id, "cwd": cwd})),
+        ];
+        if is_relative {
+            expected = Refusal(-32602, "invalidParams", false);
+            // A list may be of a missing folder.
+            calls.push(("conversation/list", json!({"cwd": cwd})));
+            calls.push(("transcript/list", json!({"cwd": cwd})));
+        }
+        for (method, params) in calls {
+            let data = raw.refused(method, params, expected).await;
+            let parameter = if is_relative { json!("cwd") } else { Value::Null };
+            assert_eq!(data["parameter"], parameter, "{method} {cwd}");
         }
     }
 }

@@ -195,8 +195,8 @@ async fn folders_that_cannot_be_meant_are_refused() {
     app.begun(&old, &["one"]).await;
     let nowhere = format!("{old}/../nowhere");
     for (from, to, kind) in [
-        ("relative", old.as_str(), ErrorKind::InvalidCwd),
-        (&old, "relative", ErrorKind::InvalidCwd),
+        ("relative", old.as_str(), ErrorKind::InvalidParams),
+        (&old, "relative", ErrorKind::InvalidParams),
         (&old, &nowhere, ErrorKind::InvalidCwd),
         (&old, &old, ErrorKind::InvalidParams),
         (&old, &inner, ErrorKind::InvalidParams),

@@ -176,7 +176,7 @@ async fn what_cannot_be_listed_is_said() {
     for (params, kind) in [
         (json!({"agent": "zork"}), ErrorKind::NotFound),
         (json!({"agent": "other"}), ErrorKind::Unsupported),
-        (json!({"cwd": "relative"}), ErrorKind::InvalidCwd),
+        (json!({"cwd": "relative"}), ErrorKind::InvalidParams),
         (json!({"limit": 0}), ErrorKind::InvalidParams),
         (json!({"cursor": "x"}), ErrorKind::InvalidParams),
         (json!({"cursor": "9e99:/x"}), ErrorKind::InvalidParams),

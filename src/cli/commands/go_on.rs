@@ -44,6 +44,11 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let cancel = options.cancel.then_some(true);
+    // The answer to a cancellation does not say whether there was anything to cancel.
+    let was_scheduled = match cancel {
+        Some(_) => is_scheduled(&daemon.get(conversation.clone()).await?.conversation),
+        None => false,
+    };
     let answer = daemon
         .continue_at(conversation, at, text, cancel, None)
         .await
@@ -54,10 +59,19 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     }
     let line = match &answer.continuation {
         Some(continuation) => format!("goes on at {}", words::moment(continuation.at, now, &zone)),
-        None => "does not go on by itself any more".to_owned(),
+        None if was_scheduled => "does not go on by itself any more".to_owned(),
+        None => {
+            context.output.note("nothing was scheduled")?;
+            return Ok(Exit::Done);
+        }
     };
     context.output.line(&line)?;
     Ok(Exit::Done)
+}
+
+/// Whether something is sent automatically: a continuation, or a prompt that waits for one.
+fn is_scheduled(conversation: &Conversation) -> bool {
+    conversation.continuation.is_some() || conversation.queue.iter().any(|waiting| waiting.held)
 }
 
 /// The same refusal, naming this program's options where they are what helps.

@@ -105,7 +105,7 @@ impl ConversationRpcServer for Handlers {
             ));
         }
         let cwd = cwd
-            .map(|cwd| wanted_folder(&cwd))
+            .map(|cwd| wanted_folder("cwd", &cwd))
             .transpose()
             .map_err(|error| wire(&error))?;
         let filter = Filter {
@@ -234,7 +234,7 @@ impl ConversationRpcServer for Handlers {
     ) -> RpcResult<ForkAnswer> {
         let at = at.map(|at| place(&at)).transpose()?;
         let cwd = cwd
-            .map(|cwd| usable_folder(&cwd))
+            .map(|cwd| usable_folder("cwd", &cwd))
             .transpose()
             .map_err(|error| wire(&error))?;
         let in_place = in_place == Some(true);
@@ -301,7 +301,7 @@ impl ConversationRpcServer for Handlers {
         dry_run: Option<bool>,
         request_id: Option<String>,
     ) -> RpcResult<MoveAnswer> {
-        let cwd = usable_folder(&cwd).map_err(|error| wire(&error))?;
+        let cwd = usable_folder("cwd", &cwd).map_err(|error| wire(&error))?;
         let registry = &self.daemon.registry;
         let id = self.resolve(&conversation_id)?;
         if dry_run == Some(true) {

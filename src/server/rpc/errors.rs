@@ -38,6 +38,9 @@ fn bridge(error: &ConversationError) -> BridgeError {
         }
         ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
         ConversationError::InvalidParams(_) => made(ErrorKind::InvalidParams),
+        ConversationError::RelativePath { parameter, .. } => {
+            made(ErrorKind::InvalidParams).with("parameter", *parameter)
+        }
         ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
         ConversationError::AgentError { upstream, .. } => {
             let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());

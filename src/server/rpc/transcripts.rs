@@ -27,7 +27,7 @@ impl TranscriptRpcServer for Handlers {
     ) -> RpcResult<TranscriptPage> {
         let limit = page_limit(limit, LIST_LIMITS).map_err(|error| wire(&error))?;
         let cwd = cwd
-            .map(|cwd| wanted_folder(&cwd))
+            .map(|cwd| wanted_folder("cwd", &cwd))
             .transpose()
             .map_err(|error| wire(&error))?;
         let filter = TranscriptFilter { agent, cwd, query };
