@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::services::chain_text;
 use crate::files::durable::{make_folders, missing_folders, sync_folder};
@@ -27,28 +29,42 @@ pub(super) const FOLDER: &str = "copies";
 /// to nothing are among them; what is forgotten the next start clears away.
 const REMEMBERED: usize = 64;
 
-/// A copy of a transcript that nobody was told of. Dropped before it is taken into use, it is of no use, and goes.
+/// A copy of a transcript that no conversation has yet. It is removed when this is dropped before it is kept.
 #[derive(Debug)]
-pub struct UntoldCopy(Option<PathBuf>);
+pub struct UncommittedCopy(Option<PathBuf>);
 
-impl UntoldCopy {
+impl UncommittedCopy {
     /// What is at this path.
     #[must_use]
     pub fn at(path: PathBuf) -> Self {
         Self(Some(path))
     }
 
-    /// It is somebody's now.
+    /// Keeps it: a conversation has it.
     pub fn keep(mut self) {
         self.0 = None;
     }
+
+    /// Removes it on a thread that may block, and waits for that. Dropping it removes it on the caller's thread.
+    pub async fn remove(self) {
+        if let Some(removing) = self.remove_in_background() {
+            // What could not be removed is in the log.
+            let _removed = removing.await;
+        }
+    }
+
+    /// Removes it on a thread that may block. None if it is removed already.
+    pub fn remove_in_background(self) -> Option<JoinHandle<()>> {
+        let runtime = Handle::try_current().ok()?;
+        Some(runtime.spawn_blocking(move || drop(self)))
+    }
 }
 
-impl Drop for UntoldCopy {
+impl Drop for UncommittedCopy {
     fn drop(&mut self) {
         let Some(path) = &self.0 else { return };
         if let Err(error) = remove_copy(path) {
-            tracing::warn!(path = %path.display(), error = chain_text(&error), "a copy that is of no use could not be removed");
+            tracing::warn!(path = %path.display(), error = chain_text(&error), "an unused copy could not be removed");
         }
     }
 }
@@ -56,7 +72,7 @@ impl Drop for UntoldCopy {
 /// A copy that is about to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Note {
+struct PlannedCopy {
     upstream_id: UpstreamId,
     transcript: PathBuf,
     /// The folders that are made for it, the outermost first.
@@ -71,7 +87,7 @@ pub struct CopyNotes {
     /// Those of daemons before this one.
     earlier: Vec<PathBuf>,
     /// Those of this one that may be of no use any more.
-    noted: Mutex<VecDeque<Note>>,
+    noted: Mutex<VecDeque<PlannedCopy>>,
 }
 
 impl CopyNotes {
@@ -106,7 +122,7 @@ impl CopyNotes {
             return Ok(());
         }
         let folder = transcript.parent().unwrap_or(Path::new("/"));
-        let note = Note {
+        let note = PlannedCopy {
             upstream_id: upstream_id.clone(),
             transcript: transcript.to_owned(),
             folders: missing_folders(folder).into_iter().map(Path::to_owned).collect(),
@@ -166,7 +182,7 @@ impl CopyNotes {
                 let _is_told = remove(path);
                 continue;
             }
-            let note = match notes::read::<Note>(path) {
+            let note = match notes::read::<PlannedCopy>(path) {
                 Ok(mut notes) if notes.len() == 1 => notes.remove(0),
                 Ok(_) => {
                     let why = Unreadable::Damaged("it says more than one thing".to_owned());
@@ -204,18 +220,18 @@ impl CopyNotes {
         }
     }
 
-    fn path(&self, note: &Note) -> PathBuf {
+    fn path(&self, note: &PlannedCopy) -> PathBuf {
         self.folder.join(note.upstream_id.as_str())
     }
 
-    fn write(&self, path: &Path, note: &Note) -> io::Result<()> {
+    fn write(&self, path: &Path, note: &PlannedCopy) -> io::Result<()> {
         make_folders(&self.folder)?;
         NoteFile::create(path, note).map(drop)
     }
 }
 
 /// Whether a conversation has the session; nothing where that cannot be read.
-fn is_somebodys(store: &Store, note: &Note) -> Option<bool> {
+fn is_somebodys(store: &Store, note: &PlannedCopy) -> Option<bool> {
     match store.owners(&note.upstream_id, None) {
         Ok(owners) => Some(!owners.is_empty()),
         Err(error) => {

@@ -45,6 +45,8 @@ mod deaths;
 mod deleting;
 mod diagnosing;
 mod discovery;
+#[cfg(target_os = "linux")]
+mod dying_agents;
 mod edits;
 mod error_words;
 mod events;
