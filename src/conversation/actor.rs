@@ -321,7 +321,7 @@ impl Actor {
                 done = run_job(&mut self.job), if self.job.is_some() => Woken::Job(done),
                 done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
-                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() => Woken::Lines,
+                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.is_deaf() => Woken::Lines,
                 () = leaving, if !stopping => Woken::SignedOut,
                 () = sleep_until(rest), if may_rest => Woken::Rested,
             };

@@ -49,6 +49,7 @@ mod discovery;
 mod dying_agents;
 mod edits;
 mod error_words;
+mod event_order;
 mod events;
 mod export_secrets;
 mod failure_captures;

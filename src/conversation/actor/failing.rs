@@ -266,9 +266,12 @@ impl Actor {
     fn tell_durable(&mut self, milestone: Milestone<Reply>, at: &str) -> Option<TurnResult> {
         let (reply, answer) = match milestone {
             Milestone::TurnEnded(turn) => return Some(*turn),
-            Milestone::QuestionSettled(event, caller) => {
-                self.stream.emit(&event, at);
-                (caller?.0, Answer::Responded(None))
+            Milestone::QuestionSettled(settled) => {
+                for event in &settled.events {
+                    self.stream.emit(event, at);
+                }
+                // The agent's session is closed, which answers it.
+                (settled.caller?.0, Answer::Responded(None))
             }
             Milestone::Answer {
                 reply,
