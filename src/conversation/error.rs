@@ -152,6 +152,19 @@ pub enum ConversationError {
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     ShuttingDown,
+    /// The conversation's task failed again and again.
+    #[error(
+        "conversation {id} failed several times in a row, the last time because of {why}; it accepts calls again at \
+         {retry_at}"
+    )]
+    Faulty {
+        /// Which.
+        id: ConversationId,
+        /// Why it failed, as [`panic_text`](super::registry::panic_text) says it.
+        why: String,
+        /// When it accepts calls again.
+        retry_at: Timestamp,
+    },
     /// The conversation's task failed.
     #[error("the conversation's task ended unexpectedly; the next call starts it again")]
     Lost,

@@ -92,11 +92,15 @@ pub(super) async fn carry_out(
     request.closed.ended().await?;
     let (record, limit, progress) = (request.record, request.output_limit, request.progress);
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
-    let work = move || metered(meter, || of_head(&services, &record, limit));
+    let work = move || {
+        let done = metered(meter, || of_head(&services, &record, limit));
+        // Here, since a copy that is not wanted is removed when it is dropped, which blocks.
+        progress
+            .step(0)
+            .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
+        done
+    };
     let done = tokio::task::spawn_blocking(work).await;
-    progress
-        .step(0)
-        .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
     done.map_err(|_| ConversationError::Lost)?
 }
 

@@ -12,6 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::services::chain_text;
 use super::unfinished::{Verdict, has_owner};
@@ -48,6 +50,20 @@ impl UncommittedCopy {
     /// A conversation refers to it now.
     pub fn keep(mut self) {
         self.0 = None;
+    }
+
+    /// Removes it on a thread that may block, and waits for that. Dropping it removes it on the caller's thread.
+    pub async fn remove(self) {
+        if let Some(removing) = self.remove_in_background() {
+            // What could not be removed is in the log.
+            let _removed = removing.await;
+        }
+    }
+
+    /// Removes it on a thread that may block. `None` if it is removed already.
+    pub fn remove_in_background(self) -> Option<JoinHandle<()>> {
+        let runtime = Handle::try_current().ok()?;
+        Some(runtime.spawn_blocking(move || drop(self)))
     }
 }
 

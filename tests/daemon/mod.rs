@@ -53,8 +53,11 @@ mod deleted_transcripts;
 mod deleting;
 mod diagnosing;
 mod discovery;
+#[cfg(target_os = "linux")]
+mod dying_agents;
 mod edits;
 pub(crate) mod error_words;
+mod event_order;
 mod events;
 mod export_reports;
 mod export_secrets;

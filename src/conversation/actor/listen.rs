@@ -1,4 +1,4 @@
-//! What the agent says, line by line, in the order in which it said it.
+//! The agent's lines, in order.
 
 use bridge_protocol::Cursor;
 use bridge_protocol::event::Event;
@@ -22,18 +22,31 @@ use crate::conversation::upstream::upstream_json;
 use super::{Actor, OpenQuestion};
 
 impl Actor {
-    /// Hears a round of lines. One time stands for the whole round.
+    /// Handles a round of lines. All have one time.
     pub(super) fn hear(&mut self, lines: &mut Vec<Incoming>) {
         let at = now();
         let told_at = at.to_string();
-        for incoming in lines.drain(..) {
-            // What is left of a session that was given up half-way through the round is not heard.
-            if self.session.is_none() {
+        let mut lines = lines.drain(..);
+        while let Some(incoming) = lines.next() {
+            // The rest of a session that was given up during the round is ignored.
+            let Some(session) = &mut self.session else {
                 continue;
+            };
+            if self.model.is_deaf() {
+                session.early.push(incoming);
+                session.early.extend(lines);
+                return;
             }
             match incoming {
                 Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
-                    self.hear_update(&line, at, &told_at);
+                    if !self.hear_update(&line, at, &told_at)
+                        && let Some(session) = &mut self.session
+                    {
+                        let again = Incoming::Notification { method: name, line };
+                        session.early.push(again);
+                        session.early.extend(lines);
+                        return;
+                    }
                 }
                 Incoming::Notification { method: name, line } => {
                     self.hear_notification(name.as_str(), &line, at);
@@ -88,13 +101,16 @@ impl Actor {
     }
 
     /// An update, byte for byte. Nothing is awaited and nothing is decoded between the line and its fan-out, but for
-    /// the few kinds that the conversation keeps.
-    fn hear_update(&mut self, line: &Line, at: Timestamp, told_at: &str) {
-        let Some(update) = line.update() else { return };
+    /// the few kinds that the conversation keeps. Returns whether it was passed on: if not, it is to be heard again later.
+    fn hear_update(&mut self, line: &Line, at: Timestamp, told_at: &str) -> bool {
+        let Some(update) = line.update() else { return true };
         let kind = line.update_kind().unwrap_or_default();
         let effects = self.model.hear_update(&kind, update, line.text(), at);
         if !effects.is_empty() {
             self.carry_out(effects, at);
+        }
+        if self.model.is_deaf() {
+            return false;
         }
         self.stream
             .emit_update(self.model.turn_of_updates(), update, told_at);
@@ -104,6 +120,7 @@ impl Actor {
         ) {
             self.publish();
         }
+        true
     }
 
     fn hear_notification(&mut self, name: &str, line: &Line, at: Timestamp) {

@@ -153,9 +153,20 @@ async fn open_branch(
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());
-    let (opened, mut session) = climb(services, with_branch, Fidelity::Partial).await?;
+    let (opened, mut session) = match climb(services, with_branch, Fidelity::Partial).await {
+        Ok(climbed) => climbed,
+        Err(error) => {
+            if let Some(copy) = copy {
+                copy.remove().await;
+            }
+            return Err(error);
+        }
+    };
     if opened.upstream_id != made.link.upstream_id {
         upstream::close(session, false, Duration::ZERO).await;
+        if let Some(copy) = copy {
+            copy.remove().await;
+        }
         return Err(unopened("the branch that was cut"));
     }
     session.copy = copy;

@@ -206,9 +206,10 @@ impl Climber {
         let mut outcome = self
             .open(lease, &self.reopening(climb, new_id), Some(link), None)
             .await;
-        // Else it goes here: the agent will not have it.
         if let Outcome::Open(open, ..) = &mut outcome {
             open.0.copy = Some(copy);
+        } else {
+            copy.remove().await;
         }
         outcome
     }

@@ -75,6 +75,8 @@ fn bridge(error: &ConversationError) -> BridgeError {
         }
         ConversationError::StoreFailed(failure) => made(ErrorKind::StoreFailed).retryable(failure.is_passing),
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
-        ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
+        ConversationError::Lost | ConversationError::Faulty { .. } => {
+            made(ErrorKind::InternalError).retryable(true)
+        }
     }
 }

@@ -186,6 +186,12 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
         transcripts: Some(root.to_owned()),
         interrupts: InterruptPolicy::Ask,
     };
+    registry_with(data, entry)
+}
+
+/// One with this agent.
+pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: AgentEntry) -> Arc<Registry> {
+    let name = entry.name.clone();
     let pool = Pool::new(
         Instance::new("test"),
         PoolSettings::default(),
@@ -194,7 +200,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
     Registry::new(Arc::new(Services {
         store: Store::ephemeral().unwrap(),
         pool,
-        catalog: Catalog::new(vec![entry], "claude".into()),
+        catalog: Catalog::new(vec![entry], name),
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: Rules {
             prompt_queue: 1,
