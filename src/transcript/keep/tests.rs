@@ -273,7 +273,7 @@ fn nothing_is_restored_over_what_is_there() {
     // A file that holds nothing makes way, and stays under another name.
     for (number, text) in ["", "\0\0\0"].iter().enumerate() {
         fs::write(&path, text).unwrap();
-        assert_eq!(place.restore("s").unwrap(), [path.clone()]);
+        assert_eq!(place.restore("s").unwrap(), std::slice::from_ref(&path));
         assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
         let aside = path.with_extension(format!("jsonl.set-aside-{}", number + 1));
         assert_eq!(fs::read_to_string(aside).unwrap(), *text);
