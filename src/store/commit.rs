@@ -462,7 +462,10 @@ impl Writer {
             return Ok(());
         }
         self.shared.keyspace().sync()?;
-        self.trust.as_mut().map_or(Ok(()), Trust::mark_closed)
+        let sequence = self.mark.position.sequence;
+        self.trust
+            .as_mut()
+            .map_or(Ok(()), |trust| trust.mark_closed(sequence))
     }
 }
 

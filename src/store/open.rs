@@ -117,7 +117,8 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
     let mut trust = Trust::at(places.trust.clone());
     remove_folder(&places.making)?;
     let mut report = report::read(&places.report)?;
-    report.was_closed = trust.is_closed()?;
+    let closed_at = trust.closed_at()?;
+    report.was_closed = closed_at.is_some();
     if !file.exists && !exists(&places.database)? {
         if has_past || trust.is_there()? || has_traces(folder, &places)? {
             set_aside(&places.bodies, UNNAMED_BODIES)?;
@@ -141,6 +142,9 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
                 Some(&mut trust),
                 &mut report,
             )?;
+            if report.misses_end(closed_at, &mark) {
+                report::write(&places.report, &report)?;
+            }
             (keyspace, *mark, replayed)
         }
         Source::Anew(anew) => {
@@ -353,7 +357,7 @@ fn choose(
     {
         unused.close();
     }
-    let was_closed = trust.is_closed()?;
+    let was_closed = trust.closed_at()?.is_some();
     // Where the database says how far the journal came, what is torn is known not to have been acknowledged.
     let keeps_end = survey.torn.is_some() && !is_of_journal;
     let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
@@ -463,6 +467,7 @@ fn build(
             None
         }
     };
+    report.misses_end(trust.closed_at()?, &mark);
     leave_marked(&making, &mark)?;
     let written = match anew.is_lost {
         true => Some(compact::write(&places.journal, &making, &mark)?),

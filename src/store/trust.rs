@@ -31,13 +31,21 @@ impl Trust {
 
     /// Whether the database is as its last user left it.
     pub(super) fn is_given(&self) -> Result<bool, StoreError> {
+        if self.closed_at()?.is_some() {
+            return Ok(true);
+        }
         let said = self.said()?;
-        Ok(said.is_some_and(|said| said == CLOSED || boot_id().is_some_and(|boot| said == boot)))
+        Ok(said.is_some_and(|said| boot_id().is_some_and(|boot| said == boot)))
     }
 
-    /// Whether its last user closed it.
-    pub(super) fn is_closed(&self) -> Result<bool, StoreError> {
-        Ok(self.said()?.is_some_and(|said| said == CLOSED))
+    /// The last change of a store that its last user closed; 0 where an earlier version closed it, which did not write it down.
+    pub(super) fn closed_at(&self) -> Result<Option<u64>, StoreError> {
+        let said = self.said()?.unwrap_or_default();
+        let sequence = said.strip_prefix(CLOSED);
+        Ok(sequence.and_then(|sequence| match sequence.trim_start() {
+            "" => Some(0),
+            sequence => sequence.parse().ok(),
+        }))
     }
 
     fn said(&self) -> Result<Option<String>, StoreError> {
@@ -74,9 +82,9 @@ impl Trust {
     }
 
     /// Says durably that the database was synced and is no longer in use.
-    pub(super) fn mark_closed(&mut self) -> Result<(), StoreError> {
+    pub(super) fn mark_closed(&mut self, sequence: u64) -> Result<(), StoreError> {
         self.is_marked_open = false;
-        write_durably(&self.path, CLOSED.as_bytes())
+        write_durably(&self.path, format!("{CLOSED} {sequence}").as_bytes())
     }
 
     /// Makes the next start rebuild the database. Works on a full disk too.
@@ -110,9 +118,11 @@ mod tests {
         assert!(!trust.is_given().unwrap(), "nothing is said");
         trust.mark_open().unwrap();
         assert_eq!(trust.is_given().unwrap(), boot_id().is_some());
-        assert!(!trust.is_closed().unwrap(), "it is in use");
-        trust.mark_closed().unwrap();
-        assert!(trust.is_closed().unwrap());
+        assert_eq!(trust.closed_at().unwrap(), None, "it is in use");
+        trust.mark_closed(31).unwrap();
+        assert_eq!(trust.closed_at().unwrap(), Some(31));
+        fs::write(&path, "closed").unwrap();
+        assert_eq!(trust.closed_at().unwrap(), Some(0), "by an earlier version");
         assert!(trust.is_given().unwrap());
         fs::write(&path, "another boot").unwrap();
         assert!(!trust.is_given().unwrap());
@@ -120,7 +130,7 @@ mod tests {
         assert!(!trust.is_given().unwrap(), "nor is garbage");
         fs::write(&path, "").unwrap();
         assert!(!trust.is_given().unwrap(), "an unknown boot is no boot");
-        trust.mark_closed().unwrap();
+        trust.mark_closed(31).unwrap();
         trust.revoke().unwrap();
         trust.revoke().unwrap();
         assert!(!trust.is_given().unwrap());

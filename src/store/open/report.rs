@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::super::apply::Mark;
 use super::super::body::write_durably;
 use super::super::error::StoreError;
 use super::super::journal::BadRegion;
@@ -80,6 +81,15 @@ impl OpenReport {
     #[must_use]
     pub fn may_have_lost(&self) -> bool {
         self.missing > 0 || self.unreadable_values > 0 || self.is_uncertain
+    }
+}
+
+impl OpenReport {
+    /// Counts the changes that a store had when it was closed and that neither file has. Whether there are any.
+    pub(super) fn misses_end(&mut self, closed_at: Option<u64>, mark: &Mark) -> bool {
+        let missing = closed_at.unwrap_or(0).saturating_sub(mark.position.sequence);
+        self.missing = self.missing.max(missing);
+        missing > 0
     }
 }
 

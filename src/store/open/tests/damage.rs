@@ -143,7 +143,7 @@ pub(super) fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// What a store holds, where the first read may be the one that finds the database damaged.
-fn sound(store: &Store) -> BTreeMap<String, String> {
+pub(super) fn sound(store: &Store) -> BTreeMap<String, String> {
     let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| contents(store)));
     found.unwrap_or_else(|_| {
         // It is in line behind what a failed read asks for.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::damage::{End, copy_folder, end_as, rewrite};
+use super::damage::{End, copy_folder, end_as, rewrite, sound};
 use super::{contents, filled, names, open_store, places};
 use crate::store::apply::Mark;
 use crate::store::compact;
@@ -207,7 +207,7 @@ fn a_change_that_is_not_known_ends_the_start_and_nothing_is_changed() {
             let places = places(folder.path());
             let whole = fs::read(&places.journal).unwrap();
             rewrite(&places.journal, |bytes| {
-                bytes.extend(journal::encode_line(32, &line))
+                bytes.extend(journal::encode_line(32, &line));
             });
             if !has_database {
                 fs::remove_dir_all(&places.database).unwrap();
@@ -375,5 +375,76 @@ fn a_kill_while_both_are_put_together_loses_nothing() {
         let (store, report) = open_store(killed.path());
         assert_eq!(contents(&store), before, "step {number}, then: {report:?}");
         assert_eq!(report.rebuilt, None, "step {number}");
+    }
+}
+
+/// The journal alone does not say that it is an older one, but the store said how far it was when it was closed.
+#[test]
+fn a_journal_from_a_backup_without_a_database_is_known_to_have_lost_changes() {
+    for database in ["missing", "garbage", "as old"] {
+        let folder = tempfile::tempdir().unwrap();
+        filled(folder.path());
+        let backup = tempfile::tempdir().unwrap();
+        copy_folder(folder.path(), backup.path());
+        let (store, _) = open_store(folder.path());
+        for number in 0..5 {
+            wait(store.commit(change(record(60 + number, 900)))).unwrap();
+        }
+        drop(store);
+        let places = places(folder.path());
+        fs::copy(super::places(backup.path()).journal, &places.journal).unwrap();
+        fs::remove_dir_all(&places.database).unwrap();
+        match database {
+            "garbage" => {
+                fs::create_dir(&places.database).unwrap();
+                fs::write(places.database.join("db"), [0xA5; 70_000]).unwrap();
+            }
+            "as old" => copy_folder(&super::places(backup.path()).database, &places.database),
+            _ => {}
+        }
+        for _start in 0..2 {
+            let (_, report) = open_store(folder.path());
+            assert_eq!(
+                (report.missing, report.may_have_lost()),
+                (5, true),
+                "{database}: {report:?}"
+            );
+        }
+    }
+}
+
+/// Whatever cannot be had any more of two damaged files, no start is silent about it.
+#[test]
+fn a_bit_in_the_database_beside_half_a_journal_loses_nothing_unnoticed() {
+    let original = tempfile::tempdir().unwrap();
+    let before = filled(original.path());
+    rewrite(&places(original.path()).journal, |bytes| {
+        let half = bytes.len() / 2;
+        bytes.truncate(half);
+    });
+    let (_, half) = {
+        let alone = tempfile::tempdir().unwrap();
+        copy_folder(original.path(), alone.path());
+        fs::remove_dir_all(places(alone.path()).database).unwrap();
+        let (store, _) = open_store(alone.path());
+        let ids: Vec<_> = store.recent(None).map(|item| item.unwrap().1.id).collect();
+        (alone, ids)
+    };
+    let file = places(original.path()).database.join("db");
+    let bytes = fs::read(&file).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
+    for part in 0..24 {
+        let at = used * part / 24;
+        let folder = tempfile::tempdir().unwrap();
+        copy_folder(original.path(), folder.path());
+        rewrite(&places(folder.path()).database.join("db"), |bytes| {
+            bytes[at] ^= 1 << (part % 8);
+        });
+        let (store, report) = open_store(folder.path());
+        let what = format!("byte {at}: {report:?}");
+        assert!(sound(&store) == before || report.may_have_lost(), "{what}");
+        for id in &half {
+            assert!(store.conversation(*id).unwrap().is_some(), "{id}, {what}");
+        }
     }
 }
