@@ -127,9 +127,13 @@ async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<F
         Ok(Err(error)) => Err(Problem::new(Exit::Failed, error.to_string())),
         Err(_) => Err(Problem::new(
             Exit::NoDaemon,
-            format!("another process has held {} for too long", path.display()),
+            format!(
+                "another process still holds {} after {} s",
+                path.display(),
+                START_LIMIT.as_secs()
+            ),
         )
-        .hint("end the process that starts or stops a daemon there, then try again")),
+        .hint("end the command that starts or stops a daemon there, then try again")),
     }
 }
 
@@ -176,7 +180,7 @@ fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
     let program = std::env::current_exe().map_err(|error| {
         Problem::new(
             Exit::NoDaemon,
-            format!("cannot find this program's own file: {error}"),
+            format!("cannot find the executable of this program: {error}"),
         )
     })?;
     let pipe_failed = |error: io::Error| {

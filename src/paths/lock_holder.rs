@@ -23,7 +23,7 @@ pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
     })
 }
 
-/// `lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF` is a daemon's; a shared lock is of a process that only looks.
+/// `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF` is a daemon's; a shared lock is of a process that only looks.
 fn is_exclusive_lock(line: &str) -> bool {
     line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE")
 }
