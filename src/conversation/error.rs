@@ -160,7 +160,7 @@ pub enum ConversationError {
     Faulty {
         /// Which.
         id: ConversationId,
-        /// Why it failed, as [`panic_text`](super::registry::panic_text) says it.
+        /// Why, as words that continue "because of".
         why: String,
         /// When it accepts calls again.
         retry_at: Timestamp,

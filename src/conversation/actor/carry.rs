@@ -156,7 +156,7 @@ impl Actor {
                 }
             }
             Effect::DropCopy => {
-                self.removing = self.copy.take().and_then(UncommittedCopy::remove_in_background)
+                self.removing = self.copy.take().and_then(UncommittedCopy::remove_in_background);
             }
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::Ascertain { job, sent } => self.ascertain(job, sent),

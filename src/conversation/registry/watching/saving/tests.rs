@@ -185,6 +185,7 @@ async fn a_task_that_is_dropped_leaves_its_conversation_to_the_next_change() {
         id,
         is_over: false,
     });
+    assert!(!stage.saving.lock().queues.contains_key(&id));
     stage.put(id, growth(1, &[]), None).await;
     assert_eq!(stage.next().await, (id, Some(1), vec![]));
 }
