@@ -199,9 +199,7 @@ async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     let asked = async {
         events.until("interruptRaised").await;
         refused(move_to(&app, id, &new).await, ErrorKind::Busy);
-        app.call("conversation/cancel", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("conversation/cancel", id).await;
     };
     let (turn, ()) = tokio::join!(running, asked);
     turn.unwrap();
