@@ -49,7 +49,12 @@ fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
             (Fidelity::Full, Some(BranchedVia::Native))
         );
         bridge.prompted(fork.conversation.id, text);
-        asked_before(&bridge, text).check_is(&asked_before(&bridge, same), text);
+        let (asked, expected) = (asked_before(&bridge, text), asked_before(&bridge, same));
+        // The first turn after a compaction of a fork begins with the agent's own instructions, which have a new id each time.
+        match source == compacted {
+            true => asked.of_any_session().check_is(&expected.of_any_session(), text),
+            false => asked.check_is(&expected, text),
+        }
     }
 }
 
