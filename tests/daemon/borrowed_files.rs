@@ -76,7 +76,8 @@ async fn findings(app: &App, id: ConversationId) -> Value {
 
 #[tokio::test]
 async fn what_a_fork_borrows_comes_along_with_it() {
-    let (there, here) = (Home::new(), Home::new());
+    // Without copies, which would stand in for what is deleted below.
+    let (there, here) = (Home::keeping_nothing(), Home::new());
     let (id, lender, path) = {
         let (_daemon, app) = there.opened().await;
         let (id, lender) = forked(&there, &app).await;

@@ -85,7 +85,9 @@ async fn pruning_deletes_our_copies_and_no_file_of_the_users() {
     home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
     let daemon = home.start();
     let app = daemon.app().await;
-    once_kept(&app, |total| total.sessions == 0).await;
+    // The pass ends with this file.
+    let passed = home.data().join("kept/passed");
+    once_kept(&app, |total| total.sessions == 0 && passed.exists()).await;
     let left = files_below(&home.data().join("kept")).into_iter();
     let left: Vec<PathBuf> = left.filter(|path| !path.ends_with("passed")).collect();
     mine.sort();
