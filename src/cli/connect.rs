@@ -136,7 +136,7 @@ impl Reach {
         let locked = lock.as_ref().map(|lock| lock.socket.clone());
         for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
             let lock = lock.as_ref().filter(|lock| lock.socket == socket);
-            match self.connect_to(&socket, lock).await {
+            match self.connect_to(&socket).await {
                 Ok(client) => {
                     let config = lock.and_then(|lock| lock.config.clone());
                     return Ok(Some(Daemon::new(client, config)));
@@ -149,32 +149,43 @@ impl Reach {
                 ) => {}
                 // Nothing can listen below a file; the start of a daemon there reports what is wrong.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
-                Err(error) => return Err(not_connected(error)),
+                Err(error) => return Err(not_connected(error, self.holder(&socket))),
             }
         }
         Ok(None)
     }
 
-    /// Connects to a daemon that answers. `lock` is the lock file if it names this socket.
-    async fn connect_to(&self, socket: &Path, lock: Option<&LockFile>) -> Result<Client, ConnectError> {
-        let connected = connect_answering(socket, FIRST_ANSWER_LIMIT).await;
-        let holder = lock
-            .and_then(|lock| lock.pid)
-            .filter(|_| start::is_held(&self.paths));
-        match connected {
-            // A service manager listens for a daemon that may still be starting.
-            Err(ConnectError::NoAnswer { pid, .. }) if holder.is_some() && holder != pid => {
-                match connect_answering(socket, start::START_LIMIT).await {
-                    Err(ConnectError::NoAnswer { path, limit, .. }) => Err(ConnectError::NoAnswer {
-                        path,
-                        pid: holder,
-                        limit,
-                    }),
-                    other => other,
-                }
+    /// Connects to a daemon that answers.
+    async fn connect_to(&self, socket: &Path) -> Result<Client, ConnectError> {
+        let mut limit = FIRST_ANSWER_LIMIT;
+        let mut attempts = 0;
+        loop {
+            let connected = connect_answering(socket, limit).await;
+            let Err(ConnectError::NoAnswer { path, pid, .. }) = connected else {
+                return connected;
+            };
+            attempts += 1;
+            // A service manager may listen for a daemon that is still starting, and that may not hold its lock yet.
+            let holder = self.holder(socket);
+            let has_waited = limit == start::START_LIMIT || attempts > 1 && holder.is_none();
+            if has_waited || holder.is_some() && holder == pid {
+                let pid = holder.or(pid);
+                return Err(ConnectError::NoAnswer { path, pid, limit });
             }
-            other => other,
+            if holder.is_some() {
+                limit = start::START_LIMIT;
+            }
         }
+    }
+
+    /// The process that holds the data folder now, if it is the daemon that should listen on this socket. The lock file of a
+    /// daemon that has ended may name a process of any other program.
+    fn holder(&self, socket: &Path) -> Option<u32> {
+        if !start::is_held(&self.paths) {
+            return None;
+        }
+        let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket)?;
+        lock.pid
     }
 }
 
@@ -266,8 +277,9 @@ impl SubscriptionClientT for Daemon {
     }
 }
 
-/// What is wrong with a socket on which something may listen.
-fn not_connected(error: ConnectError) -> Problem {
+/// What is wrong with a socket on which something may listen. `holder` is the daemon that should listen there: the listener itself
+/// may be the user's service manager, and must not be ended.
+fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
     let problem = Problem::new(Exit::NoDaemon, error.to_string());
     match error {
         ConnectError::ForeignListener { path, owner, .. } => problem
@@ -275,7 +287,7 @@ fn not_connected(error: ConnectError) -> Problem {
             .details(json!({ "path": path, "owner": owner })),
         ConnectError::NoAnswer { path, pid, .. } => {
             let problem = problem.details(json!({ "path": path, "pid": pid }));
-            match pid {
+            match holder {
                 Some(pid) => problem.hint(format!(
                     "sessionctl doctor reports more; if it is stopped, continue it: kill -CONT {pid}; if it hangs, end it: \
                      kill -KILL {pid}"

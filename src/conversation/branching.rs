@@ -402,6 +402,7 @@ async fn within_turn(
     let made = blocking(services, entry, &request.progress, move |services, entry| {
         let noting = |id: &_, path: &_| services.note_copy(id, path);
         let (new_id, path) = places::branch_within(entry, &end, &cwd, noting)?;
+        services.note_whole_copy(&new_id, &path);
         services.old_bytes.note_copied(&new_id, &path);
         Ok((new_id, path))
     });
@@ -450,6 +451,7 @@ async fn cut(
             };
             let noting = |id: &_, path: &_| services.note_copy(id, path);
             let (new_id, path) = disk::copy_session(library, root, (&cwd, &to), &from, Some(&until), noting)?;
+            services.note_whole_copy(&new_id, &path);
             services.old_bytes.note_copied(&new_id, &path);
             let file = disk::on_disk(library, root, &cwd, &new_id, None);
             Ok((new_id, path, Look::at(file, owed)))

@@ -317,10 +317,11 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
         .map_or(true, |held| held.is_some())
 }
 
-/// Undoes the unfinished imports of earlier daemons, as far as the store can say that nobody owns their files.
-pub(super) fn undo_unfinished(services: &Services) {
+/// Undoes the unfinished imports of earlier daemons, as far as the store can say that no conversation owns their files. Whether each
+/// of them is undone or set aside.
+pub(super) fn undo_unfinished(services: &Services) -> bool {
     match Verdict::of(&services.store) {
-        Verdict::Leave => {}
+        Verdict::Leave => true,
         Verdict::SetAside(why) => plan::set_aside_all(&services.data, &why),
         Verdict::Undo => plan::undo_all(
             &services.data,

@@ -314,9 +314,10 @@ fn copy_claude(
         output_limit,
     );
     let made = made.map_err(failed)?;
+    services.note_whole_copy(&new_id, &made.path);
     let copied = Copied {
+        copy: services.copies.uncommitted(&new_id, made.path.clone()),
         upstream_id: new_id,
-        copy: UncommittedCopy::at(made.path.clone()),
         last_uuid: Some(branch.leaf_uuid().to_owned()),
         turns: branch.prompt_offsets().len() as u64,
         is_whole: branch.breaks() == 0,
@@ -332,7 +333,8 @@ fn copy_rollout(services: &Services, damaged: &Damaged<'_>) -> Result<(Repaired,
     let target = rollouts::repair::target(damaged.root, source, id, new_id.as_str());
     services.note_copy(&new_id, &target).map_err(failed)?;
     let made = rollouts::repair::repair(source, id, &target, new_id.as_str()).map_err(failed)?;
-    let copy = UncommittedCopy::at(made.path.clone());
+    services.note_whole_copy(&new_id, &made.path);
+    let copy = services.copies.uncommitted(&new_id, made.path.clone());
     let origin = rollouts::origin(damaged.root, new_id.as_str()).map_err(|error| unusable(&error))?;
     let copied = Copied {
         upstream_id: new_id,

@@ -71,6 +71,11 @@ impl Services {
         self.copies.note(&self.store, id, transcript)
     }
 
+    /// Records which file a copy of a transcript is, as soon as it is whole.
+    pub(super) fn note_whole_copy(&self, id: &UpstreamId, transcript: &Path) {
+        self.copies.note_whole(&self.store, id, transcript);
+    }
+
     /// The agent of this name.
     ///
     /// # Errors

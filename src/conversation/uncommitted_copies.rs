@@ -1,14 +1,13 @@
 //! Copies that a kill may leave unfinished: of transcripts, and of files that a fork names.
 //!
 //! Owns the plans that are written before a copy is made, in a folder of their own. A daemon that finds the plan of a transcript's
-//! copy, and no conversation that owns the session, deletes the copy; one that finds the plan of a fork's files copies them again.
-//! Blocks.
+//! copy, and no conversation that owns the session, deletes the copy if it is still the file that was written; one that finds the
+//! plan of a fork's files copies them again. Blocks.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
@@ -19,8 +18,8 @@ use super::services::chain_text;
 use super::unfinished::{Verdict, has_owner};
 use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::durable::{make_folders, missing_folders, sync_folder};
-use crate::files::entries;
 use crate::files::set_aside::{self, Unreadable, set_aside};
+use crate::files::{entries, is_absence};
 use crate::store::Store;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
@@ -32,23 +31,35 @@ pub(super) const FOLDER: &str = "copies";
 /// The end of the name of the plan for a fork's files.
 const FILES: &str = ".files";
 
-/// How many plans are remembered that may be obsolete: more than copies are made at a time. Those of copies that failed are among
-/// them; the next start deletes the ones that are forgotten.
-const REMEMBERED: usize = 64;
-
-/// A copy of a transcript that no conversation refers to yet. Dropping it deletes the file, unless the copy was committed.
+/// A copy of a transcript that no conversation refers to yet. Dropping it deletes the file and its plan, unless the copy was
+/// committed.
 #[derive(Debug)]
-pub struct UncommittedCopy(Option<PathBuf>);
+pub struct UncommittedCopy(Option<CopyFiles>);
+
+/// The files of an uncommitted copy.
+#[derive(Debug)]
+struct CopyFiles {
+    transcript: PathBuf,
+    plan: PathBuf,
+}
 
 impl UncommittedCopy {
-    /// The copy at this path.
-    #[must_use]
-    pub fn at(path: PathBuf) -> Self {
-        Self(Some(path))
+    /// A conversation refers to it now. Its plan is deleted on a thread that may block: a store that is restored from a backup may
+    /// not know the conversation, and the plan must not have the transcript deleted then.
+    pub fn keep(mut self) {
+        let Some(CopyFiles { plan, .. }) = self.0.take() else {
+            return;
+        };
+        // What could not be deleted is in the log.
+        let remove = move || drop(remove(&plan));
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
+        }
     }
 
-    /// A conversation refers to it now.
-    pub fn keep(mut self) {
+    /// A conversation may refer to it. The copy and its plan stay, and the next start decides.
+    pub fn leave(mut self) {
         self.0 = None;
     }
 
@@ -69,18 +80,26 @@ impl UncommittedCopy {
 
 impl Drop for UncommittedCopy {
     fn drop(&mut self) {
-        let Some(path) = &self.0 else { return };
-        if let Err(error) = remove_copy(path) {
-            tracing::warn!(path = %path.display(), error = chain_text(&error), "could not delete a copy that no conversation uses");
+        let Some(CopyFiles { transcript, plan }) = &self.0 else {
+            return;
+        };
+        match remove_copy(transcript) {
+            // What could not be deleted is in the log.
+            Ok(()) => drop(remove(plan)),
+            Err(error) => {
+                tracing::warn!(path = %transcript.display(), error = chain_text(&error), "could not delete a copy that no conversation uses");
+            }
         }
     }
 }
 
-/// What is about to be copied.
+/// A line of a plan. Programs that do not know one of them set the plan aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Plan {
     Transcript(CopyPlan),
+    /// The second line of a transcript's plan.
+    Whole(WholeCopy),
     Files(FilesPlan),
 }
 
@@ -95,8 +114,39 @@ struct CopyPlan {
     folders: Vec<PathBuf>,
 }
 
-/// A fork of the agent's own, to which the files are brought that it names. Programs that know no such plan set it aside, because
-/// it lacks the members of a [`CopyPlan`].
+/// The transcript has its name, and this is the file that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WholeCopy {
+    whole: Identity,
+}
+
+/// What identifies a file and its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl Identity {
+    /// No link is followed.
+    fn of(path: &Path) -> io::Result<Self> {
+        let found = path.symlink_metadata()?;
+        Ok(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            seconds: found.mtime(),
+            nanoseconds: found.mtime_nsec(),
+        })
+    }
+}
+
+/// A fork of the agent's own, to which the files are brought that it names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FilesPlan {
@@ -107,10 +157,8 @@ struct FilesPlan {
 #[derive(Debug)]
 pub struct CopyPlans {
     folder: PathBuf,
-    /// Those of earlier daemons.
-    earlier: Vec<PathBuf>,
-    /// Those of this daemon that may be obsolete.
-    recent: Mutex<VecDeque<CopyPlan>>,
+    /// Those of earlier daemons. `None` if they could not be listed.
+    earlier: Option<Vec<PathBuf>>,
 }
 
 impl CopyPlans {
@@ -118,15 +166,38 @@ impl CopyPlans {
     #[must_use]
     pub fn below(data: &Path) -> Self {
         let folder = data.join(FOLDER);
-        let mut earlier = entries(&folder).unwrap_or_else(|error| {
-            tracing::warn!(path = %folder.display(), %error, "cannot list the unfinished copies");
-            Vec::new()
-        });
-        earlier.retain(|path| !set_aside::is_name(path));
-        Self {
-            folder,
-            earlier,
-            recent: Mutex::default(),
+        let earlier = match entries(&folder) {
+            Ok(mut earlier) => {
+                earlier.retain(|path| !set_aside::is_name(path));
+                Some(earlier)
+            }
+            Err(error) => {
+                tracing::warn!(path = %folder.display(), %error, "cannot list the unfinished copies");
+                None
+            }
+        };
+        Self { folder, earlier }
+    }
+
+    /// A copy that is whole, and whose plan was [noted](Self::note).
+    #[must_use]
+    pub fn uncommitted(&self, upstream_id: &UpstreamId, transcript: PathBuf) -> UncommittedCopy {
+        UncommittedCopy(Some(CopyFiles {
+            transcript,
+            plan: self.folder.join(upstream_id.as_str()),
+        }))
+    }
+
+    /// Records which file a copy is, as soon as it is whole: only that file may be deleted later.
+    pub fn note_whole(&self, store: &Store, upstream_id: &UpstreamId, transcript: &Path) {
+        if store.status().is_ephemeral {
+            return;
+        }
+        let path = self.folder.join(upstream_id.as_str());
+        let written = Identity::of(transcript)
+            .and_then(|whole| CheckedFile::open(&path)?.append(&Plan::Whole(WholeCopy { whole })));
+        if let Err(error) = written {
+            tracing::warn!(path = %path.display(), %error, "could not record that a copy is whole; after a kill it would stay");
         }
     }
 
@@ -150,16 +221,6 @@ impl CopyPlans {
             transcript: transcript.to_owned(),
             folders: missing_folders(folder).into_iter().map(Path::to_owned).collect(),
         };
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.retain(|plan| match has_owner(store, &plan.upstream_id) {
-            Some(true) => remove(&self.folder.join(plan.upstream_id.as_str())).is_err(),
-            Some(false) | None => true,
-        });
-        if recent.len() >= REMEMBERED {
-            recent.pop_front();
-        }
-        recent.push_back(plan.clone());
-        drop(recent);
         self.write(upstream_id.as_str(), &Plan::Transcript(plan))
     }
 
@@ -168,9 +229,6 @@ impl CopyPlans {
     /// # Errors
     /// [`TranscriptError::Io`]; then the next start may delete it.
     pub fn release(&self, upstream_id: &UpstreamId) -> Result<(), TranscriptError> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.retain(|plan| plan.upstream_id != *upstream_id);
-        drop(recent);
         let path = self.folder.join(upstream_id.as_str());
         match fs::remove_file(&path) {
             Ok(()) => sync_folder(&self.folder),
@@ -195,12 +253,17 @@ impl CopyPlans {
             return bring_files(fork);
         }
         let name = format!("{upstream_id}{FILES}");
-        self.write(
-            &name,
-            &Plan::Files(FilesPlan {
-                fork: fork.to_owned(),
-            }),
-        )?;
+        let plan = FilesPlan {
+            fork: fork.to_owned(),
+        };
+        match self.write(&name, &Plan::Files(plan.clone())) {
+            // A start that could not finish the same plan left it.
+            Err(TranscriptError::Io { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists
+                    && matches!(read(&self.folder.join(&name)), Ok(Some(Unfinished::Files(found))) if found == plan) =>
+                {}
+            written => written?,
+        }
         let brought = bring_files(fork);
         // After a failure, too: the files stay where they are, and nothing is left unfinished.
         let _logged = remove(&self.folder.join(name));
@@ -208,33 +271,26 @@ impl CopyPlans {
     }
 
     /// Ends what earlier daemons left unfinished: deletes a copy whose session no conversation owns. Call this when everything that
-    /// they left of turns is settled.
-    pub fn settle(&self, store: &Store) {
+    /// they left of turns is settled. Whether each plan is carried out or set aside.
+    #[must_use]
+    pub fn settle(&self, store: &Store) -> bool {
         let verdict = Verdict::of(store);
         if verdict == Verdict::Leave {
-            return;
+            return true;
         }
-        for path in &self.earlier {
-            if checked_lines::is_unbegun(path) {
-                // The copy is not begun before its plan is whole.
-                let _logged = remove(path);
-                continue;
-            }
-            let is_settled = match (read(path), &verdict) {
-                (Some(Plan::Files(plan)), _) => finish_files(&plan.fork),
-                // The turns since the copy was made may be in the copy only.
-                (Some(Plan::Transcript(_)), Verdict::SetAside(why)) => {
-                    // The log says what became of it.
-                    let _logged = set_aside(path, why);
-                    false
-                }
-                (Some(Plan::Transcript(plan)), _) => settle_copy(store, &plan),
-                (None, _) => false,
+        let Some(earlier) = &self.earlier else {
+            return false;
+        };
+        let mut is_all_settled = true;
+        for path in earlier {
+            // What could not be read, deleted or set aside is in the log.
+            is_all_settled &= match settle_plan(store, &verdict, path) {
+                Ok(Settled::Done) => remove(path).is_ok(),
+                Ok(Settled::SetAside) => true,
+                Ok(Settled::Later) | Err(_) => false,
             };
-            if is_settled {
-                let _logged = remove(path);
-            }
         }
+        is_all_settled
     }
 
     fn write(&self, name: &str, plan: &Plan) -> Result<(), TranscriptError> {
@@ -246,32 +302,102 @@ impl CopyPlans {
     }
 }
 
-/// The plan in a file. `None` if it cannot be used: it is set aside then, or stays for the next start.
-fn read(path: &Path) -> Option<Plan> {
+/// What became of a plan.
+enum Settled {
+    /// Nothing is left to do: the plan is obsolete.
+    Done,
+    /// It cannot be used, and is set aside or left for a newer version.
+    SetAside,
+    /// The next start tries again.
+    Later,
+}
+
+impl Settled {
+    fn when(is_done: bool) -> Self {
+        match is_done {
+            true => Self::Done,
+            false => Self::Later,
+        }
+    }
+}
+
+/// What a plan says.
+enum Unfinished {
+    /// A transcript's copy. If it got its name and that could be recorded, which file it is.
+    Transcript(CopyPlan, Option<Identity>),
+    Files(FilesPlan),
+}
+
+/// The plan in a file. `None` if it cannot be used and is set aside.
+///
+/// # Errors
+/// The system's error: the plan stays for the next start.
+fn read(path: &Path) -> io::Result<Option<Unfinished>> {
     let why = match checked_lines::read::<Plan>(path) {
-        Ok(mut plans) if plans.len() == 1 => return plans.pop(),
-        Ok(_) => Unreadable::Damaged("it has more than one line".to_owned()),
+        Ok(lines) => match &lines[..] {
+            [Plan::Files(plan)] => return Ok(Some(Unfinished::Files(plan.clone()))),
+            [Plan::Transcript(plan)] => return Ok(Some(Unfinished::Transcript(plan.clone(), None))),
+            [Plan::Transcript(plan), Plan::Whole(copy)] => {
+                return Ok(Some(Unfinished::Transcript(
+                    plan.clone(),
+                    Some(copy.whole.clone()),
+                )));
+            }
+            _ => Unreadable::Damaged("its lines do not fit together".to_owned()),
+        },
         Err(ReadError::Unreadable(why)) => why,
         Err(ReadError::Io(error)) => {
             tracing::warn!(path = %path.display(), %error, "cannot read the plan of a copy; the plan and the copy stay");
-            return None;
+            return Err(error);
         }
     };
-    // The log says what became of it.
-    let _logged = set_aside(path, &why);
-    None
+    set_aside(path, &why)?;
+    Ok(None)
 }
 
-/// Deletes a copy if no conversation owns it. Whether that is settled.
-fn settle_copy(store: &Store, plan: &CopyPlan) -> bool {
+/// Carries out the plan in a file, or sets it aside.
+///
+/// # Errors
+/// The system's error: the plan stays for the next start.
+fn settle_plan(store: &Store, verdict: &Verdict, path: &Path) -> io::Result<Settled> {
+    if checked_lines::is_unbegun(path) {
+        // The copy is not begun before its plan is whole.
+        return Ok(Settled::Done);
+    }
+    match (read(path)?, verdict) {
+        (Some(Unfinished::Files(plan)), _) => Ok(Settled::when(finish_files(&plan.fork))),
+        // The turns since the copy was made may be in the copy only.
+        (Some(Unfinished::Transcript(..)), Verdict::SetAside(why)) => {
+            set_aside(path, why).map(|_| Settled::SetAside)
+        }
+        (Some(Unfinished::Transcript(plan, whole)), _) => settle_copy(store, path, &plan, whole.as_ref()),
+        (None, _) => Ok(Settled::SetAside),
+    }
+}
+
+/// Deletes a copy if no conversation owns it. One that is not the file that was written may be in use: an older store does not know
+/// its conversation. Its plan is set aside.
+///
+/// # Errors
+/// The system's error: the plan stays for the next start.
+fn settle_copy(store: &Store, path: &Path, plan: &CopyPlan, whole: Option<&Identity>) -> io::Result<Settled> {
     match has_owner(store, &plan.upstream_id) {
-        Some(true) => return true,
+        Some(true) => return Ok(Settled::Done),
         Some(false) => {}
-        None => return false,
+        None => return Ok(Settled::Later),
+    }
+    match Identity::of(&plan.transcript) {
+        Ok(found) if whole == Some(&found) => {}
+        Ok(_) => return set_aside(path, &Unreadable::CopyChanged).map(|_| Settled::SetAside),
+        Err(error) if is_absence(&error) => {}
+        Err(error) => {
+            tracing::warn!(path = %plan.transcript.display(), %error, "cannot look at an unfinished copy; the next start tries again");
+            return Err(error);
+        }
     }
     if let Err(error) = remove_copy(&plan.transcript) {
         tracing::warn!(path = %plan.transcript.display(), error = chain_text(&error), "could not delete an unfinished copy; the next start tries again");
-        return false;
+        return Ok(Settled::Later);
     }
     for folder in plan.folders.iter().rev() {
         // Fails if other files are in it.
@@ -280,7 +406,7 @@ fn settle_copy(store: &Store, plan: &CopyPlan) -> bool {
         }
     }
     tracing::info!(upstream_id = %plan.upstream_id, "deleted an unfinished copy");
-    true
+    Ok(Settled::Done)
 }
 
 /// Brings the files of a fork once more, or deletes what was copied of them if the fork is missing by now. Whether that is settled.
@@ -299,7 +425,11 @@ fn finish_files(fork: &Path) -> bool {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    let removed = fs::remove_file(path);
+    let removed = match fs::remove_file(path) {
+        // A store that is not kept has no plans.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    };
     if let Err(error) = &removed {
         tracing::warn!(path = %path.display(), %error, "could not delete the plan of a copy");
     }
@@ -365,10 +495,10 @@ mod tests {
         let (store, _closing) = Store::open(&place, StoreOptions::default()).unwrap();
         assert!(store.opening().may_have_lost());
         let before = fs::read_to_string(&copy).unwrap();
-        CopyPlans::below(&data).settle(&store);
+        assert!(CopyPlans::below(&data).settle(&store));
         assert_eq!(fs::read_to_string(&copy).unwrap(), before);
         // A later start does not know of the loss.
-        CopyPlans::below(&data).settle(&store);
+        assert!(CopyPlans::below(&data).settle(&store));
         assert!(copy.exists());
         assert!(data.join(FOLDER).join("copy.set-aside-1").exists());
     }
@@ -386,6 +516,7 @@ mod tests {
         let mine = leave(&project, "mine");
         for (id, path) in [("nobodys", leave(&project, "nobodys")), ("mine", mine.clone())] {
             plans.note(&store, &id.into(), &path).unwrap();
+            plans.note_whole(&store, &id.into(), &path);
             disk.check_lasts("the plan of a copy");
         }
         let held = Change {
@@ -402,7 +533,7 @@ mod tests {
 
         // A store that is not kept knows no owners.
         let forgetful = Store::ephemeral().unwrap();
-        CopyPlans::below(&data).settle(&forgetful);
+        assert!(CopyPlans::below(&data).settle(&forgetful));
         CopyPlans::below(&data)
             .note(&forgetful, &"unnoted".into(), &mine)
             .unwrap();
@@ -415,7 +546,7 @@ mod tests {
         // What this daemon began is not an earlier one's.
         let running = leave(&project, "running");
         next.note(&store, &"running".into(), &running).unwrap();
-        next.settle(&store);
+        assert!(next.settle(&store));
         let left: Vec<String> = names(&project);
         for id in ["mine", "running", "strange"] {
             assert!(
@@ -426,6 +557,103 @@ mod tests {
         assert!(!left.iter().any(|name| name.contains("nobodys")), "{left:?}");
         assert!(stranger.exists() && mine.exists());
         assert_eq!(names(&data.join(FOLDER)), ["damaged.set-aside-1", "running"]);
+    }
+
+    /// A store from a backup does not know the conversation that has used the copy since.
+    #[tokio::test]
+    async fn a_copy_that_was_used_stays_where_the_store_does_not_know_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(&data).unwrap();
+        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
+        let plans = CopyPlans::below(&data);
+        // With the plan of an older version, which did not record the whole copy.
+        let [grown, rewritten, old] = ["grown", "rewritten", "old"].map(|id| {
+            let copy = leave(folder.path(), id);
+            plans.note(&store, &id.into(), &copy).unwrap();
+            if id != "old" {
+                plans.note_whole(&store, &id.into(), &copy);
+            }
+            copy
+        });
+        fs::write(&grown, "{}\n{\"more\":1}\n").unwrap();
+        // The same text in another file.
+        fs::write(folder.path().join("other"), "{}\n").unwrap();
+        fs::rename(folder.path().join("other"), &rewritten).unwrap();
+        for _start in 0..2 {
+            assert!(CopyPlans::below(&data).settle(&store));
+            for copy in [&grown, &rewritten, &old] {
+                assert!(copy.exists(), "{copy:?}");
+                assert!(copy.with_extension("").exists(), "{copy:?}");
+            }
+        }
+        let aside = ["grown", "old", "rewritten"].map(|id| format!("{id}.set-aside-1"));
+        assert_eq!(names(&data.join(FOLDER)), aside);
+    }
+
+    #[tokio::test]
+    async fn the_plan_of_a_committed_or_removed_copy_is_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(&data).unwrap();
+        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
+        let plans = CopyPlans::below(&data);
+        let uses: [(&str, fn(UncommittedCopy), bool, bool); 3] = [
+            ("kept", UncommittedCopy::keep, true, false),
+            ("left", UncommittedCopy::leave, true, true),
+            ("dropped", drop, false, false),
+        ];
+        for (id, done, has_copy, has_plan) in uses {
+            let path = leave(folder.path(), id);
+            plans.note(&store, &id.into(), &path).unwrap();
+            plans.note_whole(&store, &id.into(), &path);
+            let copy = plans.uncommitted(&id.into(), path.clone());
+            // Outside the runtime it is done at once.
+            std::thread::spawn(move || done(copy)).join().unwrap();
+            assert_eq!(path.exists(), has_copy, "{id}");
+            assert_eq!(data.join(FOLDER).join(id).exists(), has_plan, "{id}");
+        }
+    }
+
+    /// Then a later start must still know that the store lost changes.
+    #[tokio::test]
+    async fn plans_that_can_be_neither_read_nor_set_aside_are_not_settled() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
+        for (name, is_folder) in [("data/copies", false), ("other/copies/plan", true)] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match is_folder {
+                true => fs::create_dir(&path).unwrap(),
+                false => fs::write(&path, "no folder").unwrap(),
+            }
+            let data = folder.path().join(name.split('/').next().unwrap());
+            assert!(!CopyPlans::below(&data).settle(&store), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_brought_although_a_start_left_the_same_plan() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
+        let fork = folder.path().join("fork.jsonl");
+        fs::write(&fork, "{}\n").unwrap();
+        let plans = CopyPlans::below(&data);
+        let plan = |fork: &Path| {
+            Plan::Files(FilesPlan {
+                fork: fork.to_owned(),
+            })
+        };
+        plans.write("fork.files", &plan(&fork)).unwrap();
+        plans.bring_files(&store, &"fork".into(), &fork).unwrap();
+        assert!(names(&data.join(FOLDER)).is_empty());
+        // The plan of another fork is not this one's.
+        plans
+            .write("fork.files", &plan(&folder.path().join("other")))
+            .unwrap();
+        assert!(plans.bring_files(&store, &"fork".into(), &fork).is_err());
+        assert_eq!(names(&data.join(FOLDER)), ["fork.files"]);
     }
 
     fn names(folder: &Path) -> Vec<String> {

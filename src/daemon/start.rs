@@ -177,12 +177,13 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     registry.end_last_life().await.map_err(StartError::LastLife)?;
     let prepared = async {
         // Finishes or undoes the imports, copies and moves that the last life left. Before any client is served: it may import.
-        registry.take_back_imports().await;
-        registry.settle_copies().await;
+        let is_settled = [registry.take_back_imports().await, registry.settle_copies().await];
         registry.settle_moves().await;
         registry.settle_trees().await;
-        // Only now may a later start clean up as though the store had everything.
-        if let Err(error) = store.settle_opening() {
+        // A later start may delete files as though the store had everything, so no plan from before a loss may be left.
+        if is_settled.contains(&false) {
+            tracing::warn!("the next start reports the damage of the store once more, if there was any");
+        } else if let Err(error) = store.settle_opening() {
             tracing::warn!(
                 error = chain_text(&error),
                 "the next start reports the same damage of the store once more"

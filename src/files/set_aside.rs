@@ -20,6 +20,9 @@ pub enum Unreadable {
     /// It describes files that may be deleted if no conversation owns them, and nobody can tell.
     #[error("the store lost changes, so it is unknown whether a conversation owns the files")]
     OwnerUnknown,
+    /// It describes a copy that no conversation owns, and the file is not known to be the one that was written.
+    #[error("no conversation owns the copy, but its file may have been used since it was written")]
+    CopyChanged,
     /// A newer version of the program wrote it.
     #[error(
         "a newer version of sessiond wrote it, in format {version}; this version reads formats up to {newest}"

@@ -63,7 +63,7 @@ pub enum TranscriptError {
         /// The file.
         path: PathBuf,
     },
-    /// Another process holds a file open that is to be moved.
+    /// Another process holds a file open that is to be moved or replaced.
     #[error("{} is held open by the process {pid}", path.display())]
     InUse {
         /// The file.

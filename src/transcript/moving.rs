@@ -8,7 +8,7 @@
 
 mod carrying;
 pub(super) mod comparing;
-mod holders;
+pub(super) mod holders;
 pub mod journal;
 mod neighbours;
 mod settings;

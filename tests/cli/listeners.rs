@@ -149,6 +149,26 @@ fn a_daemon_that_starts_behind_a_service_manager_is_waited_for() {
     serving.join().unwrap();
 }
 
+/// The daemon may not hold its lock yet, and the lock file may be that of a daemon that ended long ago.
+#[test]
+fn a_daemon_that_does_not_hold_its_lock_yet_is_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = socket_in(home.path());
+    let listener = UnixListener::bind(&socket).unwrap();
+    let data = home.path().join("data");
+    DirBuilder::new().mode(0o700).create(&data).unwrap();
+    let stale = json!({"pid": std::process::id(), "socket": socket}).to_string();
+    fs::write(data.join("sessiond.lock"), stale).unwrap();
+    let serving = std::thread::spawn(move || {
+        // The first one is given up on.
+        let (first, _) = listener.accept().unwrap();
+        serve(&listener.accept().unwrap().0);
+        drop(first);
+    });
+    super::check(&run(home.path(), &["ls"]), 0, "");
+    serving.join().unwrap();
+}
+
 /// Answers each call of a connection: there is nothing.
 fn serve(connection: &UnixStream) {
     for line in BufReader::new(connection).lines() {

@@ -102,10 +102,12 @@ impl Actor {
                     min_fidelity,
                     progress: begun.progress(),
                 };
+                let services = Arc::clone(&self.services);
                 let branch = branching::branch(Arc::clone(&self.services), request);
                 self.job = Some(Job::new(async move {
                     let branched = branch.await.map(|(branched, session)| {
-                        let copy = branched.path.clone().map(UncommittedCopy::at);
+                        let path = branched.path.clone();
+                        let copy = path.map(|path| services.copies.uncommitted(&branched.upstream_id, path));
                         Box::new((branched, session, copy))
                     });
                     drop(begun);

@@ -233,7 +233,7 @@ impl Actor {
         let mut sessions: Vec<_> = sessions.into_iter().flatten().collect();
         let of_sessions = sessions.iter_mut().filter_map(|session| session.copy.take());
         // A record on disk may name them by now. The next start removes those that none names.
-        copies.chain(of_sessions).for_each(UncommittedCopy::keep);
+        copies.chain(of_sessions).for_each(UncommittedCopy::leave);
         for session in sessions {
             self.closed.close(session, false, Duration::ZERO);
         }

@@ -18,7 +18,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::folder::check_folder;
 use crate::conversation::history::{History, Reach};
 use crate::conversation::services::{Services, now};
-use crate::conversation::upstream::{self, Opening, UncommittedCopy, UpstreamSession};
+use crate::conversation::upstream::{self, Opening, UpstreamSession};
 use crate::conversation::work::Progress;
 use crate::store::ConversationRecord;
 use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
@@ -149,7 +149,9 @@ async fn open_branch(
     if let (Some(opened), Some(session)) = (branched.open, session) {
         return Ok((made, *opened, session));
     }
-    let copy = branched.path.map(UncommittedCopy::at);
+    let copy = branched
+        .path
+        .map(|path| services.copies.uncommitted(&branched.upstream_id, path));
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());

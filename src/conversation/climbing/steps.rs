@@ -14,7 +14,6 @@ use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
 use crate::conversation::services::chain_text;
-use crate::conversation::upstream::UncommittedCopy;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::rollouts;
@@ -177,8 +176,9 @@ impl Climber {
                     (new_id, path, cut.or_else(end))
                 }
             };
+            services.note_whole_copy(&new_id, &path);
             services.old_bytes.note_copied(&new_id, &path);
-            let copy = UncommittedCopy::at(path);
+            let copy = services.copies.uncommitted(&new_id, path);
             let file = disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None));
             let is_whole = file.as_ref().is_some_and(|file| file.breaks == 0);
             // The answer will say what the copy was to hold.

@@ -119,86 +119,97 @@ impl Plan {
 }
 
 /// Undoes all imports that are unfinished, and deletes what they unpacked. `is_written` says whether a conversation was recorded,
-/// `may_have_owner` whether a conversation may own a session by now: its files may have been there for long.
+/// `may_have_owner` whether a conversation may own a session by now: its files may have been there for long. Whether each of them
+/// is undone or set aside.
 pub(in crate::conversation) fn undo_all(
     data: &Path,
     is_written: impl Fn(ConversationId) -> bool,
     may_have_owner: impl Fn(&UpstreamId) -> bool,
-) {
+) -> bool {
     each_folder(data, |folder, steps| {
-        if undo(&steps, &is_written, &may_have_owner) {
+        let is_undone = undo(&steps, &is_written, &may_have_owner);
+        if is_undone {
             remove(folder);
         }
         // Otherwise a later start may be able to delete the rest.
-    });
+        is_undone
+    })
 }
 
-/// Sets all imports aside that are unfinished: what they put in place stays.
-pub(in crate::conversation) fn set_aside_all(data: &Path, why: &Unreadable) {
-    each_folder(data, |folder, _| {
-        // The log says what became of it.
-        let _reported = set_aside(folder, why);
-    });
+/// Sets all imports aside that are unfinished: what they put in place stays. Whether that succeeded for each of them.
+pub(in crate::conversation) fn set_aside_all(data: &Path, why: &Unreadable) -> bool {
+    // The log says what became of each.
+    each_folder(data, |folder, _| set_aside(folder, why).is_ok())
 }
 
-/// Passes on the folder and the plan of each unfinished import. Folders without a readable plan are seen to here.
-fn each_folder(data: &Path, mut settle: impl FnMut(&Path, Vec<Step>)) {
+/// Passes on the folder and the plan of each unfinished import. Folders without a readable plan are handled here. Whether every
+/// import is settled: `settle` says so of those with a plan.
+fn each_folder(data: &Path, mut settle: impl FnMut(&Path, Vec<Step>) -> bool) -> bool {
     let all = data.join(FOLDER);
+    let mut is_all_settled = true;
     match entries(&all) {
         Ok(folders) => {
             for folder in folders.iter().filter(|folder| !set_aside::is_name(folder)) {
-                if let Some(steps) = read_plan(folder) {
-                    settle(folder, steps);
-                }
+                is_all_settled &= match read_plan(folder) {
+                    Ok(Some(steps)) => settle(folder, steps),
+                    Ok(None) => true,
+                    // The log has it.
+                    Err(_) => false,
+                };
             }
         }
         Err(error) => {
             tracing::warn!(path = %all.display(), %error, "cannot list the unfinished imports");
-            return;
+            return false;
         }
     }
     // Fails if something is left in it.
     let _ = fs::remove_dir(&all);
+    is_all_settled
 }
 
 /// The plan in the folder of an import. `None` if there is none that can be used; then nothing else is to be done.
-fn read_plan(folder: &Path) -> Option<Vec<Step>> {
+///
+/// # Errors
+/// The system's error, which is logged: the folder stays for a later start.
+fn read_plan(folder: &Path) -> io::Result<Option<Vec<Step>>> {
     let path = folder.join(PLAN);
     let why = match checked_lines::read::<Step>(&path) {
-        Ok(steps) if matches!(steps.first(), Some(Step::Conversation(_))) => return Some(steps),
+        Ok(steps) if matches!(steps.first(), Some(Step::Conversation(_))) => return Ok(Some(steps)),
         Ok(_) => Unreadable::Damaged("it does not begin with the conversation".to_owned()),
         Err(ReadError::Unreadable(why)) => why,
         // A file is not the folder of an import.
-        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => return None,
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
         Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            remove_unbegun(folder);
-            return None;
+            return remove_unbegun(folder).map(|()| None);
         }
         Err(ReadError::Io(error)) => {
             // Nothing else knows which files are in the agents' folders; the next start may be able to read it.
             tracing::warn!(path = %path.display(), %error, "cannot read the plan of an import; the plan and the imported files stay");
-            return None;
+            return Err(error);
         }
     };
     // The log says what became of it.
-    let _reported = set_aside(folder, &why);
-    None
+    set_aside(folder, &why)?;
+    Ok(None)
 }
 
 /// Deletes the folder of an import that was killed before it began. Nothing is unpacked there yet. If something is, the plan was
 /// lost, and the folder is set aside.
-fn remove_unbegun(folder: &Path) {
-    match entries(folder) {
-        Ok(entries) if entries.iter().all(|path| checked_lines::is_unbegun(path)) => remove(folder),
-        Ok(_) => {
-            let why = Unreadable::Damaged("no plan says what was put in place".to_owned());
-            // The log says what became of it.
-            let _reported = set_aside(folder, &why);
-        }
-        Err(error) => {
-            tracing::warn!(path = %folder.display(), %error, "cannot list what an import left");
-        }
+///
+/// # Errors
+/// The system's error, which is logged: the folder stays for a later start.
+fn remove_unbegun(folder: &Path) -> io::Result<()> {
+    let entries = entries(folder).inspect_err(|error| {
+        tracing::warn!(path = %folder.display(), %error, "cannot list what an import left");
+    })?;
+    if entries.iter().all(|path| checked_lines::is_unbegun(path)) {
+        remove(folder);
+        return Ok(());
     }
+    let why = Unreadable::Damaged("no plan says what was put in place".to_owned());
+    // The log says what became of it.
+    set_aside(folder, &why).map(drop)
 }
 
 /// Undoes a plan, the last step first. Whether everything is undone that can be.
@@ -424,7 +435,7 @@ mod tests {
         // The same words, but not our file.
         fs::write(at("q/x"), "four").unwrap();
         fs::rename(at("q/x"), &replaced).unwrap();
-        undo_all(data.path(), |_| false, |_| false);
+        assert!(undo_all(data.path(), |_| false, |_| false));
         assert!(!ours.exists() && !at(".last.tmp").exists());
         assert!(grown.exists() && edited.exists() && replaced.exists());
         assert!(!data.path().join(FOLDER).exists());
@@ -441,7 +452,7 @@ mod tests {
                 assert_eq!(asked, id);
                 stays
             };
-            undo_all(data.path(), is_written, |_| false);
+            assert!(undo_all(data.path(), is_written, |_| false));
             assert_eq!(
                 (one.exists(), other.exists(), at("p").exists()),
                 (stays, stays, stays)
@@ -457,7 +468,11 @@ mod tests {
         let at = |name: &str| data.path().join("agent").join(name);
         let (adopted, other) = (at("p/a"), at("p/b"));
         killed(data.path(), &[(&adopted, "one"), (&other, "two")]);
-        undo_all(data.path(), |_| false, |session| session.as_str() == "a");
+        assert!(undo_all(
+            data.path(),
+            |_| false,
+            |session| session.as_str() == "a"
+        ));
         assert!(adopted.exists() && !other.exists());
         assert!(!data.path().join(FOLDER).exists());
     }
@@ -470,7 +485,7 @@ mod tests {
         drop(Staging::make(data.path()).unwrap());
         assert!(left.exists());
         // And it can still be undone.
-        undo_all(data.path(), |_| false, |_| false);
+        assert!(undo_all(data.path(), |_| false, |_| false));
         assert!(!left.exists() && !data.path().join(FOLDER).exists());
     }
 
@@ -485,7 +500,7 @@ mod tests {
         fs::rename(folder.join(PLAN), folder.join("aside")).unwrap();
         fs::create_dir(folder.join(PLAN)).unwrap();
         killed(data.path(), &[(&taken, "two")]);
-        undo_all(data.path(), |_| false, |_| false);
+        assert!(!undo_all(data.path(), |_| false, |_| false));
         assert!(other.exists() && !taken.exists());
         assert_eq!(fs::read_dir(&imports).unwrap().count(), 1);
         fs::remove_dir(folder.join(PLAN)).unwrap();
@@ -494,10 +509,10 @@ mod tests {
         // A folder in the place of a file that was about to be written cannot be removed as a file.
         let temporary = data.path().join("agent/.last.tmp");
         fs::create_dir_all(&temporary).unwrap();
-        undo_all(data.path(), |_| false, |_| false);
+        assert!(!undo_all(data.path(), |_| false, |_| false));
         assert!(folder.join(PLAN).exists() && !other.exists());
         fs::remove_dir(&temporary).unwrap();
-        undo_all(data.path(), |_| false, |_| false);
+        assert!(undo_all(data.path(), |_| false, |_| false));
         assert!(!imports.exists());
     }
 
@@ -509,9 +524,9 @@ mod tests {
         killed(data.path(), &[(&file, "one")]);
         let imports = data.path().join(FOLDER);
         fs::create_dir(imports.join("unbegun")).unwrap();
-        set_aside_all(data.path(), &Unreadable::OwnerUnknown);
+        assert!(set_aside_all(data.path(), &Unreadable::OwnerUnknown));
         // A later start knows nothing of the loss.
-        undo_all(data.path(), |_| false, |_| false);
+        assert!(undo_all(data.path(), |_| false, |_| false));
         assert_eq!(fs::read_to_string(&file).unwrap(), "one");
         let left = entries(&imports).unwrap();
         assert!(
@@ -523,7 +538,7 @@ mod tests {
     #[test]
     fn an_import_that_had_not_begun_is_deleted_and_one_without_a_readable_plan_is_set_aside() {
         let data = tempfile::tempdir().unwrap();
-        undo_all(data.path(), |_| false, |_| false);
+        assert!(undo_all(data.path(), |_| false, |_| false));
         let imports = data.path().join(FOLDER);
         for (name, text) in [
             ("unbegun/plan.new", "{"),
@@ -536,7 +551,7 @@ mod tests {
         }
         fs::create_dir(imports.join("empty")).unwrap();
         for _start in 0..2 {
-            undo_all(data.path(), |_| false, |_| false);
+            assert!(undo_all(data.path(), |_| false, |_| false));
             let left = entries(&imports).unwrap();
             let expected = ["broken.set-aside-1", "file", "lost.set-aside-1"];
             assert_eq!(left, expected.map(|name| imports.join(name)));

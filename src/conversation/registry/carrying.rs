@@ -167,13 +167,14 @@ impl Registry {
         })))
     }
 
-    /// Takes back what imports have left that a daemon before this one did not bring to their end.
-    pub async fn take_back_imports(&self) {
+    /// Undoes the imports that an earlier daemon left unfinished. Whether each of them is undone or set aside.
+    pub async fn take_back_imports(&self) -> bool {
         let services = Arc::clone(&self.services);
         let work = move || importing::undo_unfinished(&services);
-        if let Err(error) = tokio::task::spawn_blocking(work).await {
-            tracing::warn!(%error, "what imports have left could not be looked at");
-        }
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "could not settle the unfinished imports");
+            false
+        })
     }
 
     /// What the agent last reported of a live conversation's usage.

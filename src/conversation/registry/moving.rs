@@ -88,17 +88,19 @@ impl Registry {
             .await
     }
 
-    /// Removes the copies of transcripts that a daemon before this one has made and told nobody of.
-    pub async fn settle_copies(&self) {
+    /// Deletes the copies of transcripts that an earlier daemon made and no conversation owns. Whether the plan of each copy is
+    /// carried out or set aside.
+    pub async fn settle_copies(&self) -> bool {
         let services = Arc::clone(&self.services);
         // A store that is not kept does not know whose they are.
         if services.store.status().is_ephemeral {
-            return;
+            return true;
         }
         let work = move || services.copies.settle(&services.store);
-        if let Err(error) = tokio::task::spawn_blocking(work).await {
-            tracing::warn!(%error, "what copies have left could not be looked at");
-        }
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "could not settle the unfinished copies");
+            false
+        })
     }
 
     /// Ends the moves that a daemon before this one did not bring to their end.

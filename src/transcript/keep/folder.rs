@@ -67,37 +67,74 @@ impl Folder {
         Ok(Some(Self::with(path, list)))
     }
 
-    /// Checks that the copies are as a list without a checksum says: a flipped bit in it could have them deleted. Blocks for as
-    /// long as it takes to read them, once, because the list gets a checksum then.
+    /// Checks that the copies are as a list without a checksum says: a flipped bit in it could have them deleted. The list drops a
+    /// copy that is not, and its file is set aside. Blocks for as long as it takes to read them, once, because the list gets a
+    /// checksum then.
     fn check_copies(&mut self) -> Result<(), TranscriptError> {
         if self.list.is_checked() {
             return Ok(());
         }
-        let is_as_listed = |copy: &Copy| {
-            let path = self.path.join(&copy.file);
+        if self.path.file_name() != Some(self.list.upstream_id.as_ref()) {
+            return Err(TranscriptError::Unreadable {
+                path: self.path.join(LIST),
+                why: Unreadable::Damaged("it is the list of another session".to_owned()),
+            });
+        }
+        let mut listed = BTreeSet::new();
+        let mut others = Vec::new();
+        for copy in self.list.files.values().flatten() {
+            if self.is_as_listed(copy)? {
+                listed.insert(copy.file.clone());
+            } else {
+                others.push(copy.clone());
+            }
+        }
+        if let Some(other) = others.first() {
+            let why = Unreadable::Damaged(format!("the copy {} is not as its list says", other.file));
+            // Whatever is not listed: a flipped bit may be in the name.
+            for path in entries(&self.path).map_err(TranscriptError::io("read the folder", &self.path))? {
+                let name = path.file_name().and_then(|name| name.to_str());
+                if is_copy(&path) && is_ours(&path) && name.is_none_or(|name| !listed.contains(name)) {
+                    set_aside(&path, &why).map_err(TranscriptError::io("set aside", &path))?;
+                }
+            }
+            self.list.files.retain(|_, copies| {
+                copies.retain(|copy| !others.contains(copy));
+                !copies.is_empty()
+            });
+        }
+        self.has_changed = true;
+        Ok(())
+    }
+
+    /// Whether a copy is as the list says.
+    ///
+    /// # Errors
+    /// The system's error if the copy cannot be read now.
+    fn is_as_listed(&self, copy: &Copy) -> Result<bool, TranscriptError> {
+        let path = self.path.join(&copy.file);
+        if !is_copy(Path::new(&copy.file)) {
+            return Ok(false);
+        }
+        let mut sum = Sha256::new();
+        let looked = path.symlink_metadata().and_then(|found| {
             if copy.is_link() {
-                return path.symlink_metadata().is_ok();
+                return Ok(true);
             }
-            let mut sum = Sha256::new();
-            let read =
-                open(&path, copy).and_then(|mut text| pass(&mut text, copy.bytes, &mut sum, |_| Ok(())));
-            self.is_whole(copy) && read.is_ok() && hex(sum) == copy.sha256
-        };
-        let mut copies = self.list.files.values().flatten();
-        let other = copies.find(|copy| !is_copy(Path::new(&copy.file)) || !is_as_listed(copy));
-        let is_own = self.path.file_name() == Some(self.list.upstream_id.as_ref());
-        let why = match other {
-            Some(copy) => format!("the copy {} is not as the list says", copy.file),
-            None if !is_own => "it is the list of another session".to_owned(),
-            None => {
-                self.has_changed = true;
-                return Ok(());
+            // zstd may accept a file that is cut off.
+            if !found.is_file() || copy.packed_bytes.is_none_or(|bytes| found.len() < bytes) {
+                return Ok(false);
             }
-        };
-        Err(TranscriptError::Unreadable {
-            path: self.path.join(LIST),
-            why: Unreadable::Damaged(why),
-        })
+            let mut text = open(&path, copy)?;
+            pass(&mut text, copy.bytes, &mut sum, |_| Ok(()))?;
+            Ok(hex(sum) == copy.sha256)
+        });
+        match looked {
+            Ok(is_as_listed) => Ok(is_as_listed),
+            // Only the system's errors have a number: the others say what is wrong with the content.
+            Err(error) if is_absence(&error) || error.raw_os_error().is_none() => Ok(false),
+            Err(error) => Err(TranscriptError::io("read", &path)(error)),
+        }
     }
 
     fn with(path: &Path, list: List) -> Self {

@@ -19,9 +19,17 @@ struct KeptRollout {
     is_released: bool,
 }
 
+/// The kept sessions of a root.
+struct KeptRollouts {
+    kept: BTreeMap<String, KeptRollout>,
+    /// Whether each of them was read in full, and nothing is set aside that may continue another session.
+    are_all_known: bool,
+}
+
 impl Archive {
     /// Deletes the copies of these sessions of Codex, except those in which the history of another kept session begins. Also deletes
-    /// those that stayed until now for that reason, unless `is_used` says that a conversation has the session again.
+    /// those that stayed until now for that reason, unless `is_used` says that a conversation has the session again. Deletes none
+    /// while the base of a kept session is unknown.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -31,7 +39,7 @@ impl Archive {
         ids: &BTreeSet<String>,
         is_used: impl Fn(&str) -> bool,
     ) -> Result<(), TranscriptError> {
-        let kept = self.kept_rollouts(root)?;
+        let KeptRollouts { kept, are_all_known } = self.kept_rollouts(root)?;
         let is_going = |id: &str, one: &KeptRollout| ids.contains(id) || one.is_released && !is_used(id);
         let (going, staying): (Vec<_>, Vec<_>) = kept.iter().partition(|(id, one)| is_going(id, one));
         let mut needed = BTreeSet::new();
@@ -48,7 +56,7 @@ impl Archive {
                 root: root.to_owned(),
                 upstream_id: id.clone(),
             };
-            let done = match needed.contains(id) {
+            let done = match needed.contains(id) || !are_all_known {
                 true => self.release(&key),
                 false => self.remove(&key),
             };
@@ -62,24 +70,35 @@ impl Archive {
     /// # Errors
     /// [`TranscriptError::Io`].
     pub fn bases(&self, root: &Path) -> Result<BTreeSet<String>, TranscriptError> {
-        let kept = self.kept_rollouts(root)?;
+        let KeptRollouts { kept, .. } = self.kept_rollouts(root)?;
         Ok(kept.into_values().filter_map(|one| one.base).collect())
     }
 
     /// The kept sessions of a root. One that cannot be read is logged and left out.
-    fn kept_rollouts(&self, root: &Path) -> Result<BTreeMap<String, KeptRollout>, TranscriptError> {
+    fn kept_rollouts(&self, root: &Path) -> Result<KeptRollouts, TranscriptError> {
         let mut kept = BTreeMap::new();
-        let places = folders(&self.folder_of(root))?.into_iter();
-        for place in places.filter(|place| !set_aside::is_name(place)) {
-            let look = || -> Result<Option<(String, KeptRollout)>, TranscriptError> {
+        let mut are_all_known = true;
+        for place in folders(&self.folder_of(root))? {
+            if set_aside::is_name(&place) {
+                are_all_known = false;
+                continue;
+            }
+            let mut look = || -> Result<Option<(String, KeptRollout)>, TranscriptError> {
                 let Some(folder) = Folder::open(&place)? else {
                     return Ok(None);
                 };
                 let best = folder.transcript().map(|name| folder.best(name)).transpose()?;
                 let base = match best.flatten() {
                     Some((copy, _)) => base_of(folder.text(copy)?, &place)?,
-                    None => None,
+                    None => {
+                        are_all_known = false;
+                        None
+                    }
                 };
+                let aside = set_aside::all_in(&place);
+                are_all_known &= aside
+                    .map_err(TranscriptError::io("read the folder", &place))?
+                    .is_empty();
                 let one = KeptRollout {
                     base: base.map(|base| base.upstream_id),
                     is_released: folder.is_released(),
@@ -89,11 +108,12 @@ impl Archive {
             match look() {
                 Ok(one) => kept.extend(one),
                 Err(error) => {
+                    are_all_known = false;
                     tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session");
                 }
             }
         }
-        Ok(kept)
+        Ok(KeptRollouts { kept, are_all_known })
     }
 
     /// Records that the copies of a deleted session stay for the sessions that continue it.

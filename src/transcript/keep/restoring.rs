@@ -17,11 +17,12 @@ use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{HistoryBase, read_meta};
-use crate::transcript::copy::{fill_temporary, make_folder, settle};
+use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
 use crate::transcript::locate::{located, own_folder};
 use crate::transcript::meter::Metered;
+use crate::transcript::moving::holders;
 use crate::transcript::parts::is_lines;
 use crate::transcript::record::line_text;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
@@ -504,8 +505,7 @@ fn write(
         Ok(poured.text.1)
     })?;
     if is_in_the_way {
-        let why = Unreadable::Damaged("it holds nothing but zeros".to_owned());
-        set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
+        set_blank_aside(path)?;
     }
     placing(written);
     match settle(&temporary, path) {
@@ -515,4 +515,28 @@ fn write(
         Err(error) => return Err(error),
     }
     Ok(true)
+}
+
+/// Sets a blank transcript aside, unless an agent has written to it since it was found to be blank.
+///
+/// # Errors
+/// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it is not blank any more,
+/// [`TranscriptError::Io`] otherwise.
+pub(super) fn set_blank_aside(path: &Path) -> Result<(), TranscriptError> {
+    holders::check(&[path.to_owned()])?;
+    let is_blank = |at: &Path| is_blank(at).map_err(TranscriptError::io("read", at));
+    let is_written = || TranscriptError::AlreadyExists {
+        path: path.to_owned(),
+    };
+    if !is_blank(path)? {
+        return Err(is_written());
+    }
+    let why = Unreadable::Damaged("it holds nothing but zeros".to_owned());
+    let aside = set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
+    // An agent may have written to it in between.
+    if !is_blank(&aside)? {
+        rename_if_free(&aside, path)?;
+        return Err(is_written());
+    }
+    Ok(())
 }

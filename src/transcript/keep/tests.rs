@@ -1,3 +1,4 @@
+mod blank;
 mod lists;
 mod moved;
 mod released;

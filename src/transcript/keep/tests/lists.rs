@@ -68,9 +68,16 @@ fn a_list_without_a_checksum_counts_only_if_the_copies_are_as_it_says() {
         let copy = fs::read(folder.join("1.zst")).unwrap();
         append(&path, &lines(20, 30));
         place.pack("s", Some(&path));
-        let aside = set_aside::all_in(folder.parent().unwrap()).unwrap();
+        let aside = match member {
+            "/upstreamId" => {
+                let folders = set_aside::all_in(folder.parent().unwrap()).unwrap();
+                assert_eq!(folders.len(), 1, "{member}");
+                vec![folders[0].join("1.zst")]
+            }
+            _ => set_aside::all_in(&folder).unwrap(),
+        };
         assert_eq!(aside.len(), 1, "{member}");
-        assert_eq!(fs::read(aside[0].join("1.zst")).unwrap(), copy, "{member}");
+        assert_eq!(fs::read(&aside[0]).unwrap(), copy, "{member}");
         place.lose();
         place.restore("s").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 30), "{member}");
@@ -102,4 +109,75 @@ fn a_list_without_a_checksum_makes_no_copy_older_than_it_is() {
     let pruned = place.archive.prune(Some(written_ms), None).unwrap();
     assert_eq!(pruned, Pruned::default());
     assert_eq!(place.names("s"), ["1.zst"]);
+}
+
+/// A session with three files, each with a copy, and a list without a checksum.
+fn with_old_list(place: &Place) -> (PathBuf, [PathBuf; 3]) {
+    let (path, _) = packed(place);
+    for name in ["s/subagents/agent-1.jsonl", "s/subagents/agent-2.jsonl"] {
+        place.put(name, &lines(0, 10));
+    }
+    place.pack("s", Some(&path));
+    let folder = place.folder("s");
+    let list = folder.join(LIST);
+    fs::write(&list, old_form(&fs::read_to_string(&list).unwrap())).unwrap();
+    let copies = ["1.zst", "2.zst", "3.zst"].map(|name| folder.join(name));
+    assert!(copies.iter().all(|copy| copy.exists()), "{:?}", place.names("s"));
+    (path, copies)
+}
+
+#[test]
+fn a_damaged_copy_of_an_old_list_does_not_cost_the_others() {
+    let damages: [(fn(&Path), usize); 3] = [
+        (|copy| fs::remove_file(copy).unwrap(), 0),
+        (|copy| fs::write(copy, "short").unwrap(), 1),
+        (
+            |copy| {
+                let mut text = fs::read(copy).unwrap();
+                let middle = text.len() / 2;
+                text[middle] ^= 1;
+                fs::write(copy, text).unwrap();
+            },
+            1,
+        ),
+    ];
+    for (number, (damage, set_aside_files)) in damages.into_iter().enumerate() {
+        let place = Place::new();
+        let (path, copies) = with_old_list(&place);
+        damage(&copies[1]);
+        let damaged = fs::read(&copies[1]).ok();
+        // The agent has deleted the file, and the copies are all that is left of it.
+        fs::remove_file(path.with_extension("").join("subagents/agent-1.jsonl")).unwrap();
+        place.pack("s", Some(&path));
+        assert!(place.archive.has_transcript(&place.key("s")).unwrap(), "{number}");
+        assert_eq!(place.names("s"), ["1.zst", "3.zst"], "{number}");
+        let folder = place.folder("s");
+        assert_eq!(set_aside::all_in(folder.parent().unwrap()).unwrap().len(), 0);
+        let aside = set_aside::all_in(&folder).unwrap();
+        assert_eq!(aside.len(), set_aside_files, "{number}");
+        assert_eq!(
+            aside.first().map(|path| fs::read(path).unwrap()),
+            damaged,
+            "{number}"
+        );
+    }
+}
+
+/// What cannot be read now may be as the list says.
+#[test]
+fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
+    let place = Place::new();
+    let (path, copies) = with_old_list(&place);
+    let list = place.folder("s").join(LIST);
+    let mut changed: serde_json::Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+    // The system refuses so long a name, whatever is there.
+    changed["files"]["s.jsonl"][0]["file"] = format!("{}.zst", "1".repeat(300)).into();
+    let changed = changed.to_string();
+    fs::write(&list, &changed).unwrap();
+    let packed = place
+        .archive
+        .pack(&place.key("s"), Format::Claude, Some(&path), None);
+    assert!(matches!(packed, Err(TranscriptError::Io { .. })), "{packed:?}");
+    assert_eq!(fs::read_to_string(&list).unwrap(), changed);
+    assert!(copies.iter().all(|copy| copy.exists()));
 }

@@ -36,3 +36,34 @@ fn what_others_continue_stays_until_none_of_them_is_left() {
         }
     }
 }
+
+/// Nobody knows whether it continues one of the others.
+#[test]
+fn nothing_is_deleted_while_a_kept_session_cannot_be_read() {
+    let hides: [fn(&Path); 4] = [
+        |folder| fs::write(folder.join(LIST), "{").unwrap(),
+        |folder| fs::rename(folder, folder.with_extension("set-aside-1")).unwrap(),
+        |folder| fs::write(folder.join("1.zst"), "").unwrap(),
+        |folder| fs::write(folder.join("1.zst.set-aside-1"), "").unwrap(),
+    ];
+    for (number, hide) in hides.into_iter().enumerate() {
+        let place = Place::new();
+        for (id, base) in [(PARENT, None), (CHILD, Some(PARENT))] {
+            let path = rollout(&place, id, base);
+            place
+                .archive
+                .pack(&place.key(id), Format::Codex, Some(&path), None)
+                .unwrap();
+        }
+        hide(&place.folder(CHILD));
+        let ids = BTreeSet::from([PARENT.to_owned()]);
+        place
+            .archive
+            .remove_rollouts(&place.root, &ids, |_| false)
+            .unwrap();
+        assert!(
+            place.archive.has_transcript(&place.key(PARENT)).unwrap(),
+            "{number}"
+        );
+    }
+}
