@@ -22,9 +22,9 @@ use serde_json::value::RawValue;
 
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
-use super::start::{self, Launch};
+use super::start::{self, Launch, START_LIMIT};
 use crate::paths::ownership::open_own;
-use crate::paths::{Paths, ownership};
+use crate::paths::{Paths, lock_holder, ownership};
 
 /// A connected daemon. The methods are those of the contract's client traits.
 pub(super) struct Daemon {
@@ -51,6 +51,9 @@ pub(super) struct Reach {
 /// How long to wait for a daemon that holds the lock and does not listen: once its socket is missing, it makes a new one within
 /// a second.
 const LISTENS_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long to wait for an answer while no daemon holds the lock. A daemon takes the lock before everything that takes long.
+const UNLOCKED_LIMIT: Duration = Duration::from_secs(8);
 
 /// The pause between two attempts.
 const LISTENS_PAUSE: Duration = Duration::from_millis(10);
@@ -132,14 +135,12 @@ impl Reach {
 
     async fn try_to_find(&self) -> Outcome<Option<Daemon>> {
         ownership::check(&self.paths)?;
-        let lock = read_lock(&self.paths.lock_file());
-        let locked = lock.as_ref().map(|lock| lock.socket.clone());
-        for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
-            let lock = lock.as_ref().filter(|lock| lock.socket == socket);
-            match self.connect_to(&socket, lock).await {
+        for socket in candidates(&self.paths.bridge_socket, self.socket_named, self.locked_socket()) {
+            match self.connect_to(&socket).await {
                 Ok(client) => {
-                    let config = lock.and_then(|lock| lock.config.clone());
-                    return Ok(Some(Daemon::new(client, config)));
+                    // It may have started meanwhile.
+                    let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
+                    return Ok(Some(Daemon::new(client, lock.and_then(|lock| lock.config))));
                 }
                 // The socket of a process that is being killed accepts connections until its last moment.
                 Err(
@@ -149,32 +150,60 @@ impl Reach {
                 ) => {}
                 // Nothing can listen below a file; the start of a daemon there reports what is wrong.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
-                Err(error) => return Err(not_connected(error)),
+                Err(error) => return Err(not_connected(error, self.holder(&socket))),
             }
         }
         Ok(None)
     }
 
-    /// Connects to a daemon that answers. `lock` is the lock file if it names this socket.
-    async fn connect_to(&self, socket: &Path, lock: Option<&LockFile>) -> Result<Client, ConnectError> {
-        let connected = connect_answering(socket, FIRST_ANSWER_LIMIT).await;
-        let holder = lock
-            .and_then(|lock| lock.pid)
-            .filter(|_| start::is_held(&self.paths));
-        match connected {
-            // A service manager listens for a daemon that may still be starting.
-            Err(ConnectError::NoAnswer { pid, .. }) if holder.is_some() && holder != pid => {
-                match connect_answering(socket, start::START_LIMIT).await {
-                    Err(ConnectError::NoAnswer { path, limit, .. }) => Err(ConnectError::NoAnswer {
-                        path,
-                        pid: holder,
-                        limit,
-                    }),
-                    other => other,
-                }
+    /// Connects to a daemon that answers. A service manager may listen for one that is still starting.
+    async fn connect_to(&self, socket: &Path) -> Result<Client, ConnectError> {
+        let (mut limit, mut waited) = (FIRST_ANSWER_LIMIT, Duration::ZERO);
+        loop {
+            let (path, listener) = match connect_answering(socket, limit).await {
+                Err(ConnectError::NoAnswer { path, pid, .. }) => (path, pid),
+                other => return other,
+            };
+            waited += limit;
+            // A daemon may have taken the lock meanwhile.
+            let lock = self.held_lock(socket);
+            if let Some(next) = next_wait(lock.as_ref().map(|lock| lock.pid), listener, waited) {
+                limit = next;
+                continue;
             }
-            other => other,
+            return Err(ConnectError::NoAnswer {
+                path,
+                pid: self.holder(socket).or(listener),
+                limit: waited,
+            });
         }
+    }
+
+    /// The lock file if a daemon holds its lock and listens on this socket.
+    fn held_lock(&self, socket: &Path) -> Option<LockFile> {
+        let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
+        lock.filter(|_| start::is_held(&self.paths))
+    }
+
+    /// The process that holds the data folder now and listens on this socket. The lock file alone does not show that: it may have
+    /// been written before the lock was taken, or in another namespace of processes.
+    fn holder(&self, socket: &Path) -> Option<u32> {
+        let pid = self.held_lock(socket)?.pid?;
+        let is_shown = !cfg!(target_os = "linux") || {
+            let data = self.paths.data.canonicalize().ok()?;
+            lock_holder::data_folder_of(pid) == Some(data)
+        };
+        is_shown.then_some(pid)
+    }
+}
+
+/// How much longer to wait for an answer on a socket, if at all. `holder` is the process of the held lock, if any; `listener` is the
+/// process that listens.
+fn next_wait(holder: Option<Option<u32>>, listener: Option<u32>, waited: Duration) -> Option<Duration> {
+    match holder {
+        Some(pid) if pid.is_some() && pid == listener => None,
+        Some(_) => (waited < START_LIMIT).then_some(START_LIMIT),
+        None => (waited < UNLOCKED_LIMIT).then(|| UNLOCKED_LIMIT.saturating_sub(waited)),
     }
 }
 
@@ -266,8 +295,9 @@ impl SubscriptionClientT for Daemon {
     }
 }
 
-/// What is wrong with a socket on which something may listen.
-fn not_connected(error: ConnectError) -> Problem {
+/// What is wrong with a socket on which something may listen. `holder` is the daemon that should answer there: no other process is
+/// named in a command that ends it, because the listener may be the user's service manager.
+fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
     let problem = Problem::new(Exit::NoDaemon, error.to_string());
     match error {
         ConnectError::ForeignListener { path, owner, .. } => problem
@@ -275,7 +305,7 @@ fn not_connected(error: ConnectError) -> Problem {
             .details(json!({ "path": path, "owner": owner })),
         ConnectError::NoAnswer { path, pid, .. } => {
             let problem = problem.details(json!({ "path": path, "pid": pid }));
-            match pid {
+            match holder {
                 Some(pid) => problem.hint(format!(
                     "sessionctl doctor reports more; if it is stopped, continue it: kill -CONT {pid}; if it hangs, end it: \
                      kill -KILL {pid}"
@@ -343,8 +373,9 @@ fn read_lock(lock_file: &Path) -> Option<LockFile> {
 mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
+    use std::time::Duration;
 
-    use super::{LockFile, candidates, read_lock};
+    use super::{LockFile, START_LIMIT, candidates, next_wait, read_lock};
 
     #[test]
     fn a_named_socket_is_the_only_one() {
@@ -361,6 +392,25 @@ mod tests {
                 sockets,
                 expected.into_iter().map(PathBuf::from).collect::<Vec<_>>()
             );
+        }
+    }
+
+    #[test]
+    fn only_a_daemon_that_listens_itself_is_not_waited_for() {
+        let seconds = Duration::from_secs;
+        let table = [
+            (Some(Some(7)), Some(7), 5, None),
+            (Some(Some(7)), Some(1), 5, Some(START_LIMIT)),
+            (Some(Some(7)), None, 5, Some(START_LIMIT)),
+            (Some(None), None, 5, Some(START_LIMIT)),
+            (Some(Some(7)), Some(1), 125, None),
+            (None, Some(1), 5, Some(seconds(3))),
+            (None, Some(1), 8, None),
+            (Some(Some(7)), Some(1), 8, Some(START_LIMIT)),
+        ];
+        for (holder, listener, waited, expected) in table {
+            let next = next_wait(holder, listener, seconds(waited));
+            assert_eq!(next, expected, "{holder:?} {listener:?} {waited}");
         }
     }
 
