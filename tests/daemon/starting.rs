@@ -79,6 +79,14 @@ fn a_configuration_that_is_named_has_to_be_there() {
     assert_eq!(status.code(), Some(2), "{said}");
 }
 
+/// As other programs accept it: no configuration.
+#[tokio::test]
+async fn the_null_device_is_an_empty_configuration() {
+    let home = Home::new();
+    let daemon = home.start_command(home.command(), &["--config", "/dev/null"]);
+    daemon.app().await.call("daemon/status", json!({})).await.unwrap();
+}
+
 /// F41: who runs is decided once, and the second one is told who that is.
 #[tokio::test]
 async fn a_second_daemon_is_told_of_the_first_and_leaves_it_alone() {
