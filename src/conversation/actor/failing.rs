@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Input, Ledger, Milestone, WritePart};
+use crate::conversation::effect::{Call, Deadline, Input, Ledger, Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{end_failed_task, panic_text};
 use crate::conversation::services::{chain_text, now};
@@ -90,6 +90,13 @@ impl Actor {
             match message {
                 // The registry is gone, and with it the daemon.
                 None => return Refused::UntilStop,
+                // It ends what a tree move began, which must not last until the daemon restarts.
+                Some(Message::Call { call, request, reply }) if matches!(*call, Call::Release) => {
+                    let releasing = async { self.message(Message::Call { call, request, reply }) };
+                    if let Some(why) = fault_of(releasing).await {
+                        tracing::error!(conversation = %id, why, "a conversation could not be released");
+                    }
+                }
                 Some(Message::Call { reply, .. }) => {
                     let why = why.to_owned();
                     let error = ConversationError::Faulty { id, why, retry_at };

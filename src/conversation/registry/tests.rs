@@ -334,6 +334,24 @@ async fn a_conversation_whose_task_fails_again_and_again_refuses_calls_for_a_whi
 }
 
 #[tokio::test]
+async fn a_conversation_that_refuses_calls_is_released_by_its_tree_move() {
+    let mut stage = Stage::new().await;
+    let call = |call| stage.registry.call(stage.id, call, None).unwrap();
+    assert!(matches!(call(Call::Hold).await, Ok(Ok(Answer::Done))));
+    for _ in 0..FAULTS_LIMIT {
+        stage.fail();
+        stage.find(is_failed).await;
+    }
+    let released = stage.registry.call(stage.id, Call::Release, None).unwrap().await;
+    assert!(matches!(released, Ok(Ok(Answer::Done))), "{released:?}");
+    tokio::time::pause();
+    tokio::time::advance(REFUSES_FOR + Duration::from_secs(1)).await;
+    tokio::time::resume();
+    let updated = stage.set(Some("a title"), None).await;
+    assert!(matches!(updated, Ok(Ok(Answer::Conversation(_)))), "{updated:?}");
+}
+
+#[tokio::test]
 async fn a_move_during_which_the_task_fails_is_ended_before_anything_else_begins() {
     let mut stage = Stage::new().await;
     let root = stage._folder.path().join("claude");
