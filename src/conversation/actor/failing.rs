@@ -114,8 +114,15 @@ impl Actor {
                 Some(Message::TakeOver(_, session)) => {
                     self.closed.close(*session, false, Duration::ZERO);
                 }
-                // Whoever asks for a snapshot gets none, and a change of the transcript is found by the next reader.
-                Some(Message::Snapshot(_) | Message::Grown(_)) => {}
+                Some(Message::Grown(growth)) => {
+                    // Nothing reports it again.
+                    let reporting = async { self.grown(*growth) };
+                    if let Some(why) = fault_of(reporting).await {
+                        tracing::error!(conversation = %id, why, "a change of the transcript could not be reported");
+                    }
+                }
+                // The caller gets none.
+                Some(Message::Snapshot(_)) => {}
             }
         }
     }
