@@ -22,9 +22,9 @@ use serde_json::value::RawValue;
 
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
-use super::start::{self, Launch};
+use super::start::{self, Launch, START_LIMIT};
 use crate::paths::ownership::open_own;
-use crate::paths::{Paths, ownership};
+use crate::paths::{Paths, lock_holder, ownership};
 
 /// A connected daemon. The methods are those of the contract's client traits.
 pub(super) struct Daemon {
@@ -51,6 +51,9 @@ pub(super) struct Reach {
 /// How long to wait for a daemon that holds the lock and does not listen: once its socket is missing, it makes a new one within
 /// a second.
 const LISTENS_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long to wait for an answer while no daemon holds the lock. A daemon takes the lock before everything that takes long.
+const UNLOCKED_LIMIT: Duration = Duration::from_secs(8);
 
 /// The pause between two attempts.
 const LISTENS_PAUSE: Duration = Duration::from_millis(10);
@@ -132,14 +135,12 @@ impl Reach {
 
     async fn try_to_find(&self) -> Outcome<Option<Daemon>> {
         ownership::check(&self.paths)?;
-        let lock = read_lock(&self.paths.lock_file());
-        let locked = lock.as_ref().map(|lock| lock.socket.clone());
-        for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
-            let lock = lock.as_ref().filter(|lock| lock.socket == socket);
+        for socket in candidates(&self.paths.bridge_socket, self.socket_named, self.locked_socket()) {
             match self.connect_to(&socket).await {
                 Ok(client) => {
-                    let config = lock.and_then(|lock| lock.config.clone());
-                    return Ok(Some(Daemon::new(client, config)));
+                    // It may have started meanwhile.
+                    let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
+                    return Ok(Some(Daemon::new(client, lock.and_then(|lock| lock.config))));
                 }
                 // The socket of a process that is being killed accepts connections until its last moment.
                 Err(
@@ -155,37 +156,54 @@ impl Reach {
         Ok(None)
     }
 
-    /// Connects to a daemon that answers.
+    /// Connects to a daemon that answers. A service manager may listen for one that is still starting.
     async fn connect_to(&self, socket: &Path) -> Result<Client, ConnectError> {
-        let mut limit = FIRST_ANSWER_LIMIT;
-        let mut attempts = 0;
+        let (mut limit, mut waited) = (FIRST_ANSWER_LIMIT, Duration::ZERO);
         loop {
-            let connected = connect_answering(socket, limit).await;
-            let Err(ConnectError::NoAnswer { path, pid, .. }) = connected else {
-                return connected;
+            let (path, listener) = match connect_answering(socket, limit).await {
+                Err(ConnectError::NoAnswer { path, pid, .. }) => (path, pid),
+                other => return other,
             };
-            attempts += 1;
-            // A service manager may listen for a daemon that is still starting, and that may not hold its lock yet.
-            let holder = self.holder(socket);
-            let has_waited = limit == start::START_LIMIT || attempts > 1 && holder.is_none();
-            if has_waited || holder.is_some() && holder == pid {
-                let pid = holder.or(pid);
-                return Err(ConnectError::NoAnswer { path, pid, limit });
+            waited += limit;
+            // A daemon may have taken the lock meanwhile.
+            let lock = self.held_lock(socket);
+            if let Some(next) = next_wait(lock.as_ref().map(|lock| lock.pid), listener, waited) {
+                limit = next;
+                continue;
             }
-            if holder.is_some() {
-                limit = start::START_LIMIT;
-            }
+            return Err(ConnectError::NoAnswer {
+                path,
+                pid: self.holder(socket).or(listener),
+                limit: waited,
+            });
         }
     }
 
-    /// The process that holds the data folder now, if it is the daemon that should listen on this socket. The lock file of a
-    /// daemon that has ended may name a process of any other program.
+    /// The lock file if a daemon holds its lock and listens on this socket.
+    fn held_lock(&self, socket: &Path) -> Option<LockFile> {
+        let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
+        lock.filter(|_| start::is_held(&self.paths))
+    }
+
+    /// The process that holds the data folder now and listens on this socket. The lock file alone does not show that: it may have
+    /// been written before the lock was taken, or in another namespace of processes.
     fn holder(&self, socket: &Path) -> Option<u32> {
-        if !start::is_held(&self.paths) {
-            return None;
-        }
-        let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket)?;
-        lock.pid
+        let pid = self.held_lock(socket)?.pid?;
+        let is_shown = !cfg!(target_os = "linux") || {
+            let data = self.paths.data.canonicalize().ok()?;
+            lock_holder::data_folder_of(pid) == Some(data)
+        };
+        is_shown.then_some(pid)
+    }
+}
+
+/// How much longer to wait for an answer on a socket, if at all. `holder` is the process of the held lock, if any; `listener` is the
+/// process that listens.
+fn next_wait(holder: Option<Option<u32>>, listener: Option<u32>, waited: Duration) -> Option<Duration> {
+    match holder {
+        Some(pid) if pid.is_some() && pid == listener => None,
+        Some(_) => (waited < START_LIMIT).then_some(START_LIMIT),
+        None => (waited < UNLOCKED_LIMIT).then(|| UNLOCKED_LIMIT.saturating_sub(waited)),
     }
 }
 
@@ -277,8 +295,8 @@ impl SubscriptionClientT for Daemon {
     }
 }
 
-/// What is wrong with a socket on which something may listen. `holder` is the daemon that should listen there: the listener itself
-/// may be the user's service manager, and must not be ended.
+/// What is wrong with a socket on which something may listen. `holder` is the daemon that should answer there: no other process is
+/// named in a command that ends it, because the listener may be the user's service manager.
 fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
     let problem = Problem::new(Exit::NoDaemon, error.to_string());
     match error {
@@ -355,8 +373,9 @@ fn read_lock(lock_file: &Path) -> Option<LockFile> {
 mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
+    use std::time::Duration;
 
-    use super::{LockFile, candidates, read_lock};
+    use super::{LockFile, START_LIMIT, candidates, next_wait, read_lock};
 
     #[test]
     fn a_named_socket_is_the_only_one() {
@@ -373,6 +392,25 @@ mod tests {
                 sockets,
                 expected.into_iter().map(PathBuf::from).collect::<Vec<_>>()
             );
+        }
+    }
+
+    #[test]
+    fn only_a_daemon_that_listens_itself_is_not_waited_for() {
+        let seconds = Duration::from_secs;
+        let table = [
+            (Some(Some(7)), Some(7), 5, None),
+            (Some(Some(7)), Some(1), 5, Some(START_LIMIT)),
+            (Some(Some(7)), None, 5, Some(START_LIMIT)),
+            (Some(None), None, 5, Some(START_LIMIT)),
+            (Some(Some(7)), Some(1), 125, None),
+            (None, Some(1), 5, Some(seconds(3))),
+            (None, Some(1), 8, None),
+            (Some(Some(7)), Some(1), 8, Some(START_LIMIT)),
+        ];
+        for (holder, listener, waited, expected) in table {
+            let next = next_wait(holder, listener, seconds(waited));
+            assert_eq!(next, expected, "{holder:?} {listener:?} {waited}");
         }
     }
 

@@ -146,7 +146,8 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     let given = activation::listener().map_err(StartError::Activation)?;
     let (store, set_aside) = (opened.store, opened.set_aside);
     let (instance, is_first_life) = instance(&paths.data)?;
-    let ended_well = is_first_life || opened.was_closed;
+    // After a rebuild, it was this process that closed the store, and how the life before it ended is unknown.
+    let ended_well = is_first_life || opened.was_closed && !arguments.rebuilt;
     sweep_last_life(&store, &instance, ended_well).await;
 
     let recorder = Arc::new(StoreRecorder::new(store.clone()));

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -142,14 +142,41 @@ impl Untrusted {
         if self.fault == Fault::Writable && self.owner == self.own {
             return format!("close it to other users: chmod go-w {culprit}");
         }
-        if self.role == Role::Configuration {
+        let user = User::of_this_process();
+        let is_usable = |path: &Path| look(user, Role::Home, path).is_ok();
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        self.hint_elsewhere(program, home.as_deref(), is_usable)
+    }
+
+    /// The hint for what this user cannot close. A folder is named only if it passes the check: all folders below the user's home
+    /// fail it if the home or a folder above it is at fault.
+    fn hint_elsewhere(
+        &self,
+        program: &str,
+        home: Option<&Path>,
+        is_usable: impl Fn(&Path) -> bool,
+    ) -> String {
+        let is_home_usable =
+            home.is_some_and(|home| home.is_absolute() && is_usable(&home.join(".sessiond")));
+        if is_home_usable && self.role == Role::Configuration {
             let path = shell_word(&self.path.to_string_lossy());
             return format!(
                 "read it, and use a copy of your own: cp {path} \"$HOME/sessiond.toml\" && {program} --config \
                  \"$HOME/sessiond.toml\""
             );
         }
-        format!("use a folder of your own: {program} --home \"$HOME/.sessiond\"")
+        if is_home_usable {
+            return format!("use a folder of your own: {program} --home \"$HOME/.sessiond\"");
+        }
+        let temporary = format!("/tmp/sessiond-{}", self.own);
+        if is_usable(Path::new(&temporary)) {
+            return format!(
+                "ask the administrator for a folder that other users cannot change, and name it with --home; for a trial, \
+                 with data that a restart of the machine may delete: {program} --home {temporary}"
+            );
+        }
+        "ask the administrator for a folder that other users cannot change, and name it with --home"
+            .to_owned()
     }
 }
 
@@ -241,7 +268,7 @@ fn believed(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, U
     if let Some(fault) = user.fault(&metadata, true, role.may_be_systems()) {
         return Err(Found::new(path, &metadata, fault).refusing(user, role, path));
     }
-    if !metadata.is_file() {
+    if !metadata.is_file() && !is_null_device(&metadata) {
         let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
         return Ok(Err(error));
     }
@@ -302,6 +329,10 @@ impl User {
     /// What is wrong with a file, folder or link, if anything. The last one on a path must be closed to others; one on the way
     /// may be sticky.
     fn fault(&self, metadata: &Metadata, is_last: bool, may_be_systems: bool) -> Option<Fault> {
+        // Everybody may write to it, and nobody changes what it contains.
+        if is_last && may_be_systems && is_null_device(metadata) {
+            return None;
+        }
         let (owner, mode) = (metadata.uid(), metadata.mode());
         let is_systems = owner == 0 || owner == self.system;
         let is_believed =
@@ -318,6 +349,14 @@ impl User {
     }
 }
 
+/// Whether this is `/dev/null`, which is the usual name for an empty file.
+fn is_null_device(metadata: &Metadata) -> bool {
+    metadata.file_type().is_char_device()
+        && Path::new("/dev/null")
+            .metadata()
+            .is_ok_and(|null| null.file_type().is_char_device() && null.rdev() == metadata.rdev())
+}
+
 /// The group whose only member is this user, by the system's own files. None for root, whose files nobody shares.
 fn private_group(own: u32) -> Option<u32> {
     if own == 0 {
@@ -325,11 +364,15 @@ fn private_group(own: u32) -> Option<u32> {
     }
     let users = fs::read_to_string("/etc/passwd").ok()?;
     let groups = fs::read_to_string("/etc/group").ok()?;
-    private_group_of(own, &users, &groups)
+    private_group_of(own, rustix::process::getgid().as_raw(), &users, &groups)
 }
 
-/// `users` and `groups` are `passwd(5)` and `group(5)`.
-fn private_group_of(own: u32, users: &str, groups: &str) -> Option<u32> {
+/// `users` and `groups` are `passwd(5)` and `group(5)`; `group` is the group of this process.
+///
+/// A directory service may know more users and groups than these files. The group of a user whom only the service knows is
+/// private if it has the user's number, as such services and `useradd` make private groups. Any other group may be one that the
+/// service gives to all its users.
+fn private_group_of(own: u32, group: u32, users: &str, groups: &str) -> Option<u32> {
     let users: Vec<(&str, u32, u32)> = users
         .lines()
         .filter_map(|line| {
@@ -339,17 +382,26 @@ fn private_group_of(own: u32, users: &str, groups: &str) -> Option<u32> {
             Some((name, uid, fields.next()?.parse().ok()?))
         })
         .collect();
-    let &(name, _, group) = users.iter().find(|(_, uid, _)| *uid == own)?;
+    let listed = users.iter().find(|(_, uid, _)| *uid == own);
+    let (name, group) = match listed {
+        Some((name, _, group)) => (Some(*name), *group),
+        None if group == own => (None, group),
+        None => return None,
+    };
     let is_shared = users.iter().any(|(_, uid, other)| *other == group && *uid != own);
-    let mut members = groups.lines().filter_map(|line| {
+    let mut entries = groups.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let gid: u32 = fields.nth(2)?.parse().ok()?;
         (gid == group).then_some(fields.next().unwrap_or_default())
     });
-    let members = members.next()?;
+    let members = match entries.next() {
+        Some(members) => members,
+        None if listed.is_none() => "",
+        None => return None,
+    };
     let is_only = members
         .split(',')
-        .all(|member| member.is_empty() || member == name);
+        .all(|member| member.is_empty() || Some(member) == name);
     (!is_shared && is_only).then_some(group)
 }
 
@@ -627,7 +679,26 @@ mod tests {
             (1000, "broken\n::\n".to_owned(), None),
         ];
         for (own, groups, expected) in table {
-            assert_eq!(private_group_of(own, users, &groups), expected, "{own}: {groups}");
+            let group = private_group_of(own, 100, users, &groups);
+            assert_eq!(group, expected, "{own}: {groups}");
+        }
+    }
+
+    /// A directory service knows the user, and the system's files do not.
+    #[test]
+    fn a_private_group_of_an_unlisted_user_has_the_users_number() {
+        let users = "root:x:0:0::/root:/bin/sh\nada:x:1000:5002::/:/bin/sh\n";
+        let table = [
+            ((5001, 5001), "root:x:0:\n", Some(5001)),
+            ((5001, 5001), "eve:x:5001:\n", Some(5001)),
+            ((5001, 5001), "eve:x:5001:ada\n", None),
+            ((5001, 513), "root:x:0:\n", None),
+            ((5001, 0), "root:x:0:\n", None),
+            ((5002, 5002), "root:x:0:\n", None),
+        ];
+        for ((own, group), groups, expected) in table {
+            let found = private_group_of(own, group, users, groups);
+            assert_eq!(found, expected, "{own}, {group}: {groups}");
         }
     }
 
@@ -679,9 +750,49 @@ mod tests {
             ),
         ];
         for (role, fault, owner, command) in table {
-            let hint = untrusted(role, fault, owner).hint("sessionctl");
+            let untrusted = untrusted(role, fault, owner);
+            let hint = match fault == Fault::Writable && owner == untrusted.own {
+                true => untrusted.hint("sessionctl"),
+                false => untrusted.hint_elsewhere("sessionctl", Some(Path::new("/t/ada")), |_| true),
+            };
             assert!(hint.contains(command), "{hint}");
         }
+    }
+
+    /// In a container the user may have a number that owns nothing, and a home of another user.
+    #[test]
+    fn the_hint_names_no_folder_that_would_be_refused() {
+        let home = Path::new("/opt/app/home");
+        for role in [Role::Home, Role::Configuration, Role::Data] {
+            let untrusted = Untrusted {
+                role,
+                path: home.join(".config/sessiond.toml"),
+                culprit: "/opt/app".into(),
+                fault: Fault::Foreign,
+                owner: 1001,
+                own: 1_000_680_000,
+                mode: 0o775,
+            };
+            let outside = |path: &Path| !path.starts_with("/opt/app");
+            for home in [Some(home), None] {
+                let hint = untrusted.hint_elsewhere("sessionctl", home, outside);
+                assert!(
+                    hint.ends_with("sessionctl --home /tmp/sessiond-1000680000"),
+                    "{hint}"
+                );
+                let hint = untrusted.hint_elsewhere("sessionctl", home, |_| false);
+                assert!(!hint.contains("sessionctl"), "{hint}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_null_device_is_an_empty_configuration() {
+        let null = Path::new("/dev/null");
+        assert!(open_configuration(null).unwrap().is_ok());
+        // As a folder or as data it is what it is.
+        assert_eq!(fault(null, STRANGER, true), None);
+        assert!(fault(null, STRANGER, false).is_some());
     }
 
     #[test]

@@ -127,7 +127,8 @@ fn a_listener_that_never_answers_is_named() {
     );
 }
 
-/// A service manager listens for a daemon that takes long to start: it holds its lock, and is another process than the listener.
+/// A service manager listens for a daemon that takes long to start: it takes its lock when the client waits already, and is another
+/// process than the listener.
 #[test]
 fn a_daemon_that_starts_behind_a_service_manager_is_waited_for() {
     let home = tempfile::tempdir().unwrap();
@@ -135,13 +136,13 @@ fn a_daemon_that_starts_behind_a_service_manager_is_waited_for() {
     let listener = UnixListener::bind(&socket).unwrap();
     let data = home.path().join("data");
     DirBuilder::new().mode(0o700).create(&data).unwrap();
-    let lock = data.join("sessiond.lock");
-    fs::write(&lock, json!({"pid": 1, "socket": socket}).to_string()).unwrap();
-    let held = fs::File::open(&lock).unwrap();
-    flock(&held, FlockOperation::LockExclusive).unwrap();
     let serving = std::thread::spawn(move || {
         // The first one is given up on.
         let (first, _) = listener.accept().unwrap();
+        let lock = data.join("sessiond.lock");
+        fs::write(&lock, json!({"pid": 1, "socket": socket}).to_string()).unwrap();
+        let held = fs::File::open(&lock).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
         serve(&listener.accept().unwrap().0);
         drop(first);
     });

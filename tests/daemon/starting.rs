@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use bridge_protocol::ConversationId;
 use serde_json::json;
@@ -77,6 +77,14 @@ fn a_configuration_that_is_named_has_to_be_there() {
     );
     let (status, said) = home.run(&["--colour"]);
     assert_eq!(status.code(), Some(2), "{said}");
+}
+
+/// As other programs accept it: no configuration.
+#[tokio::test]
+async fn the_null_device_is_an_empty_configuration() {
+    let home = Home::new();
+    let daemon = home.start_command(home.command(), &["--config", "/dev/null"]);
+    daemon.app().await.call("daemon/status", json!({})).await.unwrap();
 }
 
 /// F41: who runs is decided once, and the second one is told who that is.
@@ -179,11 +187,23 @@ async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
     test_programs::fill_store(&home.data(), &home.project(), None, &ids);
 
     let started_as = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
-    for is_damaged in [true, false] {
+    for is_damaged in [false, true, false] {
+        let mut stray = None;
         if is_damaged {
             fs::write(home.data().join("store/db"), "no database").unwrap();
+            // A process of the life that was killed, without a record in the store.
+            let instance = fs::read_to_string(home.data().join("instance")).unwrap();
+            let mut command = Command::new("cat");
+            command.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
+            stray = Some(command.stdin(Stdio::piped()).spawn().unwrap());
         }
         let daemon = home.start();
+        if let Some(mut stray) = stray {
+            let ended = stray.try_wait().unwrap();
+            stray.kill().unwrap();
+            stray.wait().unwrap();
+            assert!(ended.is_some(), "the process of the killed life was not ended");
+        }
         let status = daemon.app().await.call("daemon/status", json!({})).await.unwrap();
         assert_eq!(status["conversations"], ids.len());
         assert_eq!(status["pid"], daemon.pid());

@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Input, Ledger, Milestone, WritePart};
+use crate::conversation::effect::{Call, Deadline, Input, Ledger, Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{end_failed_task, panic_text};
 use crate::conversation::services::{chain_text, now};
@@ -90,6 +90,13 @@ impl Actor {
             match message {
                 // The registry is gone, and with it the daemon.
                 None => return Refused::UntilStop,
+                // It ends what a tree move began, which must not last until the daemon restarts.
+                Some(Message::Call { call, request, reply }) if matches!(*call, Call::Release) => {
+                    let releasing = async { self.message(Message::Call { call, request, reply }) };
+                    if let Some(why) = fault_of(releasing).await {
+                        tracing::error!(conversation = %id, why, "a conversation could not be released");
+                    }
+                }
                 Some(Message::Call { reply, .. }) => {
                     let why = why.to_owned();
                     let error = ConversationError::Faulty { id, why, retry_at };
@@ -107,8 +114,15 @@ impl Actor {
                 Some(Message::TakeOver(_, session)) => {
                     self.closed.close(*session, false, Duration::ZERO);
                 }
-                // Whoever asks for a snapshot gets none, and a change of the transcript is found by the next reader.
-                Some(Message::Snapshot(_) | Message::Grown(_)) => {}
+                Some(Message::Grown(growth)) => {
+                    // Nothing reports it again.
+                    let reporting = async { self.grown(*growth) };
+                    if let Some(why) = fault_of(reporting).await {
+                        tracing::error!(conversation = %id, why, "a change of the transcript could not be reported");
+                    }
+                }
+                // The caller gets none.
+                Some(Message::Snapshot(_)) => {}
             }
         }
     }

@@ -22,6 +22,7 @@ use crate::conversation::climbing::acquire;
 use crate::conversation::closed_sessions::ClosedSessions;
 use crate::conversation::destination::Destination;
 use crate::conversation::events::{Encoded, Taken};
+use crate::conversation::growth::Growth;
 use crate::conversation::upstream::{Opening, UpstreamSession, open};
 use crate::conversation::work::Progress;
 use crate::transcript::locate::own_folder;
@@ -331,6 +332,56 @@ async fn a_conversation_whose_task_fails_again_and_again_refuses_calls_for_a_whi
         panic!("it accepts calls again");
     };
     assert_eq!(told.title, "a title");
+}
+
+#[tokio::test]
+async fn a_conversation_that_refuses_calls_is_released_by_its_tree_move() {
+    let mut stage = Stage::new().await;
+    let call = |call| stage.registry.call(stage.id, call, None).unwrap();
+    assert!(matches!(call(Call::Hold).await, Ok(Ok(Answer::Done))));
+    for _ in 0..FAULTS_LIMIT {
+        stage.fail();
+        stage.find(is_failed).await;
+    }
+    let released = stage.registry.call(stage.id, Call::Release, None).unwrap().await;
+    assert!(matches!(released, Ok(Ok(Answer::Done))), "{released:?}");
+    tokio::time::pause();
+    tokio::time::advance(REFUSES_FOR + Duration::from_secs(1)).await;
+    tokio::time::resume();
+    let updated = stage.set(Some("a title"), None).await;
+    assert!(matches!(updated, Ok(Ok(Answer::Conversation(_)))), "{updated:?}");
+}
+
+#[tokio::test]
+async fn a_conversation_that_refuses_calls_reports_changes_of_its_transcript() {
+    let mut stage = Stage::with_agent().await;
+    assert!(matches!(stage.prompt("hello").await, Ok(Ok(Answer::Turn(_)))));
+    for _ in 0..FAULTS_LIMIT {
+        stage.fail();
+        stage.find(is_failed).await;
+    }
+    let growth = Growth {
+        upstream_id: "s1".into(),
+        saved: Vec::new(),
+        prompts: None,
+        replaced: false,
+        rewritten: true,
+    };
+    stage.registry.tell_growth(stage.id, growth).await;
+    // Its refusal comes after the change.
+    let refused = stage.set(Some("a title"), None).await.unwrap();
+    assert!(
+        matches!(refused, Err(ConversationError::Faulty { .. })),
+        "{refused:?}"
+    );
+    let mut events = std::iter::from_fn(|| stage.events.try_recv().ok());
+    let is_reported = events.any(|text| {
+        let envelope: EventEnvelope = serde_json::from_str(&text).unwrap();
+        matches!(envelope.event, Event::ForeignWriter { .. })
+    });
+    assert!(is_reported);
+    stage.registry.stop(Duration::ZERO).await;
+    stage.stop_agents().await;
 }
 
 #[tokio::test]

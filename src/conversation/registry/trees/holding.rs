@@ -62,11 +62,16 @@ impl Drop for Held {
 
 async fn release(registry: &Arc<Registry>, ids: HashSet<ConversationId>) {
     for id in ids {
-        // One with a full mailbox has others to answer first.
-        while let Err(ConversationError::Busy(_)) = match registry.call(id, Call::Release, None) {
-            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
-            Err(error) => Err(error),
-        } {
+        // The mailbox may be full, or the task may have failed before it answered.
+        while let Err(ConversationError::Busy(_) | ConversationError::Lost) =
+            match registry.call(id, Call::Release, None) {
+                Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
+                Err(error) => Err(error),
+            }
+        {
+            if registry.stop.is_cancelled() {
+                return;
+            }
             tokio::time::sleep(AGAIN).await;
         }
     }
