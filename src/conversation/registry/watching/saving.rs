@@ -21,9 +21,8 @@ use tokio_util::sync::CancellationToken;
 use super::super::super::growth::Growth;
 use super::super::super::services::chain_text;
 use super::super::{Registry, panic_text};
-use crate::transcript::TranscriptError;
 use crate::transcript::shelf::Format;
-use crate::transcript::syncing::SyncLog;
+use crate::transcript::syncing::{SyncError, SyncLog};
 
 /// How many files are synced at once. Disks sync several for the price of one; each takes a thread.
 const SYNCS_AT_ONCE: usize = 8;
@@ -31,7 +30,7 @@ const SYNCS_AT_ONCE: usize = 8;
 /// How many changes may wait. Each may hold some hundred kilobytes and an open file; the watching waits when there are more.
 const WAITING: usize = 64;
 
-/// How many transcripts are remembered whose sync failed, each with an open file.
+/// How many transcripts are remembered that could not be read for a sync, each with an open file.
 const UNSAVED: usize = 64;
 
 /// How many checkpoints of one of them are remembered. An older one is never reported as saved.
@@ -56,7 +55,7 @@ struct Change {
     _permit: OwnedSemaphorePermit,
 }
 
-/// A transcript whose sync failed: the next change of it tries again.
+/// A transcript that could not be read for its sync: the next change of it tries again.
 struct Unsaved {
     conversation: ConversationId,
     upstream_id: UpstreamId,
@@ -65,7 +64,7 @@ struct Unsaved {
     checkpoints: Vec<Checkpoint>,
 }
 
-type Sync = dyn Fn(&Unsynced) -> Result<(), TranscriptError> + Send + std::marker::Sync;
+type Sync = dyn Fn(&Unsynced) -> Result<(), SyncError> + Send + std::marker::Sync;
 
 /// The changes that wait for their sync.
 pub(in crate::conversation::registry) struct Saving {
@@ -91,9 +90,7 @@ impl Default for Saving {
 }
 
 impl Saving {
-    fn with(
-        sync: impl Fn(&Unsynced) -> Result<(), TranscriptError> + Send + std::marker::Sync + 'static,
-    ) -> Self {
+    fn with(sync: impl Fn(&Unsynced) -> Result<(), SyncError> + Send + std::marker::Sync + 'static) -> Self {
         Self {
             sync: Arc::new(sync),
             state: Mutex::default(),
@@ -171,16 +168,25 @@ impl Saving {
         };
         let Some(unsynced) = unsynced else { return growth };
         let (sync, it) = (Arc::clone(&self.sync), unsynced.clone());
-        let synced = tokio::task::spawn_blocking(move || sync(&it).map_err(|error| chain_text(&error)));
+        let synced = tokio::task::spawn_blocking(move || sync(&it));
         let failure = match synced.await {
-            Ok(synced) => synced.err(),
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some((chain_text(&error), matches!(error, SyncError::Unread(_)))),
             Err(error) => Some(match error.try_into_panic() {
-                Ok(panic) => panic_text(panic.as_ref()),
-                Err(error) => error.to_string(),
+                Ok(panic) => (panic_text(panic.as_ref()), true),
+                Err(error) => (error.to_string(), true),
             }),
         };
         let path = unsynced.path.display().to_string();
-        if let Some(error) = failure {
+        if let Some((error, false)) = failure {
+            let turns = std::mem::take(&mut growth.saved).len();
+            tracing::error!(
+                path,
+                error,
+                turns,
+                "a transcript could not be written to disk; its last turns are never reported as saved"
+            );
+        } else if let Some((error, true)) = failure {
             tracing::error!(
                 path,
                 error,

@@ -1,10 +1,11 @@
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bridge_protocol::CheckpointId;
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
+use crate::transcript::TranscriptError;
 
 /// What was reported: to which conversation, how many prompts, and the prompts of the saved turns.
 type Report = (ConversationId, Option<u64>, Vec<String>);
@@ -18,9 +19,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(
-        sync: impl Fn(&Unsynced) -> Result<(), TranscriptError> + Send + std::marker::Sync + 'static,
-    ) -> Self {
+    fn new(sync: impl Fn(&Unsynced) -> Result<(), SyncError> + Send + std::marker::Sync + 'static) -> Self {
         let (report, reports) = mpsc::unbounded_channel();
         Self {
             saving: Arc::new(Saving::with(sync)),
@@ -78,7 +77,7 @@ fn growth(prompts: u64, saved: &[&str]) -> Growth {
 }
 
 fn fails(it: &Unsynced) -> TranscriptError {
-    TranscriptError::io("sync", &it.path)(io::Error::other("no room"))
+    TranscriptError::io("sync", &it.path)(io::Error::other("a fault of the disk"))
 }
 
 #[tokio::test]
@@ -106,14 +105,15 @@ async fn the_changes_of_a_conversation_keep_their_order_and_delay_no_other() {
     assert_eq!(stage.next().await, (slow, Some(2), vec![]));
 }
 
-/// Turns whose sync failed are reported as saved by the next change whose sync succeeds, also of one that saves nothing.
+/// Turns that could not be read for their sync are reported as saved by the next change whose sync succeeds, also of one that
+/// saves nothing.
 #[tokio::test]
-async fn a_failed_sync_is_tried_again_with_the_next_change() {
+async fn a_sync_that_did_not_begin_is_tried_again_with_the_next_change() {
     let failures = Arc::new(AtomicUsize::new(2));
     let left = Arc::clone(&failures);
     let mut stage = Stage::new(move |it| {
         match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
-            Ok(_) => Err(fails(it)),
+            Ok(_) => Err(SyncError::Unread(fails(it))),
             Err(_) => Ok(()),
         }
     });
@@ -134,6 +134,23 @@ async fn a_failed_sync_is_tried_again_with_the_next_change() {
         .put(id, growth(3, &["three"]), Some(stage.unsynced("t")))
         .await;
     assert_eq!(stage.next().await, (id, Some(3), vec!["three".to_owned()]));
+}
+
+/// The system may have dropped what it could not write, and report success the next time.
+#[tokio::test]
+async fn turns_that_could_not_be_written_are_never_reported_as_saved() {
+    let is_first = AtomicBool::new(true);
+    let mut stage = Stage::new(move |it| match is_first.swap(false, Ordering::Relaxed) {
+        true => Err(SyncError::Unwritten(fails(it))),
+        false => Ok(()),
+    });
+    let id = ConversationId::mint();
+    for (prompts, saved, expected) in [(1, vec!["one"], vec![]), (2, vec!["two"], vec!["two".to_owned()])] {
+        stage
+            .put(id, growth(prompts, &saved), Some(stage.unsynced("t")))
+            .await;
+        assert_eq!(stage.next().await, (id, Some(prompts), expected));
+    }
 }
 
 #[tokio::test]
