@@ -63,7 +63,7 @@ const LINES_A_ROUND: usize = 64;
 pub const MAILBOX: usize = 256;
 
 /// How long a conversation at rest without subscribers keeps its task, and with it the events for clients that reconnect.
-const REST: Duration = Duration::from_secs(120);
+pub(in crate::conversation) const REST: Duration = Duration::from_secs(120);
 
 /// Where an answer goes.
 pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
@@ -187,7 +187,7 @@ pub struct Actor {
     removing: Option<JoinHandle<()>>,
     /// The write that marks the last move as done.
     noting: Option<JoinHandle<()>>,
-    /// The sessions that were closed, until nothing writes to them any more.
+    /// The sessions that were closed, until nothing writes to them any more. The next task has the same list.
     closed: ClosedSessions,
     /// A session that is being closed.
     closing: Option<Job>,
@@ -214,6 +214,8 @@ pub struct ActorParts {
     pub stop_grace_ms: Arc<AtomicU64>,
     /// The way to other conversations.
     pub deliver: Deliver,
+    /// The sessions that earlier tasks have closed.
+    pub(super) closed: ClosedSessions,
 }
 
 /// What woke the loop.
@@ -241,6 +243,7 @@ impl Actor {
             stop,
             stop_grace_ms,
             deliver,
+            closed,
         } = parts;
         let stream = Stream::new(Arc::clone(&services.hub), model.id());
         Self {
@@ -263,7 +266,7 @@ impl Actor {
             copy: None,
             removing: None,
             noting: None,
-            closed: ClosedSessions::default(),
+            closed,
             closing: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
@@ -352,9 +355,7 @@ impl Actor {
                 }
                 Woken::SignedOut => self.leave(),
                 Woken::Rested => {
-                    // What is known of sessions that may still be written to ends with the task.
-                    let is_at_rest = self.model.is_at_rest() && self.closed.are_known_to_have_ended();
-                    if is_at_rest && !self.stream.has_subscribers() {
+                    if self.model.is_at_rest() && !self.stream.has_subscribers() {
                         break;
                     }
                 }

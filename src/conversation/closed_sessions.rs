@@ -1,10 +1,13 @@
-//! The sessions that a conversation has closed and to which an agent may still write. Whatever changes the conversation's
-//! files waits for their ends first.
+//! The sessions that a conversation's task has closed and to which an agent may still write, which they may beyond the end
+//! of the task. Moves, repairs and deletions of the conversation's files wait for their ends first. A session that a climb or
+//! a branch opens and closes itself is not among them.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridge_protocol::ConversationId;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 
 use super::error::ConversationError;
@@ -64,18 +67,31 @@ impl ClosedSession {
     }
 }
 
-/// All sessions that may still be written to.
+/// The closed sessions of one conversation that may still be written to. Clones are the same list.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClosedSessions(Vec<ClosedSession>);
+pub(super) struct ClosedSessions(Arc<Mutex<Vec<ClosedSession>>>);
+
+/// The closed sessions of all conversations, for as long as a task uses them or one may still be written to.
+#[derive(Debug, Default)]
+pub(super) struct AllClosedSessions(Mutex<HashMap<ConversationId, ClosedSessions>>);
+
+impl AllClosedSessions {
+    /// Those of one conversation, for its task.
+    pub(super) fn of(&self, id: ConversationId) -> ClosedSessions {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, closed| Arc::strong_count(&closed.0) > 1 || !closed.are_known_to_have_ended());
+        all.entry(id).or_default().clone()
+    }
+}
 
 impl ClosedSessions {
+    fn lock(&self) -> MutexGuard<'_, Vec<ClosedSession>> {
+        // Each change is complete before anything can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Closes a session. That continues whether or not anything waits for it.
-    pub(super) fn close(
-        &mut self,
-        session: UpstreamSession,
-        by_force: bool,
-        grace: Duration,
-    ) -> ClosedSession {
+    pub(super) fn close(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> ClosedSession {
         let unended = Arc::new(UnendedSession::of(&session));
         let (pid, handle) = unended.known_as();
         let what = What::Session(pid, handle.to_owned());
@@ -84,7 +100,7 @@ impl ClosedSessions {
 
     /// Closes the session that an abandoned job opens. That continues whether or not anything waits for it.
     pub(super) fn close_opened(
-        &mut self,
+        &self,
         opening: impl Future<Output = Option<UpstreamSession>> + Send + 'static,
     ) {
         let closing = async move {
@@ -97,34 +113,19 @@ impl ClosedSessions {
         self.add(What::Job, closing.map(|closed| closed.ok().flatten()).boxed());
     }
 
-    fn add(&mut self, what: What, closing: BoxFuture<'static, Option<Arc<UnendedSession>>>) -> ClosedSession {
+    fn add(&self, what: What, closing: BoxFuture<'static, Option<Arc<UnendedSession>>>) -> ClosedSession {
+        let mut all = self.lock();
         // One that was opened again in the same process ends when it is closed the last time.
-        self.0
-            .retain(|closed| (closed.what != what || what == What::Job) && !closed.is_known_to_have_ended());
-        if self.0.len() >= REMEMBERED {
-            self.merge();
+        all.retain(|closed| (closed.what != what || what == What::Job) && !closed.is_known_to_have_ended());
+        if all.len() >= REMEMBERED {
+            merge(&mut all);
         }
         let closed = ClosedSession {
             what,
             closing: closing.shared(),
         };
-        self.0.push(closed.clone());
+        all.push(closed.clone());
         closed
-    }
-
-    /// Remembers one entry for each process, in place of all its sessions that were closed and have not ended.
-    fn merge(&mut self) {
-        let mut merged: Vec<ClosedSession> = Vec::new();
-        for mut closed in std::mem::take(&mut self.0) {
-            if let Some(unended) = closed.unended() {
-                closed.what = What::Process(unended.known_as().0);
-                if merged.iter().any(|other| other.what == closed.what) {
-                    continue;
-                }
-            }
-            merged.push(closed);
-        }
-        self.0 = merged;
     }
 
     /// Waits until all are closed or given up.
@@ -132,7 +133,8 @@ impl ClosedSessions {
     /// # Errors
     /// [`ConversationError::Busy`] if one has not ended, each time until it has.
     pub(super) async fn ended(self) -> Result<(), ConversationError> {
-        for closed in self.0 {
+        let all = self.lock().clone();
+        for closed in all {
             if !closed.has_ended().await {
                 return Err(ConversationError::Busy(
                     "the agent has not ended the session yet and may still write to its transcript; try again"
@@ -148,7 +150,8 @@ impl ClosedSessions {
     /// # Errors
     /// [`ConversationError::Busy`] if a process of a dead agent could not be ended.
     pub(super) async fn dying_agents_ended(self) -> Result<(), ConversationError> {
-        for closed in self.0 {
+        let all = self.lock().clone();
+        for closed in all {
             if let Some(unended) = closed.closing.await
                 && !unended.agent_lives_or_has_stopped().await
             {
@@ -163,16 +166,13 @@ impl ClosedSessions {
 
     /// Whether all have ended, as far as that is known without asking.
     pub(super) fn are_known_to_have_ended(&self) -> bool {
-        self.0.iter().all(ClosedSession::is_known_to_have_ended)
+        self.lock().iter().all(ClosedSession::is_known_to_have_ended)
     }
 
     /// The sessions that are being closed: a session of the same id is not opened before.
     pub(super) fn closing(&self) -> Vec<ClosedSession> {
-        let sessions = self.0.iter().filter(|closed| closed.what != What::Job);
-        sessions
-            .filter(|closed| closed.is_being_closed())
-            .cloned()
-            .collect()
+        let is_it = |closed: &&ClosedSession| closed.what != What::Job && closed.is_being_closed();
+        self.lock().iter().filter(is_it).cloned().collect()
     }
 }
 
@@ -181,8 +181,23 @@ impl ClosedSessions {
     pub(super) const REMEMBERED: usize = REMEMBERED;
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.lock().len()
     }
+}
+
+/// Remembers one entry for each process, in place of all its sessions that were closed and have not ended.
+fn merge(all: &mut Vec<ClosedSession>) {
+    let mut merged: Vec<ClosedSession> = Vec::new();
+    for mut closed in std::mem::take(all) {
+        if let Some(unended) = closed.unended() {
+            closed.what = What::Process(unended.known_as().0);
+            if merged.iter().any(|other| other.what == closed.what) {
+                continue;
+            }
+        }
+        merged.push(closed);
+    }
+    *all = merged;
 }
 
 /// Closes a session in a task of its own. Resolves to the session if it may still be written to.

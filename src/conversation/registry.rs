@@ -1,6 +1,6 @@
 //! Finds a conversation's task or starts it, and answers what can be answered without one.
 //!
-//! Owns the map from id to mailbox and nothing else about a conversation. A task is registered before it runs.
+//! Owns the map from id to mailbox, and to the closed sessions that may still be written to. A task is registered before it runs.
 
 mod adopting;
 mod carrying;
@@ -37,6 +37,7 @@ use crate::transcript::watch::Watch;
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
 use super::climbing::store_error;
+use super::closed_sessions::AllClosedSessions;
 use super::effect::Call;
 use super::error::ConversationError;
 use super::events::Subscriber;
@@ -63,6 +64,8 @@ const SEARCHES_AT_ONCE: usize = 1;
 pub struct Registry {
     services: Arc<Services>,
     live: Mutex<HashMap<ConversationId, Entry>>,
+    /// The sessions that conversations have closed: what is known of them outlives their tasks.
+    closed: AllClosedSessions,
     /// Held by a call that makes a conversation and has an idempotency key, and by an adoption or an import from its last
     /// look at who has the session until it is written down.
     creating: tokio::sync::Mutex<()>,
@@ -119,6 +122,7 @@ impl Registry {
         Arc::new(Self {
             services,
             live: Mutex::default(),
+            closed: AllClosedSessions::default(),
             creating: tokio::sync::Mutex::default(),
             underway: Underway::default(),
             searching: Semaphore::new(SEARCHES_AT_ONCE),
@@ -366,6 +370,7 @@ impl Registry {
             stop: self.stop.clone(),
             stop_grace_ms: Arc::clone(&self.stop_grace_ms),
             deliver: self.deliverer(),
+            closed: self.closed.of(id),
         });
         self.lock().insert(
             id,

@@ -112,7 +112,15 @@ pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
 /// # Errors
 /// What the system answers.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    seen(File::open(path)?.sync_all(), Step::Folder(path))
+    sync_open_folder(&File::open(path)?, path)
+}
+
+/// Syncs the names in a folder that is open, which has this path.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn sync_open_folder(folder: &File, path: &Path) -> io::Result<()> {
+    seen(folder.sync_all(), Step::Folder(path))
 }
 
 /// The folders that have to be made for one to be there, the outermost first.

@@ -1,14 +1,17 @@
 //! Syncing the files that an agent has written for a session, so that a loss of power takes none of them.
 //!
-//! Agents write their transcripts without syncing them. Owns which files and folders belong to such a sync and what was
-//! synced before; never writes to any of them. Blocks.
+//! Agents write their transcripts without syncing them. Owns which files and folders belong to such a sync, what was synced
+//! before, and what could not be; never writes to any of them. Blocks.
+//!
+//! A system reports a failed write to one sync only. Then it may drop what it could not write, and the next sync succeeds.
+//! A file or folder whose sync failed once is therefore never reported as synced again.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::TranscriptError;
@@ -22,8 +25,25 @@ const SLACK: Duration = Duration::from_secs(60);
 /// How many transcripts are remembered. One that was forgotten only costs a sync of its folders.
 const REMEMBERED: usize = 4_096;
 
+/// How many files and folders are remembered whose sync failed. When there are more, every sync fails.
+const FAILURES: usize = 4_096;
+
 /// How deep the folder beside a transcript is entered. Agents make two levels of folders.
 const DEPTH_LIMIT: usize = 8;
+
+/// A file or folder: device, inode, and when it was made, since inodes are reused.
+type Identity = (u64, u64, Option<SystemTime>);
+
+/// Why files were not synced.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// Something could not be opened or listed. A later sync may succeed.
+    #[error(transparent)]
+    Unread(#[from] TranscriptError),
+    /// The system could not write something to disk, now or in an earlier sync.
+    #[error(transparent)]
+    Unwritten(TranscriptError),
+}
 
 /// When the files of which sessions were synced last.
 #[derive(Debug)]
@@ -31,6 +51,9 @@ pub struct SyncLog {
     began: SystemTime,
     /// By device and inode of the transcript: when its last sync began.
     synced: Mutex<HashMap<(u64, u64), SystemTime>>,
+    /// Whether the sync of a file or folder failed. An entry is locked during a sync: two syncs at once would both have to
+    /// get the error that the system reports to one. Those that are not being synced and have not failed are removed.
+    failed: Mutex<HashMap<Identity, Arc<Mutex<bool>>>>,
 }
 
 impl Default for SyncLog {
@@ -38,6 +61,7 @@ impl Default for SyncLog {
         Self {
             began: SystemTime::now(),
             synced: Mutex::default(),
+            failed: Mutex::default(),
         }
     }
 }
@@ -49,23 +73,22 @@ impl SyncLog {
     /// On a file system that cannot sync this does nothing.
     ///
     /// # Errors
-    /// [`TranscriptError::Io`] when something could not be synced.
-    pub fn sync(&self, file: &File, path: &Path, root: &Path, format: Format) -> Result<(), TranscriptError> {
-        let failed = |error| TranscriptError::io("sync", path)(error);
-        let metadata = file.metadata().map_err(failed)?;
+    /// [`SyncError`] when something could not be synced.
+    pub fn sync(&self, file: &File, path: &Path, root: &Path, format: Format) -> Result<(), SyncError> {
+        let metadata = file.metadata().map_err(TranscriptError::io("sync", path))?;
         let known_as = (metadata.dev(), metadata.ino());
         let now = SystemTime::now();
-        let last = self.lock().get(&known_as).copied();
+        let last = lock(&self.synced).get(&known_as).copied();
         let since = last.unwrap_or(self.began).checked_sub(SLACK);
         if format == Format::Claude {
             // Before the records that name them.
-            sync_below(&path.with_extension(""), since, DEPTH_LIMIT)?;
+            self.sync_below(&path.with_extension(""), since, DEPTH_LIMIT)?;
         }
-        possible(durable::sync_file(file, path)).map_err(failed)?;
+        self.sync_open(file, path, durable::sync_file)?;
         if last.is_none() {
-            sync_names(path, root)?;
+            self.sync_names(path, root)?;
         }
-        let mut synced = self.lock();
+        let mut synced = lock(&self.synced);
         if synced.len() >= REMEMBERED {
             synced.clear();
         }
@@ -73,59 +96,99 @@ impl SyncLog {
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(u64, u64), SystemTime>> {
-        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Syncs the folders that lead to a transcript.
+    fn sync_names(&self, path: &Path, root: &Path) -> Result<(), SyncError> {
+        let folders = path.ancestors().skip(1);
+        let below_root = folders.take_while(|folder| folder.starts_with(root));
+        for folder in below_root.chain(root.parent()) {
+            self.sync_folder(folder)?;
+        }
+        Ok(())
     }
-}
 
-/// Syncs the folders that lead to a transcript.
-fn sync_names(path: &Path, root: &Path) -> Result<(), TranscriptError> {
-    let folders = path.ancestors().skip(1);
-    let below_root = folders.take_while(|folder| folder.starts_with(root));
-    for folder in below_root.chain(root.parent()) {
-        sync_folder(folder)?;
-    }
-    Ok(())
-}
-
-/// Syncs what was written in a folder since a time, and in those below it. Follows no symbolic link.
-fn sync_below(folder: &Path, since: Option<SystemTime>, depth: usize) -> Result<(), TranscriptError> {
-    let is_new = |metadata: &Metadata| {
-        let modified = metadata.modified().ok();
-        since.is_none_or(|since| modified.is_none_or(|modified| modified >= since))
-    };
-    let Some(metadata) = there(folder.symlink_metadata(), folder)?.filter(Metadata::is_dir) else {
-        return Ok(());
-    };
-    let Some(entries) = there(fs::read_dir(folder), folder)? else {
-        return Ok(());
-    };
-    for entry in entries {
-        let path = entry
-            .map_err(TranscriptError::io("read the folder", folder))?
-            .path();
-        let Some(metadata) = there(path.symlink_metadata(), &path)? else {
-            continue;
+    /// Syncs what was written in a folder since a time, and in those below it. Follows no symbolic link.
+    fn sync_below(&self, folder: &Path, since: Option<SystemTime>, depth: usize) -> Result<(), SyncError> {
+        let is_new = |metadata: &Metadata| {
+            let modified = metadata.modified().ok();
+            since.is_none_or(|since| modified.is_none_or(|modified| modified >= since))
         };
-        if metadata.is_dir() && depth > 0 {
-            sync_below(&path, since, depth - 1)?;
-        } else if metadata.is_file()
-            && is_new(&metadata)
-            && let Some(file) = there(File::open(&path), &path)?
-        {
-            possible(durable::sync_file(&file, &path)).map_err(TranscriptError::io("sync", &path))?;
+        let Some(metadata) = there(folder.symlink_metadata(), folder)?.filter(Metadata::is_dir) else {
+            return Ok(());
+        };
+        let Some(entries) = there(fs::read_dir(folder), folder)? else {
+            return Ok(());
+        };
+        for entry in entries {
+            let path = entry
+                .map_err(TranscriptError::io("read the folder", folder))?
+                .path();
+            let Some(metadata) = there(path.symlink_metadata(), &path)? else {
+                continue;
+            };
+            if metadata.is_dir() && depth > 0 {
+                self.sync_below(&path, since, depth - 1)?;
+            } else if metadata.is_file()
+                && is_new(&metadata)
+                && let Some(file) = there(File::open(&path), &path)?
+            {
+                self.sync_open(&file, &path, durable::sync_file)?;
+            }
+        }
+        if is_new(&metadata) {
+            self.sync_folder(folder)?;
+            // Its own name too.
+            folder.parent().map_or(Ok(()), |above| self.sync_folder(above))?;
+        }
+        Ok(())
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<(), SyncError> {
+        match there(File::open(folder), folder)? {
+            Some(opened) => self.sync_open(&opened, folder, durable::sync_open_folder),
+            None => Ok(()),
         }
     }
-    if is_new(&metadata) {
-        sync_folder(folder)?;
-        // Its own name too.
-        folder.parent().map_or(Ok(()), sync_folder)?;
+
+    /// Syncs a file or folder that is open, unless that failed once.
+    fn sync_open(
+        &self,
+        file: &File,
+        path: &Path,
+        sync: fn(&File, &Path) -> io::Result<()>,
+    ) -> Result<(), SyncError> {
+        let metadata = file.metadata().map_err(TranscriptError::io("sync", path))?;
+        let identity = (metadata.dev(), metadata.ino(), metadata.created().ok());
+        let unwritten = |error| SyncError::Unwritten(TranscriptError::io("sync", path)(error));
+        let has_failed = {
+            let mut failed = lock(&self.failed);
+            if failed.len() >= FAILURES {
+                return Err(unwritten(io::Error::other("too many earlier syncs failed")));
+            }
+            Arc::clone(failed.entry(identity).or_default())
+        };
+        let synced = {
+            let mut has_failed = lock(&has_failed);
+            let synced = match *has_failed {
+                true => Err(io::Error::other("an earlier sync of it failed")),
+                false => possible(sync(file, path)),
+            };
+            *has_failed = synced.is_err();
+            synced
+        };
+        if synced.is_ok() {
+            let mut failed = lock(&self.failed);
+            drop(has_failed);
+            // Another sync that waits for this one removes it.
+            if failed.get(&identity).is_some_and(|it| Arc::strong_count(it) == 1) {
+                failed.remove(&identity);
+            }
+        }
+        synced.map_err(unwritten)
     }
-    Ok(())
 }
 
-fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
-    there(possible(durable::sync_folder(folder)), folder).map(drop)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is there. An agent may remove or move its files at any time.
@@ -220,6 +283,61 @@ mod tests {
             .unwrap();
         let left = ["agent/projects/-p/s1/tool-results/old.txt", "elsewhere"];
         assert_eq!(disk.lost(), BTreeSet::from(left.map(Into::into)));
+    }
+
+    /// As after an error of the disk: one sync gets the error, the next one finds nothing left to write.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_whose_sync_failed_is_never_reported_as_synced() {
+        use std::os::unix::fs::OpenOptionsExt;
+
+        let held = tempfile::tempdir().unwrap();
+        let root = held.path().join("agent");
+        let path = root.join("projects/-p/s1.jsonl");
+        make(&path, "one\n");
+        let log = SyncLog::default();
+        let sync = |file: &File| log.sync(file, &path, &root, Format::Claude);
+        // One that no system syncs.
+        let flags = i32::try_from(rustix::fs::OFlags::PATH.bits()).unwrap();
+        let failing = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(&path)
+            .unwrap();
+        assert!(matches!(sync(&failing), Err(SyncError::Unwritten(_))));
+        for _ in 0..2 {
+            let again = sync(&File::open(&path).unwrap());
+            assert!(matches!(again, Err(SyncError::Unwritten(_))), "{again:?}");
+        }
+        // Another file of the same name is written anew, and others are not concerned.
+        let anew = root.join("projects/-p/new");
+        make(&anew, "one\n");
+        fs::rename(&anew, &path).unwrap();
+        sync(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(lock(&log.failed).len(), 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_could_not_be_opened_is_synced_later() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let held = tempfile::tempdir().unwrap();
+        let root = held.path().join("agent");
+        let path = root.join("projects/-p/s1.jsonl");
+        make(&path, "one\n");
+        let beside = root.join("projects/-p/s1");
+        make(&beside.join("r1.txt"), "long");
+        let log = SyncLog::default();
+        let sync = || log.sync(&File::open(&path).unwrap(), &path, &root, Format::Claude);
+        let mode = |mode| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o000);
+        // Nothing is closed to root.
+        if fs::read_dir(&beside).is_err() {
+            assert!(matches!(sync(), Err(SyncError::Unread(_))));
+        }
+        mode(0o700);
+        sync().unwrap();
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::agent::pool::Launch;
 use crate::agent::process::{AgentCommand, StopDeadlines};
 use crate::agent::profile::AgentKind;
 use crate::chain::NewLink;
-use crate::conversation::actor::{FAULTS_LIMIT, REFUSES_FOR};
+use crate::conversation::actor::{FAULTS_LIMIT, REFUSES_FOR, REST};
 use crate::conversation::climbing::acquire;
 use crate::conversation::closed_sessions::ClosedSessions;
 use crate::conversation::destination::Destination;
@@ -459,7 +459,7 @@ async fn a_move_during_which_the_task_fails_is_ended_before_anything_else_begins
 async fn what_an_abandoned_job_opens_is_waited_for() {
     let stage = Stage::with_agent().await;
     let session = stage.open_session().await;
-    let mut closed = ClosedSessions::default();
+    let closed = ClosedSessions::default();
     let (open, opened) = oneshot::channel();
     closed.close_opened(async move { opened.await.ok() });
     assert!(!closed.are_known_to_have_ended(), "it may open one");
@@ -474,7 +474,7 @@ async fn what_an_abandoned_job_opens_is_waited_for() {
 #[tokio::test]
 async fn what_is_remembered_of_closed_sessions_is_bounded_and_leaves_with_their_agent() {
     let stage = Stage::with_agent().await;
-    let mut closed = ClosedSessions::default();
+    let closed = ClosedSessions::default();
     for _ in 0..2 * ClosedSessions::REMEMBERED {
         let session = stage.open_session().await;
         closed.close(session, false, Duration::ZERO).closed().await;
@@ -487,4 +487,43 @@ async fn what_is_remembered_of_closed_sessions_is_bounded_and_leaves_with_their_
     closed.close(last, false, Duration::ZERO).closed().await;
     assert_eq!(closed.len(), 1);
     assert_eq!(closed.ended().await, Ok(()));
+}
+
+/// The agent closes no session and runs on for other conversations.
+#[tokio::test]
+async fn a_conversation_rests_while_a_closed_session_may_be_written_to_and_its_next_task_waits_for_that() {
+    let stage = Stage::with_agent().await;
+    assert!(matches!(stage.prompt("one").await, Ok(Ok(Answer::Turn(_)))));
+    let closing = stage.registry.call(stage.id, Call::Close, None).unwrap();
+    assert!(matches!(closing.await, Ok(Ok(_))));
+    let Stage {
+        registry,
+        id,
+        events,
+        _folder: folder,
+    } = stage;
+    // Nobody subscribes any more.
+    drop(events);
+    tokio::time::pause();
+    registry.tasks.close();
+    let rested = tokio::time::timeout(3 * REST, registry.tasks.wait()).await;
+    tokio::time::resume();
+    assert!(rested.is_ok(), "its task ends");
+    assert!(registry.lock().is_empty());
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let stage = Stage {
+        registry,
+        id,
+        events: mpsc::channel(1).1,
+        _folder: folder,
+    };
+    let begun = stage.registry.begun("conversation/move", Some(id));
+    let refused = stage.move_to(elsewhere.to_str().unwrap(), begun.progress());
+    let refused = refused.await.unwrap();
+    assert!(matches!(refused, Err(ConversationError::Busy(_))), "{refused:?}");
+    stage.stop_agents().await;
+    let moved = stage.move_to(elsewhere.to_str().unwrap(), begun.progress());
+    let moved = moved.await.unwrap();
+    assert!(!matches!(moved, Err(ConversationError::Busy(_))), "{moved:?}");
 }

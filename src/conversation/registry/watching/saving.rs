@@ -1,12 +1,13 @@
 //! Syncing transcripts before anyone is notified of what is saved in them.
 //!
-//! Owns the changes that wait for their sync, and the checkpoints whose sync failed. The changes of one conversation are
-//! reported in order, by a task that ends when none is left; a slow disk delays no other conversation. Neither the answer to a
-//! prompt nor an update waits for any of it.
+//! Owns the changes that wait for their sync, and the checkpoints of transcripts that could not be read for theirs. A task
+//! reports the changes of one conversation and ends when none is left. A file system that hangs delays only conversations
+//! with transcripts on it. Neither the watching, nor the answer to a prompt, nor an update waits for a sync.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::future::Future;
+use std::os::unix::fs::MetadataExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,27 +15,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::{ConversationId, UpstreamId};
 use futures_util::FutureExt;
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
 
 use super::super::super::growth::Growth;
 use super::super::super::services::chain_text;
 use super::super::{Registry, panic_text};
-use crate::transcript::TranscriptError;
 use crate::transcript::shelf::Format;
-use crate::transcript::syncing::SyncLog;
+use crate::transcript::syncing::{SyncError, SyncLog};
 
-/// How many files are synced at once. Disks sync several for the price of one; each takes a thread.
+/// How many files of one file system are synced at once. Disks sync several for the price of one; each takes a thread.
 const SYNCS_AT_ONCE: usize = 8;
 
-/// How many changes may wait. Each may hold some hundred kilobytes and an open file; the watching waits when there are more.
-const WAITING: usize = 64;
+/// How many sessions of one conversation may have a change that waits, each with an open file. A chain has as many.
+const WAITING: usize = 16;
 
-/// How many transcripts are remembered whose sync failed, each with an open file.
+/// How many transcripts are remembered that could not be read for a sync, each with an open file.
 const UNSAVED: usize = 64;
 
-/// How many checkpoints of one of them are remembered. An older one is never reported as saved.
+/// How many checkpoints of one session wait or are remembered. An older one is never reported as saved.
 const UNSAVED_CHECKPOINTS: usize = 1_024;
 
 /// A transcript that is to be synced.
@@ -42,6 +40,8 @@ const UNSAVED_CHECKPOINTS: usize = 1_024;
 pub(super) struct Unsynced {
     /// The transcript, opened before it was read: what was read of it is what is synced.
     pub(super) file: Arc<File>,
+    /// The number of its file system.
+    pub(super) device: u64,
     pub(super) path: PathBuf,
     pub(super) root: PathBuf,
     pub(super) format: Format,
@@ -52,11 +52,36 @@ struct Change {
     growth: Growth,
     /// What has to be on disk before.
     unsynced: Option<Unsynced>,
-    /// Its place among those that wait.
-    _permit: OwnedSemaphorePermit,
 }
 
-/// A transcript whose sync failed: the next change of it tries again.
+impl Change {
+    /// Adds a later change of the same transcript.
+    fn merge(&mut self, later: Self) {
+        let growth = later.growth;
+        self.growth.saved.extend(growth.saved);
+        limit(&mut self.growth.saved);
+        self.growth.prompts = growth.prompts.or(self.growth.prompts);
+        self.growth.replaced |= growth.replaced;
+        self.growth.rewritten |= growth.rewritten;
+        // The transcript may be another file by now, in which the earlier turns stand as well.
+        self.unsynced = later.unsynced.or(self.unsynced.take());
+    }
+}
+
+/// Forgets the oldest of too many checkpoints.
+fn limit(checkpoints: &mut Vec<Checkpoint>) {
+    let excess = checkpoints.len().saturating_sub(UNSAVED_CHECKPOINTS);
+    if excess > 0 {
+        checkpoints.drain(..excess);
+        log_forgotten();
+    }
+}
+
+fn log_forgotten() {
+    tracing::error!("too many turns wait for a sync; the oldest are never reported as saved");
+}
+
+/// A transcript that could not be read for its sync: the next change of it tries again.
 struct Unsaved {
     conversation: ConversationId,
     upstream_id: UpstreamId,
@@ -65,20 +90,20 @@ struct Unsaved {
     checkpoints: Vec<Checkpoint>,
 }
 
-type Sync = dyn Fn(&Unsynced) -> Result<(), TranscriptError> + Send + std::marker::Sync;
+type Sync = dyn Fn(&Unsynced) -> Result<(), SyncError> + Send + std::marker::Sync;
 
 /// The changes that wait for their sync.
 pub(in crate::conversation::registry) struct Saving {
     sync: Arc<Sync>,
     state: Mutex<State>,
-    waiting: Arc<Semaphore>,
-    syncs: Semaphore,
 }
 
 #[derive(Default)]
 struct State {
     /// By conversation. There is an entry for as long as a task works on it.
     queues: BTreeMap<ConversationId, VecDeque<Change>>,
+    /// By file system: the permits to sync its files. There is an entry for as long as a sync runs or waits.
+    syncs: BTreeMap<u64, Arc<Semaphore>>,
     /// The oldest first.
     unsaved: VecDeque<Unsaved>,
 }
@@ -91,14 +116,10 @@ impl Default for Saving {
 }
 
 impl Saving {
-    fn with(
-        sync: impl Fn(&Unsynced) -> Result<(), TranscriptError> + Send + std::marker::Sync + 'static,
-    ) -> Self {
+    fn with(sync: impl Fn(&Unsynced) -> Result<(), SyncError> + Send + std::marker::Sync + 'static) -> Self {
         Self {
             sync: Arc::new(sync),
             state: Mutex::default(),
-            waiting: Arc::new(Semaphore::new(WAITING)),
-            syncs: Semaphore::new(SYNCS_AT_ONCE),
         }
     }
 
@@ -107,30 +128,27 @@ impl Saving {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a change into the queue of its conversation, which a task works on. Waits while too many wait already, but not
-    /// longer than the daemon runs.
-    async fn put<Told: Future<Output = ()> + Send + 'static>(
+    /// Puts a change into the queue of its conversation, which a task works on. A change of the same transcript that waits
+    /// there takes it in. Never blocks.
+    fn put<Told: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         id: ConversationId,
         growth: Growth,
         unsynced: Option<Unsynced>,
-        stop: &CancellationToken,
         tell: impl Fn(ConversationId, Growth) -> Told + Send + std::marker::Sync + 'static,
     ) {
-        let permit = tokio::select! {
-            biased;
-            permit = Arc::clone(&self.waiting).acquire_owned() => permit,
-            () = stop.cancelled() => return,
-        };
-        // It is never closed.
-        let Ok(permit) = permit else { return };
-        let change = Change {
-            growth,
-            unsynced,
-            _permit: permit,
-        };
+        let change = Change { growth, unsynced };
         let mut state = self.lock();
         if let Some(queue) = state.queues.get_mut(&id) {
+            let is_same = |it: &&mut Change| it.growth.upstream_id == change.growth.upstream_id;
+            if let Some(waiting) = queue.iter_mut().find(is_same) {
+                waiting.merge(change);
+                return;
+            }
+            if queue.len() >= WAITING {
+                queue.pop_front();
+                log_forgotten();
+            }
             queue.push_back(change);
             return;
         }
@@ -154,6 +172,14 @@ impl Saving {
         next
     }
 
+    /// The permits to sync files of a file system.
+    fn syncs_of(&self, device: u64) -> Arc<Semaphore> {
+        let mut state = self.lock();
+        state.syncs.retain(|_, syncs| Arc::strong_count(syncs) > 1);
+        let syncs = state.syncs.entry(device);
+        Arc::clone(syncs.or_insert_with(|| Arc::new(Semaphore::new(SYNCS_AT_ONCE))))
+    }
+
     /// Syncs what has to be on disk. Returns what may be reported.
     async fn save(&self, id: ConversationId, change: Change) -> Growth {
         let Change {
@@ -170,17 +196,31 @@ impl Saving {
             None => unsynced,
         };
         let Some(unsynced) = unsynced else { return growth };
+        let permit = self.syncs_of(unsynced.device).acquire_owned().await;
         let (sync, it) = (Arc::clone(&self.sync), unsynced.clone());
-        let synced = tokio::task::spawn_blocking(move || sync(&it).map_err(|error| chain_text(&error)));
+        let synced = tokio::task::spawn_blocking(move || {
+            // Until the thread is free again, which may be after the end of this task.
+            let _permit = permit;
+            sync(&it)
+        });
         let failure = match synced.await {
-            Ok(synced) => synced.err(),
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some((chain_text(&error), matches!(error, SyncError::Unread(_)))),
             Err(error) => Some(match error.try_into_panic() {
-                Ok(panic) => panic_text(panic.as_ref()),
-                Err(error) => error.to_string(),
+                Ok(panic) => (panic_text(panic.as_ref()), true),
+                Err(error) => (error.to_string(), true),
             }),
         };
         let path = unsynced.path.display().to_string();
-        if let Some(error) = failure {
+        if let Some((error, false)) = failure {
+            let turns = std::mem::take(&mut growth.saved).len();
+            tracing::error!(
+                path,
+                error,
+                turns,
+                "a transcript could not be written to disk; its last turns are never reported as saved"
+            );
+        } else if let Some((error, true)) = failure {
             tracing::error!(
                 path,
                 error,
@@ -211,8 +251,7 @@ impl Saving {
     }
 
     fn remember(&self, mut unsaved: Unsaved) {
-        let excess = unsaved.checkpoints.len().saturating_sub(UNSAVED_CHECKPOINTS);
-        unsaved.checkpoints.drain(..excess);
+        limit(&mut unsaved.checkpoints);
         let mut state = self.lock();
         let forgotten = match state.unsaved.len() < UNSAVED {
             true => None,
@@ -220,8 +259,8 @@ impl Saving {
         };
         state.unsaved.push_back(unsaved);
         drop(state);
-        if excess > 0 || forgotten.is_some() {
-            tracing::error!("too many turns could not be synced; the oldest are never reported as saved");
+        if forgotten.is_some() {
+            log_forgotten();
         }
     }
 }
@@ -237,12 +276,7 @@ struct Task {
 impl Task {
     async fn run<Told: Future<Output = ()>>(mut self, tell: impl Fn(ConversationId, Growth) -> Told) {
         while let Some(change) = self.saving.take(self.id) {
-            // It is never closed.
-            let Ok(sync) = self.saving.syncs.acquire().await else {
-                return;
-            };
             let growth = self.saving.save(self.id, change).await;
-            drop(sync);
             let telling = AssertUnwindSafe(async { tell(self.id, growth).await });
             if let Err(panic) = telling.catch_unwind().await {
                 let why = panic_text(panic.as_ref());
@@ -263,8 +297,7 @@ impl Drop for Task {
 }
 
 impl Registry {
-    /// Reports a change of its transcript to a conversation, once that is on disk. Waits while too many wait already: to be
-    /// called on a thread that may block.
+    /// Reports a change of its transcript to a conversation, once that is on disk.
     pub(super) fn tell_when_saved(
         self: &Arc<Self>,
         id: ConversationId,
@@ -280,7 +313,7 @@ impl Registry {
                 }
             }
         };
-        Handle::current().block_on(self.saving.put(id, growth, unsynced, &self.stop, tell));
+        self.saving.put(id, growth, unsynced, tell);
     }
 }
 
@@ -289,6 +322,7 @@ impl Unsynced {
     pub(super) fn open(path: &Path, root: &Path, format: Format) -> Option<Self> {
         let file = File::open(path).ok()?;
         Some(Self {
+            device: file.metadata().ok()?.dev(),
             file: Arc::new(file),
             path: path.to_owned(),
             root: root.to_owned(),
