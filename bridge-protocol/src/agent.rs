@@ -1,13 +1,13 @@
 //! The agents that a daemon knows.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::AgentName;
 use crate::raw::RawJson;
 
 /// An agent as it is configured and found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentInfo {
     /// Its name in the configuration.
@@ -39,8 +39,7 @@ pub struct AgentInfo {
 }
 
 /// The answer of `agent/list`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentList {
     /// In the order of the configuration; `loopback` is always among them.

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::UpstreamId;
 use crate::link::Fidelity;
 
 /// What is wrong with a place in a transcript.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum FindingKind {
@@ -50,7 +50,7 @@ pub enum FindingKind {
     UnknownRecord,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
@@ -91,8 +91,7 @@ impl fmt::Display for FindingKind {
 }
 
 /// One thing that is wrong with a transcript.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// The line, counted from 1; 0 where it is the file as a whole.
@@ -104,8 +103,7 @@ pub struct Finding {
 }
 
 /// The answer of `transcript/check`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckAnswer {
     /// What was found, in the order of the lines; in a transcript that is whole nothing, or nothing that is damage.
@@ -133,8 +131,7 @@ pub struct CheckAnswer {
 }
 
 /// What a repaired copy has other than its source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Repairs {
     /// Lines that are no records and were left out.

@@ -1,7 +1,6 @@
 //! A client of the daemon: jsonrpsee's, over the daemon's Unix socket with one message a line.
 //!
-//! Owns the transport and its limits. The methods are those of the traits in this crate; what they mean is in the wire
-//! contract.
+//! Owns the transport and its limits. [`Call`] calls the methods of [`crate::method`].
 //!
 //! # Lagging
 //! Notifications wait in a buffer of [`SUBSCRIPTION_BUFFER_EVENTS`] until the subscription is polled. One that is
@@ -21,7 +20,10 @@ use tokio::net::UnixStream;
 
 use transport::{LineReceiver, LineSender};
 
+mod call;
 mod transport;
+
+pub use call::Call;
 
 /// jsonrpsee's client, connected to a daemon.
 pub use jsonrpsee_core::client::Client;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -14,8 +15,7 @@ use crate::raw::{PromptContent, RawJson};
 use crate::turn::{FailureKind, Interrupt, TurnResult};
 
 /// What a conversation is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum ConversationState {
@@ -38,13 +38,12 @@ pub enum ConversationState {
     Failed,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// How a session is set up, applied again after each resume and fork.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
     /// The model, by the agent's name of it.
@@ -68,8 +67,7 @@ pub struct Settings {
 }
 
 /// Where a conversation branched off another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Parent {
     /// The conversation that it came from.
@@ -80,8 +78,7 @@ pub struct Parent {
 }
 
 /// The limit that a conversation has run into.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
     /// What kind of failure it was.
@@ -92,8 +89,7 @@ pub struct Limit {
 }
 
 /// A prompt that goes out by itself at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Continuation {
     /// When.
@@ -134,7 +130,6 @@ impl<'de> Deserialize<'de> for ContinueAt {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for ContinueAt {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ContinueAt".into()
@@ -151,8 +146,7 @@ impl schemars::JsonSchema for ContinueAt {
 }
 
 /// Answers `conversation/continue`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContinueAnswer {
     /// What goes out by itself, and when; absent once it was cancelled.
@@ -161,8 +155,7 @@ pub struct ContinueAnswer {
 }
 
 /// A prompt that waits for the turns before it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedPrompt {
     /// The turn that it will be; `conversation/cancel` takes it out of the line.
@@ -176,8 +169,7 @@ pub struct QueuedPrompt {
 }
 
 /// A conversation as it stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Conversation {
     /// Its id: the same for life.
@@ -234,8 +226,7 @@ pub struct Conversation {
 }
 
 /// What to do with a prompt while another turn runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OnBusy {
     /// Answer `busy`.
@@ -246,8 +237,7 @@ pub enum OnBusy {
 }
 
 /// What to do with a prompt that meets a usage limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OnLimit {
     /// End the turn as failed.
@@ -258,8 +248,7 @@ pub enum OnLimit {
 }
 
 /// What becomes of the agent's transcripts when a conversation is deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TranscriptsOnDelete {
     /// They stay, and so do the daemon's own copies: `transcript/keep` names those, `transcript/forget` deletes them.
@@ -270,8 +259,7 @@ pub enum TranscriptsOnDelete {
 }
 
 /// Answers `conversation/delete`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteAnswer {
     /// Of the transcripts that were to be deleted, those of the conversation's sessions that are still there. The
@@ -281,8 +269,7 @@ pub struct DeleteAnswer {
 }
 
 /// A transcript that was to be deleted with its conversation, and is still there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemainingTranscript {
     /// The session.
@@ -297,8 +284,7 @@ pub struct RemainingTranscript {
 }
 
 /// Why a transcript is still there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RemainingReason {
@@ -312,13 +298,12 @@ pub enum RemainingReason {
     Adopted,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// An answer that holds one conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationAnswer {
     /// The conversation as it stands after the call.
@@ -326,8 +311,7 @@ pub struct ConversationAnswer {
 }
 
 /// Answers `conversation/adopt`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptAnswer {
     /// The conversation as it stands after the call.
@@ -347,8 +331,7 @@ pub struct AdoptAnswer {
 }
 
 /// One page of `conversation/list`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationPage {
     /// Newest first.
@@ -359,8 +342,7 @@ pub struct ConversationPage {
 }
 
 /// The answer of `conversation/cancel`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CancelAnswer {
     /// Whether there was anything to cancel.
@@ -368,8 +350,7 @@ pub struct CancelAnswer {
 }
 
 /// The answer of `conversation/resume`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResumeAnswer {
     /// The conversation as it stands after the call.
@@ -379,8 +360,7 @@ pub struct ResumeAnswer {
 }
 
 /// The answer of `conversation/fork`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForkAnswer {
     /// The new conversation, or the same one when forked in place.
@@ -396,8 +376,7 @@ pub struct ForkAnswer {
 }
 
 /// How a branch was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum BranchedVia {
@@ -411,13 +390,12 @@ pub enum BranchedVia {
     Fresh,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// The answer of `conversation/edit`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EditAnswer {
     /// How the turn of the new prompt ended.
@@ -436,8 +414,7 @@ pub struct EditAnswer {
 }
 
 /// The answer of `conversation/undo`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UndoAnswer {
     /// The conversation as it stands after the call.
@@ -452,8 +429,7 @@ pub struct UndoAnswer {
 }
 
 /// The folders of a conversation that went from one to another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MovedFolder {
     /// The folder before.
@@ -463,8 +439,7 @@ pub struct MovedFolder {
 }
 
 /// The answer of `conversation/move`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveAnswer {
     /// What goes where.
@@ -481,8 +456,7 @@ pub struct MoveAnswer {
 }
 
 /// One thing that goes to another place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedMove {
     /// Where it is.
@@ -496,8 +470,7 @@ pub struct PlannedMove {
 }
 
 /// What is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum MovedKind {
@@ -511,13 +484,12 @@ pub enum MovedKind {
     Settings,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// The answer of `conversation/chain`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChainAnswer {
     /// Oldest first; the last is the head.
@@ -525,8 +497,7 @@ pub struct ChainAnswer {
 }
 
 /// One page of `conversation/lineage`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LineagePage {
     /// Oldest first.
@@ -537,8 +508,7 @@ pub struct LineagePage {
 }
 
 /// The answer of `conversation/respond`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RespondAnswer {
     /// The turn that the answer started, when it had to start one.
@@ -547,8 +517,7 @@ pub struct RespondAnswer {
 }
 
 /// The turn that runs while a client attaches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunningTurn {
     /// The turn.
@@ -564,8 +533,7 @@ pub struct RunningTurn {
 }
 
 /// What the agent last said of its session, each as ACP has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionInfo {
     /// The latest plan.
@@ -586,6 +554,5 @@ pub struct SessionInfo {
 }
 
 /// The answer of a method that has nothing to say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Empty {}

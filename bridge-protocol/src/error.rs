@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::raw::RawJson;
 
 /// What kind of error it is: the `data.kind` of the wire, and its code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -228,7 +228,6 @@ impl BridgeError {
 }
 
 /// As it stands in an answer: the members of JSON-RPC's error object.
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for BridgeError {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Error".into()

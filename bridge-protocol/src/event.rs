@@ -1,6 +1,7 @@
 //! What a subscriber is told.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -13,8 +14,7 @@ use crate::raw::{PromptContent, RawJson};
 use crate::turn::{Interrupt, TurnResult};
 
 /// One event, with the conversation that it is about and its place in the stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventEnvelope {
     /// The conversation that it is about.
@@ -33,14 +33,14 @@ macro_rules! events {
     ($($(#[$meta:meta])* $name:ident = $wire:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? },)*) => {
         /// What happened. A kind that is not known here is kept as it came, so new ones break no client.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[derive(schemars::JsonSchema)]
         #[serde(tag = "type", rename_all_fields = "camelCase")]
         #[non_exhaustive]
         pub enum Event {
             $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
             /// A kind of event that this version of the crate does not know, as it came.
             #[serde(untagged)]
-            #[cfg_attr(feature = "schema", schemars(skip))]
+            #[schemars(skip)]
             Other(RawJson),
         }
 

@@ -1,6 +1,7 @@
 //! A conversation as one file, and back: what `conversation/export` and `conversation/import` say.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -15,8 +16,7 @@ use crate::turn::Interrupt;
 pub const PORTABLE_VERSION: u32 = 1;
 
 /// What an export makes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExportFormat {
     /// What was said, as plain JSON that any program can read: see [`PortableConversation`].
@@ -37,8 +37,7 @@ pub enum ExportAnswer {
 }
 
 /// A file that an export made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportedFile {
     /// Its absolute path.
@@ -60,8 +59,7 @@ pub struct ExportedFile {
 }
 
 /// A session of a conversation's past whose transcript is not there, or could not be taken along.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingSession {
     /// The session.
@@ -73,8 +71,7 @@ pub struct MissingSession {
 }
 
 /// A value of an MCP server's configuration that an export left out, since it may be a secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingValue {
     /// The server's name.
@@ -87,8 +84,7 @@ pub struct MissingValue {
 
 /// A session that was imported with lines that could not be fitted in: they name sessions and folders as those were called
 /// where the file comes from, and the agent may leave them out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnchangedLines {
     /// The session, as it is called here.
@@ -101,8 +97,7 @@ pub struct UnchangedLines {
 
 /// A conversation as plain JSON, for other programs. Unless `secrets` was given it has of each MCP server `name`, `type`,
 /// `command`, and the names in `env` and `headers`, but no values, arguments or URLs, which may hold keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PortableConversation {
     /// The version of this form: [`PORTABLE_VERSION`] of the program that wrote it.
@@ -135,8 +130,7 @@ pub struct PortableConversation {
 }
 
 /// What `conversation/import` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportAnswer {
     /// The conversation as it stands here now.
@@ -164,7 +158,6 @@ impl Serialize for ExportAnswer {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for ExportAnswer {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ExportAnswer".into()

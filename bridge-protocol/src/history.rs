@@ -1,14 +1,14 @@
 //! Checkpoints and history: what was said in a conversation, as the agents' own transcripts have it.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CheckpointId, Cursor, UpstreamId};
 use crate::raw::RawJson;
 
 /// The place after a turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Checkpoint {
     /// Names the place, whatever becomes of the conversation: it says the agent, the session and the turn's last record, or
@@ -40,8 +40,7 @@ pub struct Checkpoint {
 }
 
 /// One message: a prompt, one part of a reply, or what tools answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
     /// Names the message, as a checkpoint's id names its place.
@@ -64,8 +63,7 @@ pub struct Message {
 }
 
 /// Who said a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Role {
@@ -75,13 +73,12 @@ pub enum Role {
     Assistant,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// What a message is, beside words of a person or of the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum MessageKind {
@@ -93,7 +90,7 @@ pub enum MessageKind {
     Error,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
@@ -102,8 +99,7 @@ pub enum MessageKind {
 /// `toolCallId`, `name` and `input`; `toolResult` has `toolCallId`, `text` and, where the agent says so, `isError`. Any other kind is the agent's
 /// own, with the whole block in `raw`; so is one of these without what it should have, and one without a name: their form is
 /// not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MessagePart {
     /// Which kind of part it is.
@@ -139,8 +135,7 @@ pub struct MessagePart {
 }
 
 /// Something that the history lacks, or may lack.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryGap {
     /// The session whose transcript it is about.
@@ -152,8 +147,7 @@ pub struct HistoryGap {
 }
 
 /// What is wrong with a part of the history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum GapKind {
@@ -172,13 +166,12 @@ pub enum GapKind {
     UnknownRecord,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// What `conversation/checkpoints` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointPage {
     /// Newest first. Those before the last are found with its id as `before`; there are none before step 1.
@@ -192,8 +185,7 @@ pub struct CheckpointPage {
 }
 
 /// What `checkpoint/get` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointAnswer {
     /// The checkpoint.
@@ -209,8 +201,7 @@ pub struct CheckpointAnswer {
 }
 
 /// What `conversation/history` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryPage {
     /// Oldest first.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -12,8 +13,7 @@ use uuid::Uuid;
 pub const MIN_PREFIX_CHARS: usize = 6;
 
 /// The id of a conversation: a UUIDv4 minted by the daemon, the same for life and never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ConversationId(Uuid);
 
@@ -60,8 +60,7 @@ impl FromStr for ConversationId {
 macro_rules! text_id {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
         pub struct $name(String);
 
@@ -106,8 +105,8 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// How a caller names a conversation: its id, a prefix of it of 6 characters or more, or exactly an upstream id that
-    /// it ever held.
+    /// How a caller names a conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or
+    /// more.
     ConversationRef
 }
 text_id! {
@@ -138,13 +137,6 @@ text_id! {
 impl From<ConversationId> for ConversationRef {
     fn from(id: ConversationId) -> Self {
         Self(id.to_string())
-    }
-}
-
-impl Default for UpstreamId {
-    /// None.
-    fn default() -> Self {
-        Self(String::new())
     }
 }
 

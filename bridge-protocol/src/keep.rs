@@ -1,13 +1,13 @@
 //! Our own copies of transcripts, which outlive the agents' own.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{AgentName, UpstreamId};
 
 /// One copy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptFile {
     /// Where it is, in the daemon's data folder.
@@ -17,8 +17,7 @@ pub struct KeptFile {
 }
 
 /// What all copies are together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeepTotal {
     /// How many sessions are kept.
@@ -33,8 +32,7 @@ pub struct KeepTotal {
 }
 
 /// A session of which copies are kept, and which no conversation has: that was deleted, or there never was one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnclaimedSession {
     /// The agent's own id of it.
@@ -52,8 +50,7 @@ pub struct UnclaimedSession {
 }
 
 /// The answer of `transcript/keep`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeepAnswer {
     /// The copies of what was named.
@@ -71,8 +68,7 @@ pub struct KeepAnswer {
 }
 
 /// The answer of `transcript/restore`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreAnswer {
     /// The files that were put back; none where all was there.
@@ -84,8 +80,7 @@ pub struct RestoreAnswer {
 }
 
 /// The answer of `transcript/forget`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForgetAnswer {
     /// What the copies took on the disk that are gone, in bytes.

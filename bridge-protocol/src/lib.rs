@@ -25,13 +25,11 @@ pub mod history;
 pub mod id;
 pub mod keep;
 pub mod link;
+pub mod method;
 pub mod openrpc;
 pub mod raw;
 pub mod transcript;
 pub mod turn;
-
-#[cfg(any(feature = "client", feature = "server", feature = "schema"))]
-pub mod rpc;
 
 pub use error::{BridgeError, ErrorKind};
 pub use id::{

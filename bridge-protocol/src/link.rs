@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentName, CheckpointId, UpstreamId};
 
 /// Why an upstream id joined the chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum LinkReason {
@@ -39,8 +39,7 @@ pub enum LinkReason {
 }
 
 /// What a link has to do with the one that it came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Relation {
@@ -56,8 +55,7 @@ pub enum Relation {
 }
 
 /// Why a conversation rolled on to another upstream id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RollCause {
@@ -80,15 +78,15 @@ pub enum RollCause {
     Other,
 }
 
-/// How much of the history the agent has in front of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// How much of the history the agent has. The default is the least that a caller accepts unless it says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Fidelity {
-    /// None of it: a fresh start, which happens only when asked for.
+    /// None of it: a fresh start, which happens only on request.
     None,
-    /// A retelling in words.
+    /// A summary in text.
+    #[default]
     Text,
     /// An older state: the last turns are missing.
     Partial,
@@ -96,7 +94,7 @@ pub enum Fidelity {
     Full,
     /// A word that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
@@ -126,8 +124,7 @@ impl Ord for Fidelity {
 }
 
 /// One upstream session that a conversation has had.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
     /// The agent's own id of the session.
@@ -161,8 +158,7 @@ pub struct Link {
 }
 
 /// What one entry of the lineage records: a link's reasons, and those that touch no link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum LineageReason {
@@ -218,8 +214,7 @@ impl From<LinkReason> for LineageReason {
 }
 
 /// One entry of the log of everything that ever happened to a conversation's chain. The log is never cut.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LineageEntry {
     /// Counts from 1 within the conversation, without holes.
@@ -268,8 +263,7 @@ pub struct LineageEntry {
 }
 
 /// How a session was brought back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Via {
@@ -301,8 +295,7 @@ pub enum Via {
 }
 
 /// One try to bring a session back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
     /// The session that was tried, where the try had one.
@@ -316,8 +309,7 @@ pub struct Attempt {
 }
 
 /// How a conversation came to be open again, and what was lost on the way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resumed {
     /// The session that is open now.

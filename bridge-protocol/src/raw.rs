@@ -63,6 +63,13 @@ impl RawJson {
     }
 }
 
+impl Default for RawJson {
+    /// Null.
+    fn default() -> Self {
+        Self(RawValue::NULL.to_owned())
+    }
+}
+
 impl From<serde_json::Value> for RawJson {
     fn from(value: serde_json::Value) -> Self {
         // A `Value` always has a JSON form: its keys are text and its numbers are JSON numbers.
@@ -85,7 +92,6 @@ impl fmt::Debug for RawJson {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for RawJson {
     /// It says nothing, so a name for it would say no more.
     fn inline_schema() -> bool {
@@ -103,7 +109,7 @@ impl schemars::JsonSchema for RawJson {
 
 /// A prompt: ACP content blocks, as they came. On the wire either an array of blocks or a plain string, which is one
 /// text block.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
 #[serde(transparent)]
 pub struct PromptContent(Vec<RawJson>);
 
@@ -191,7 +197,6 @@ impl<'de> Deserialize<'de> for PromptContent {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for PromptContent {
     /// What is taken and what is told are not the same, and one name means one schema.
     fn inline_schema() -> bool {

@@ -1,14 +1,14 @@
 //! The agents' own transcripts, as they are listed: whoever made them.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::PlannedMove;
 use crate::id::{AgentName, ConversationId, Cursor, UpstreamId};
 
 /// A transcript on disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Transcript {
     /// The agent under whose folder it is.
@@ -39,8 +39,7 @@ pub struct Transcript {
 }
 
 /// The answer of `transcript/list`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TranscriptPage {
     /// Newest first.
@@ -59,8 +58,7 @@ pub struct TranscriptPage {
 }
 
 /// A folder in which changes cannot be watched.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Unwatched {
     /// The folder.
@@ -70,8 +68,7 @@ pub struct Unwatched {
 }
 
 /// The answer of `transcript/move` and of `transcript/undo`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeMoveAnswer {
     /// What goes where.
@@ -91,8 +88,7 @@ pub struct TreeMoveAnswer {
 }
 
 /// A move of a folder that can be taken back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeMove {
     /// What `transcript/undo` takes.
@@ -112,8 +108,7 @@ pub struct TreeMove {
 }
 
 /// The answer of `transcript/moves`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeMoveList {
     /// Newest first.

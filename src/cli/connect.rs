@@ -3,6 +3,8 @@
 //! It owns the order in which sockets are tried, and the bytes of the last answers, so that `--json` can print them
 //! as they came. It must not know what the answers mean.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::client::{Client, ConnectError, connect};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::rpc::DaemonRpcClient;
 use jiff::Timestamp;
 use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
 use jsonrpsee::core::params::BatchRequestBuilder;
@@ -185,7 +186,7 @@ impl Daemon {
     /// Whether anybody answers. The socket of a process that is being killed takes connections to its last moment, and nothing of a
     /// command is to be sent to one that never reads it.
     async fn answers(&self) -> bool {
-        match DaemonRpcClient::status(&self.client).await {
+        match self.client.call(method::Status::default()).await {
             Err(error) => !is_lost(&error),
             Ok(_) => true,
         }

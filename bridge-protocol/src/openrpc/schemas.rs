@@ -39,9 +39,10 @@ impl Schemas {
         }
     }
 
-    /// The schema of something that the daemon takes.
-    pub(super) fn taken<T: JsonSchema>(&mut self) -> Value {
-        schema_of::<T>(&mut self.taken)
+    /// The schema of a method's struct, in place and not by reference.
+    pub(super) fn members<T: JsonSchema>(&mut self) -> Value {
+        let schema = T::json_schema(&mut self.taken);
+        transformed(&mut self.taken, schema)
     }
 
     /// The schema of something that the daemon says.
@@ -72,7 +73,11 @@ impl Schemas {
 }
 
 fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
-    let mut schema = generator.subschema_for::<T>();
+    let schema = generator.subschema_for::<T>();
+    transformed(generator, schema)
+}
+
+fn transformed(generator: &mut SchemaGenerator, mut schema: Schema) -> Value {
     for transform in generator.transforms_mut() {
         transform.transform(&mut schema);
     }

@@ -1,8 +1,9 @@
 //! Acting on what there is: `cancel`, `resume`, `answer`, `close`, `reset`, `rm`, `stop`.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
+use bridge_protocol::method;
 
 use super::{Context, conversation_ref};
 use crate::cli::args::{Answer, Cancel, Remove, Stop};
@@ -18,7 +19,11 @@ pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
-        .cancel(conversation, None, options.queued.then_some(true), None)
+        .call(method::Cancel {
+            conversation_id: conversation,
+            queued: options.queued,
+            ..Default::default()
+        })
         .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/cancel")?;
@@ -32,7 +37,12 @@ pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcom
 pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon.resume(conversation, None, None).await?;
+    let answer = daemon
+        .call(method::Resume {
+            conversation_id: conversation,
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/resume")?;
         return Ok(Exit::Done);
@@ -57,13 +67,13 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
-        .respond(
-            conversation,
-            options.interrupt.into(),
-            question::outcome(&options.option),
-            Some(question::ANSWERER.to_owned()),
-            None,
-        )
+        .call(method::Respond {
+            conversation_id: conversation,
+            interrupt_id: options.interrupt.into(),
+            outcome: question::outcome(&options.option),
+            by: Some(question::ANSWERER.to_owned()),
+            ..Default::default()
+        })
         .await
         .map_err(|error| match Problem::from(error) {
             problem if matches!(problem.exit, Exit::NotFound | Exit::Usage) => problem.hint(format!(
@@ -86,7 +96,12 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
 pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    ConversationRpcClient::close(&daemon, conversation, None).await?;
+    daemon
+        .call(method::Close {
+            conversation_id: conversation,
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/close")?;
     }
@@ -97,7 +112,12 @@ pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit
 pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    daemon.reset(conversation, None).await?;
+    daemon
+        .call(method::Reset {
+            conversation_id: conversation,
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/reset")?;
     }
@@ -109,7 +129,13 @@ pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let transcripts = options.transcripts.then_some(TranscriptsOnDelete::Delete);
-    let answer = daemon.delete(conversation, transcripts, None).await?;
+    let answer = daemon
+        .call(method::Delete {
+            conversation_id: conversation,
+            transcripts: transcripts.unwrap_or_default(),
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/delete")?;
     }
@@ -138,7 +164,11 @@ pub(super) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome<Ex
         context.output.note("no daemon runs")?;
         return Ok(Exit::Done);
     };
-    daemon.shutdown(options.grace_ms).await?;
+    daemon
+        .call(method::Shutdown {
+            grace_ms: options.grace_ms,
+        })
+        .await?;
     daemon.closed().await;
     start::wait_for_end(&context.reach.paths).await?;
     if context.output.json {

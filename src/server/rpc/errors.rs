@@ -1,14 +1,14 @@
-//! From what went wrong with a conversation to the wire's codes and `data`.
+//! Translates a conversation's errors to the wire's codes and `data`.
 
 use bridge_protocol::error::{BridgeError, ErrorKind};
-use jsonrpsee::types::ErrorObjectOwned;
 use serde_json::Value;
 
 use crate::conversation::error::ConversationError;
 
-/// The wire's error for a call that was not carried out.
-pub(super) fn wire(error: &ConversationError) -> ErrorObjectOwned {
-    bridge(error).into()
+impl From<ConversationError> for BridgeError {
+    fn from(error: ConversationError) -> Self {
+        bridge(&error)
+    }
 }
 
 fn bridge(error: &ConversationError) -> BridgeError {
