@@ -197,14 +197,13 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         repair,
         cut_output,
     } = options;
-    let repair = repair.then_some(true);
     let named = || agent.as_deref().map(Into::into);
     let by_conversation = async |name: ConversationRef| {
         let checked = daemon
             .call(method::Check {
                 conversation_id: Some(name),
                 agent: named(),
-                repair: repair.unwrap_or_default(),
+                repair,
                 max_tool_output: cut_output,
                 ..Default::default()
             })
@@ -237,7 +236,7 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         let call = daemon.call(method::Check {
             upstream_id: Some(id),
             agent: named(),
-            repair: repair.unwrap_or_default(),
+            repair,
             max_tool_output: cut_output,
             ..Default::default()
         });

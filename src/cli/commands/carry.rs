@@ -24,13 +24,11 @@ pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
-    // One that does not know this option is not asked for what it would do without.
-    let secrets = options.secrets.then_some(true);
     let call = daemon.call(method::Export {
         conversation_id: conversation,
         format,
         path,
-        secrets: secrets.unwrap_or_default(),
+        secrets: options.secrets,
     });
     let answer = watched(context.output, &daemon, "conversation/export", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {

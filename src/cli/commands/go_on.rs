@@ -44,13 +44,12 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     let text = (!options.text.is_empty()).then(|| PromptContent::text(&options.text.join(" ")));
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let cancel = options.cancel.then_some(true);
     let answer = daemon
         .call(method::Continue {
             conversation_id: conversation,
             at,
             text,
-            cancel: cancel.unwrap_or_default(),
+            cancel: options.cancel,
             ..Default::default()
         })
         .await

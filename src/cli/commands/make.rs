@@ -20,14 +20,21 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
         Some(folder) => real_folder(&folder)?,
         None => this_folder()?,
     };
-    let settings = (options.model.is_some() || options.mode.is_some()).then(|| Settings {
-        model: options.model,
-        mode: options.mode,
-        ..Settings::default()
-    });
+    let new = method::NewConversation {
+        agent: options.agent.map(Into::into),
+        cwd: folder,
+        title: options.title.unwrap_or_default(),
+        open: options.open,
+        settings: Settings {
+            model: options.model,
+            mode: options.mode,
+            ..Settings::default()
+        },
+        ..Default::default()
+    };
     let daemon = context.connect().await?;
     let answer = daemon
-        .call(method::NewConversation { agent: options.agent.map(Into::into), cwd: folder, title: options.title.unwrap_or_default(), open: options.open, settings: settings.unwrap_or_default(), ..Default::default() })
+        .call(new)
         .await
         .map_err(|error| match Problem::from(error) {
             // Only the agent can be unknown here.

@@ -80,12 +80,11 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &Path, options: &Mv) ->
     let old = std::path::absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
     let (old, new) = (text_of(old)?, real_folder(new)?);
     let daemon = context.connect().await?;
-    let (settings, dry_run) = (options.settings.then_some(true), options.dry_run.then_some(true));
     let call = daemon.call(method::MoveTree {
         from: old.clone(),
         to: new,
-        settings: settings.unwrap_or_default(),
-        dry_run: dry_run.unwrap_or_default(),
+        settings: options.settings,
+        dry_run: options.dry_run,
         ..Default::default()
     });
     let answer = watched(context.output, &daemon, "transcript/move", call).await;

@@ -63,13 +63,19 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
     let prompt = prompt_of(&options.text)?;
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let on_busy = options.queue.then_some(OnBusy::Queue);
-    let on_limit = options.wait_limit.then_some(OnLimit::Wait);
     let answer = daemon.call(method::Prompt {
         conversation_id: conversation.clone(),
         prompt: prompt.clone(),
-        on_busy: on_busy.unwrap_or_default(),
-        on_limit: on_limit.unwrap_or_default(),
+        on_busy: if options.queue {
+            OnBusy::Queue
+        } else {
+            OnBusy::Fail
+        },
+        on_limit: if options.wait_limit {
+            OnLimit::Wait
+        } else {
+            OnLimit::Fail
+        },
         ..Default::default()
     });
     let following = Following {
