@@ -84,7 +84,11 @@ pub struct Limit {
     /// What kind of failure it was.
     pub kind: FailureKind,
     /// When it ends, where the agent said so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub resets_at: Option<Timestamp>,
 }
 
@@ -93,6 +97,7 @@ pub struct Limit {
 #[serde(rename_all = "camelCase")]
 pub struct Continuation {
     /// When.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
     /// How often it has been tried.
     pub attempts: u32,
@@ -111,7 +116,7 @@ impl Serialize for ContinueAt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Reset => serializer.serialize_str("reset"),
-            Self::Time(time) => time.serialize(serializer),
+            Self::Time(time) => crate::time::write(time, serializer),
         }
     }
 }
@@ -161,6 +166,7 @@ pub struct QueuedPrompt {
     /// The turn that it will be; `conversation/cancel` takes it out of the line.
     pub turn_id: TurnId,
     /// Since when it waits.
+    #[serde(serialize_with = "crate::time::write")]
     pub queued_at: Timestamp,
     /// Whether it is held: the daemon was killed while it waited, so that it goes out when `conversation/continue` says so,
     /// or when the same call comes again under the same `requestId`.
@@ -218,8 +224,10 @@ pub struct Conversation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
     /// When it was made.
+    #[serde(serialize_with = "crate::time::write")]
     pub created_at: Timestamp,
     /// When it last changed.
+    #[serde(serialize_with = "crate::time::write")]
     pub updated_at: Timestamp,
     /// Counts its durable changes, for `expectedRevision`.
     pub revision: u64,
@@ -525,6 +533,7 @@ pub struct RunningTurn {
     /// What was asked.
     pub prompt: PromptContent,
     /// When the turn began. That is before `promptAccepted`: bringing the session back counts, waiting in line does not.
+    #[serde(serialize_with = "crate::time::write")]
     pub started_at: Timestamp,
     /// ACP's updates of this turn so far, the newest where not all are kept.
     pub updates: Vec<RawJson>,

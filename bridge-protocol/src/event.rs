@@ -22,6 +22,7 @@ pub struct EventEnvelope {
     /// Subscribing with `after` this goes on behind it.
     pub cursor: Cursor,
     /// When it happened.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
     /// What happened.
     pub event: Event,

@@ -103,6 +103,7 @@ pub struct PortableConversation {
     /// The version of this form: [`PORTABLE_VERSION`] of the program that wrote it.
     pub version: u32,
     /// When it was written.
+    #[serde(serialize_with = "crate::time::write")]
     pub exported_at: Timestamp,
     /// The conversation.
     pub conversation: Conversation,

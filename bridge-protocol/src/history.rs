@@ -23,7 +23,11 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<CheckpointId>,
     /// When the turn's last record was written; absent when that does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub at: Option<Timestamp>,
     /// The first 200 characters of the prompt.
     pub prompt: String,
@@ -51,7 +55,11 @@ pub struct Message {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<MessageKind>,
     /// When it was written; absent when its record does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub at: Option<Timestamp>,
     /// What it says.
     pub content: Vec<MessagePart>,

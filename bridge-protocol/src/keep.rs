@@ -44,6 +44,7 @@ pub struct UnclaimedSession {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
     /// When it was last written to.
+    #[serde(serialize_with = "crate::time::write")]
     pub changed_at: Timestamp,
     /// What its copies take on the disk, in bytes. A copy that is still a link to the agent's own file takes nothing.
     pub bytes: u64,

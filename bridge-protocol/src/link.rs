@@ -151,6 +151,7 @@ pub struct Link {
     /// Whether the agent was ever seen to take a prompt on it, so that a transcript is expected.
     pub written: bool,
     /// When it joined.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
     /// The cause of a roll.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,6 +250,7 @@ pub struct LineageEntry {
     /// Whether the agent had been seen to take a prompt on it.
     pub written: bool,
     /// When it happened.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
     /// The cause of a roll.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -27,6 +27,7 @@ pub struct Transcript {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
     /// The time of its last record, else that of the file's last change.
+    #[serde(serialize_with = "crate::time::write")]
     pub updated_at: Timestamp,
     /// The conversation that holds or held it; of several the one whose head it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,8 +99,10 @@ pub struct TreeMove {
     /// The folder that it went to.
     pub to: String,
     /// When that was done.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
     /// Until when it can be taken back.
+    #[serde(serialize_with = "crate::time::write")]
     pub until: Timestamp,
     /// How many files were moved.
     pub moved: u64,

@@ -67,7 +67,11 @@ pub struct Failure {
     /// In words, the agent's where it gave some.
     pub message: String,
     /// When a limit ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub resets_at: Option<Timestamp>,
     /// Whether the same prompt may work later without anything being changed.
     pub retryable: bool,
@@ -133,6 +137,7 @@ pub struct Interrupt {
     /// ACP's request parameters as the agent sent them.
     pub request: RawJson,
     /// When it was asked.
+    #[serde(serialize_with = "crate::time::write")]
     pub raised_at: Timestamp,
     /// Whether the agent that asked is gone, so that an answer has to be told to its successor.
     pub orphaned: bool,
