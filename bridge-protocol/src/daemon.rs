@@ -35,6 +35,9 @@ pub struct DaemonStatus {
     pub pid: u32,
     /// The one folder that everything is under, or its data folder.
     pub home: String,
+    /// The bridge socket.
+    #[serde(default)]
+    pub socket: String,
     /// For how long it has run, in seconds.
     pub uptime_seconds: u64,
     /// How many conversations there are.

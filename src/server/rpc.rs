@@ -49,6 +49,8 @@ pub struct Daemon {
     pub registry: Arc<Registry>,
     /// The one folder that everything is under, or the data folder.
     pub home: PathBuf,
+    /// The bridge socket.
+    pub socket: PathBuf,
     /// When this life began.
     pub started: Instant,
     /// A store that would not open and was set aside at this start.

@@ -144,6 +144,10 @@ impl Builder {
             let description = schema
                 .as_object_mut()
                 .and_then(|members| members.remove("description"));
+            // A reference stood in a list of its own to have a description beside it.
+            if let Some([reference]) = schema["allOf"].as_array().map(Vec::as_slice) {
+                schema = reference.clone();
+            }
             Content {
                 name: (*name).to_owned(),
                 description: description.as_ref().and_then(Value::as_str).map(str::to_owned),

@@ -28,6 +28,7 @@ impl Act<Status> for Handlers {
             protocol_version: PROTOCOL_VERSION,
             pid: std::process::id(),
             home: self.daemon.home.to_string_lossy().into_owned(),
+            socket: self.daemon.socket.to_string_lossy().into_owned(),
             uptime_seconds: self.daemon.started.elapsed().as_secs(),
             conversations: store.conversations,
             live: self.registry().count_live(),
