@@ -207,7 +207,8 @@ impl Builder {
 
     fn into_document(mut self) -> Document {
         self.schemas.told::<BridgeError>();
-        let schemas = self.schemas.definitions();
+        let mut schemas = self.schemas.definitions();
+        name_events(&mut schemas);
         let errors = ErrorKind::ALL
             .map(|kind| (word(kind), error(kind, schemas.get("ErrorKind"))))
             .into();
@@ -223,6 +224,24 @@ impl Builder {
             notifications: self.notifications,
             components: Components { schemas, errors },
         }
+    }
+}
+
+/// Gives each kind of event a schema of its own: `snapshot` becomes `SnapshotEvent`.
+fn name_events(schemas: &mut BTreeMap<String, Value>) {
+    let Some(Value::Array(kinds)) = schemas.get_mut("Event").map(|event| event["anyOf"].take()) else {
+        return;
+    };
+    let mut references = Vec::new();
+    for schema in kinds {
+        let kind = schema["properties"]["type"]["const"].as_str().unwrap_or_default();
+        let (first, rest) = kind.split_at(kind.len().min(1));
+        let name = format!("{}{rest}Event", first.to_uppercase());
+        references.push(json!({ "$ref": format!("#/components/schemas/{name}") }));
+        schemas.insert(name, schema);
+    }
+    if let Some(event) = schemas.get_mut("Event") {
+        event["anyOf"] = references.into();
     }
 }
 
