@@ -103,12 +103,14 @@ pub struct Continuation {
     pub attempts: u32,
 }
 
-/// When a conversation goes on by itself.
+/// When a conversation continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContinueAt {
-    /// When the limit that it has run into ends: `"reset"`.
+    /// At the end of its usage limit: `"reset"`.
     Reset,
-    /// At a time; one that has passed means now.
+    /// At once: `"now"`.
+    Now,
+    /// At a time; a past one means now.
     Time(Timestamp),
 }
 
@@ -116,6 +118,7 @@ impl Serialize for ContinueAt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Reset => serializer.serialize_str("reset"),
+            Self::Now => serializer.serialize_str("now"),
             Self::Time(time) => crate::time::write(time, serializer),
         }
     }
@@ -126,9 +129,10 @@ impl<'de> Deserialize<'de> for ContinueAt {
         let text = String::deserialize(deserializer)?;
         match text.as_str() {
             "reset" => Ok(Self::Reset),
+            "now" => Ok(Self::Now),
             time => time.parse().map(Self::Time).map_err(|_| {
                 D::Error::custom(format!(
-                    "\"{time}\" is neither \"reset\" nor a time like 2026-01-31T18:00:00Z"
+                    "invalid time: \"{time}\"; use \"reset\", \"now\" or a time like 2026-01-31T18:00:00Z"
                 ))
             }),
         }
@@ -143,9 +147,9 @@ impl schemars::JsonSchema for ContinueAt {
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let time = generator.subschema_for::<Timestamp>();
         schemars::json_schema!({
-            "description": "When a conversation goes on by itself: `reset`, when the limit that it has run into ends, or at \
-                            a time; one that has passed means now.",
-            "anyOf": [{ "type": "string", "const": "reset" }, time],
+            "description": "When a conversation continues: `reset`, at the end of its usage limit; `now`; or at a time. A past \
+                            time means now.",
+            "anyOf": [{ "type": "string", "enum": ["reset", "now"] }, time],
         })
     }
 }

@@ -87,7 +87,7 @@ methods! {
     /// daemon's. If no prompt was interrupted, `text` is sent.
     "conversation/continue" => Continue(conversation, once) -> ContinueAnswer,
     [Busy] {
-        /// When: `reset` (the end of the usage limit), or a time. Needed unless `cancel` is true.
+        /// When: `reset` (the end of the usage limit), `now`, or a time. Needed unless `cancel` is true.
         at: Option<ContinueAt>,
         /// What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: a short
         /// text of the daemon's.

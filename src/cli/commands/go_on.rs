@@ -38,7 +38,7 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let at = match &options.at {
         Some(text) => Some(ContinueAt::Time(time(text, now, &zone)?)),
-        None if options.now => Some(ContinueAt::Time(now)),
+        None if options.now => Some(ContinueAt::Now),
         None => options.at_reset.then_some(ContinueAt::Reset),
     };
     let text = (!options.text.is_empty()).then(|| PromptContent::text(&options.text.join(" ")));
@@ -220,7 +220,7 @@ async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Re
         // What is held goes out behind it.
         (Some(at), _) => ContinueAt::Time(at),
         (None, Some(_)) => ContinueAt::Reset,
-        (None, None) => ContinueAt::Time(now),
+        (None, None) => ContinueAt::Now,
     };
     let id = ConversationRef::from(conversation.id);
     let answered = daemon
