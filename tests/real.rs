@@ -1,20 +1,20 @@
-//! The tests that run the real adapters of Claude and Codex against a scripted model server, in one test program.
+//! The tests that run the real adapters of Claude and Codex against a scripted model server, in one test
+//! program.
 //!
-//! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test --test real -- --ignored`.
+//! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test
+//! --test real -- --ignored`.
 
 #![allow(
     clippy::expect_used,
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+#[path = "support/branching.rs"]
+mod branching;
 #[path = "support/bridge.rs"]
 mod bridge_of;
-#[path = "support/going_back.rs"]
-mod going_back;
-#[path = "support/going_on.rs"]
-mod going_on;
-#[path = "support/passing.rs"]
-mod passing;
+#[path = "support/continuation.rs"]
+mod continuation;
 #[path = "support/permitted.rs"]
 mod permitted;
 #[cfg(target_os = "linux")]
@@ -27,6 +27,8 @@ mod real_codex;
 #[cfg(target_os = "linux")]
 #[path = "support/refused.rs"]
 mod refused;
+#[path = "support/sign_in.rs"]
+mod sign_in;
 mod support;
-#[path = "support/told.rs"]
-mod told;
+#[path = "support/transfers.rs"]
+mod transfers;

@@ -1,7 +1,7 @@
 //! An ACP agent that does nothing but stream numbered updates, with the time at which each was written.
 //!
-//! Its prompts: `stream COUNT` writes as fast as the pipe takes, many lines in one write; `drip COUNT GAP_US` writes each
-//! line by itself and sleeps in between.
+//! Its prompts: `stream COUNT` writes as fast as the pipe takes, many lines in one write; `drip COUNT GAP_US`
+//! writes each line by itself and sleeps in between.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;

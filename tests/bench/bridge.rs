@@ -1,12 +1,13 @@
 //! Benchmarks of the daemon as a process, each beside a floor that is measured in the same run.
 //!
-//! `cargo bench --bench bridge` runs all scenarios, `cargo bench --bench bridge -- latency start` some, `-- --quick` with
-//! fewer rounds, `-- --check` fails when a limit is passed. Figures are medians over several runs. Whatever else the
-//! machine does shows in them: compare a figure with its floor, not with another day's.
+//! `cargo bench --bench bridge` runs all scenarios, `cargo bench --bench bridge -- latency start` some, `--
+//! --quick` with fewer rounds, `-- --check` fails when a limit is passed. Figures are medians over several
+//! runs. Whatever else the machine does shows in them: compare a figure with its floor, not with another
+//! day's.
 //!
-//! This program is also each of the processes that the scenarios need beside the daemon: the agent that floods, the
-//! floors. It knows the daemon by its program and its socket only, but for filling a store, which over the socket would
-//! take longer than all that is measured.
+//! This program is also each of the processes that the scenarios need beside the daemon: the agent that
+//! floods, the floors. It knows the daemon by its program and its socket only, but for filling a store, which
+//! over the socket would take longer than all that is measured.
 
 mod agent;
 

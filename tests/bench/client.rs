@@ -90,7 +90,8 @@ impl<R: Read, W: Write> Client<R, W> {
     }
 }
 
-/// Whether a line answers a request: nobody who is measured here asks anything, and notifications all begin like this.
+/// Whether a line answers a request: nobody who is measured here asks anything, and notifications all begin
+/// like this.
 fn is_answer(line: &[u8]) -> bool {
     !line.starts_with(b"{\"jsonrpc\":\"2.0\",\"method\":")
 }

@@ -15,7 +15,8 @@ use crate::options::AGENT;
 /// A client of the daemon, or of anything that answers like it.
 pub(crate) type SocketClient = Client<UnixStream, UnixStream>;
 
-/// The program that is measured: the one that was built with this, or another that the environment names, to compare.
+/// The program that is measured: the one that was built with this, or another that the environment names, to
+/// compare.
 pub(crate) fn program() -> OsString {
     std::env::var_os("SESSIOND_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_sessiond").into())
 }

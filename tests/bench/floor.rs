@@ -47,8 +47,8 @@ pub(crate) fn answer(socket: &Path, bytes: usize) -> Outcome<()> {
     }
 }
 
-/// Reads a file once and says how long it took, reads it again and counts its lines, and says how long that took: both in
-/// microseconds on one line.
+/// Reads a file once and says how long it took, reads it again and counts its lines, and says how long that
+/// took: both in microseconds on one line.
 pub(crate) fn read(path: &Path) -> Outcome<()> {
     let mut buffer = vec![0; 64 * 1024];
     let mut all = |mut each: Box<dyn FnMut(&[u8])>| -> std::io::Result<()> {

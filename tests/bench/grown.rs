@@ -1,11 +1,12 @@
 //! A transcript as months of work make it: one conversation, its records as Claude Code writes them.
 //!
-//! The mix, in records: one prompt begins a turn (100 bytes to 3 KB), then up to twelve calls of tools, each a record of
-//! the call (its arguments up to 4 KB), sometimes with a thought (300 bytes to 4 KB, and a signature) or a text (100 bytes to 2 KB)
-//! before it, and one of the result (200 bytes to 100 KB, small ones by far the most), which holds what came out twice, as
-//! the agent writes it; then the reply. One call in ten is made in parallel with another, one turn in fifty is abandoned for
-//! another, and marks without a uuid stand between. The texts are code and logs: lines with tabs, quotes and backslashes,
-//! all escaped, and some words in other scripts.
+//! The mix, in records: one prompt begins a turn (100 bytes to 3 KB), then up to twelve calls of tools, each
+//! a record of the call (its arguments up to 4 KB), sometimes with a thought (300 bytes to 4 KB, and a
+//! signature) or a text (100 bytes to 2 KB) before it, and one of the result (200 bytes to 100 KB, small ones
+//! by far the most), which holds what came out twice, as the agent writes it; then the reply. One call in ten
+//! is made in parallel with another, one turn in fifty is abandoned for another, and marks without a uuid
+//! stand between. The texts are code and logs: lines with tabs, quotes and backslashes, all escaped, and some
+//! words in other scripts.
 
 pub(crate) mod rollout;
 

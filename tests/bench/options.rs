@@ -15,7 +15,8 @@ pub(crate) const ANSWER: &str = "be-answer";
 pub(crate) const INDEX: &str = "be-index";
 /// The argument with which it becomes the process that checks a transcript; its path follows.
 pub(crate) const CHECK: &str = "be-check";
-/// The argument with which it becomes the process that cuts a transcript; its path and the uuid of a record follow.
+/// The argument with which it becomes the process that cuts a transcript; its path and the uuid of a record
+/// follow.
 pub(crate) const CUT: &str = "be-cut";
 /// The argument with which it becomes the process that copies a transcript line by line; the same follow.
 pub(crate) const COPY: &str = "be-copy";

@@ -13,7 +13,8 @@ use crate::Outcome;
 /// Changes that wait to be written at once.
 const AT_ONCE: usize = 4_096;
 
-/// Fills the store in this folder with conversations of one or two links, each a second younger than the one before.
+/// Fills the store in this folder with conversations of one or two links, each a second younger than the one
+/// before.
 pub(crate) fn fill(folder: &Path, conversations: usize) -> Outcome<()> {
     std::fs::create_dir_all(folder)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;

@@ -23,7 +23,8 @@ const FORK: &str = "const { forkSession } = await import(process.argv[1]); \
     const begun = performance.now(); await forkSession(process.argv[2], { upToMessageId: process.argv[3] }); \
     console.log(`${Math.round(performance.now() - begun)} ms, ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
 
-/// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said. It has to find as many.
+/// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said. It has
+/// to find as many.
 pub(crate) fn list_sessions(root: &Path, count: u64) -> Outcome<String> {
     match run("listSessions()", LIST, root, &[]) {
         Ok(said) if said.contains(&format!(": {count} sessions in ")) => Ok(said),

@@ -3,7 +3,8 @@
 use super::home::Home;
 use super::text;
 
-/// A name that promises another format is refused, with the commands that make a file of a format that there is.
+/// A name that promises another format is refused, with the commands that make a file of a format that there
+/// is.
 #[test]
 fn a_name_that_promises_another_format_is_refused() {
     let home = Home::new();

@@ -41,7 +41,8 @@ fn refusal(output: &Output) -> Value {
     error
 }
 
-/// A home with a configuration that starts a program, made by another user at a place that everybody can write to.
+/// A home with a configuration that starts a program, made by another user at a place that everybody can
+/// write to.
 #[test]
 fn nothing_is_started_from_a_home_of_another_user() {
     if !can_give_away() {

@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
+use super::printed::check_printed;
+
 /// The home. Its daemon ends when it is dropped.
 pub(crate) struct Home {
     folder: TempDir,
@@ -27,6 +29,12 @@ impl Home {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
+    }
+
+    /// What a command prints on standard error, which [`check_printed`] checks, with its exit code.
+    #[track_caller]
+    pub(crate) fn printed(&self, arguments: &[&str], code: i32) -> String {
+        check_printed(arguments, &self.run(arguments), code)
     }
 
     /// What a command that must work prints, without the line end.

@@ -120,7 +120,8 @@ fn a_page_that_is_not_there_is_a_usage_error_that_tells_a_near_one() {
     assert_eq!(told["error"]["kind"], "usage", "{told}");
 }
 
-/// The options in a help text, each as it is named there. Values that one may have stand behind a dash and a space.
+/// The options in a help text, each as it is named there. Values that one may have stand behind a dash and a
+/// space.
 fn options(help: &str) -> Vec<String> {
     let lines = help
         .lines()

@@ -20,11 +20,12 @@ use tokio_util::sync::CancellationToken;
 /// The stub's one conversation.
 pub(crate) const ID: &str = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d";
 
-/// The result of `conversation/get`, byte for byte: layout and unknown fields that only verbatim printing keeps.
+/// The result of `conversation/get`, byte for byte: layout and unknown fields that only verbatim printing
+/// keeps.
 pub(crate) const GET_RESULT: &str = r#"{"conversation": {"id":"5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d","namespace":"","agent":"loopback","cwd":"/home/u/project","title":"Rename","state":"idle","live":false,"head":"up-1","chainLength":1,"settings":{},"interrupts":[],"createdAt":"2026-11-03T09:00:00Z","updatedAt":"2026-11-03T10:00:00Z","revision":3,"later":1.50}}"#;
 
-/// The calls that can take long, and how far each has come as `daemon/work` tells it, in MiB of [`WORK_MIB`]. Each is
-/// answered when that was asked three times; a list of transcripts only where the query is [`HELD`].
+/// The calls that can take long, and how far each has come as `daemon/work` tells it, in MiB of [`WORK_MIB`].
+/// Each is answered when that was asked three times; a list of transcripts only where the query is [`HELD`].
 pub(crate) const WORK: [(&str, u64); 16] = [
     ("conversation/export", 1),
     ("conversation/import", 2),

@@ -1,5 +1,5 @@
-//! The command line at a terminal: a pseudo terminal with the command as the leader of its session, as a shell would
-//! have it, and a person who types.
+//! The command line at a terminal: a pseudo terminal with the command as the leader of its session, as a
+//! shell would have it, and a person who types.
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -13,8 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
+use super::history;
 use super::home::Home;
-use super::past;
 
 /// Longer than anything here takes on a busy machine; only a hang meets it.
 const PATIENCE: Timespec = Timespec {
@@ -96,8 +96,8 @@ impl Terminal {
         }
     }
 
-    /// Reads on until these words are shown, and gives everything up to them; what was given once is not looked at
-    /// again.
+    /// Reads on until these words are shown, and gives everything up to them; what was given once is not
+    /// looked at again.
     #[track_caller]
     pub(crate) fn until(&mut self, words: &str) -> String {
         loop {
@@ -278,7 +278,7 @@ fn history_goes_through_the_pager_that_is_asked_for() {
     let id = home.said(&["new"]);
     let body = "long words ".repeat(400 * 1024 / 11);
     for text in ["first", "last"] {
-        past::send(&home, &id, &format!("{text} [[say {text} reply]] {body}"));
+        history::send(&home, &id, &format!("{text} [[say {text} reply]] {body}"));
     }
     let paged = |pager: &str| {
         let mut command = home.command(&["history", &id]);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::home::Home;
+use super::printed::check_printed;
 use super::stub::Stub;
 use super::{sessionctl, text};
 
@@ -58,26 +59,14 @@ fn a_damaged_transcript_is_repaired() {
     assert_eq!(output.status.code(), Some(2));
     // Of what no copy would have repaired that is said.
     fs::write(path.with_file_name(format!("{ID}.jsonl")), "").unwrap();
-    let output = home.run(&["check", ID, "--repair"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("no copy was made"),
-        "{}",
-        text(&output.stderr)
-    );
+    home.printed(&["check", ID, "--repair"], 1);
     // Of one that is nobody's the copy can be adopted.
     fs::write(
         path.with_file_name(format!("{ID}.jsonl")),
         format!("@@@\n{}", whole.replace(&old, ID)),
     )
     .unwrap();
-    let output = home.run(&["check", ID, "--repair"]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(
-        text(&output.stderr).contains("sessionctl adopt"),
-        "{}",
-        text(&output.stderr)
-    );
+    home.printed(&["check", ID, "--repair"], 0);
 }
 
 #[test]
@@ -138,9 +127,7 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
     );
 
     for command in ["adopt", "check"] {
-        let output = home.run(&[command, "nothing"]);
-        assert_eq!(output.status.code(), Some(4), "{command}");
-        assert!(text(&output.stderr).contains("there is no transcript \"nothing\""));
+        home.printed(&[command, "nothing"], 4);
     }
 }
 
@@ -187,13 +174,7 @@ fn a_transcript_is_named_by_the_beginning_of_its_id() {
         );
     }
     for command in ["adopt", "check"] {
-        let output = home.run(&[command, "01a1fcd0"]);
-        assert_eq!(output.status.code(), Some(4), "{command}");
-        let told = text(&output.stderr);
-        assert!(
-            told.contains("2 transcripts have an id that begins with \"01a1fcd0\""),
-            "{told}"
-        );
+        let told = home.printed(&[command, "01a1fcd0"], 4);
         assert!(IDS.iter().all(|id| told.contains(id)), "{told}");
     }
     // Too short to be meant, though only one begins so.
@@ -230,7 +211,7 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     fs::create_dir(&cwd).unwrap();
     let output = home.run(&["adopt", SESSION, "--cwd", cwd.to_str().unwrap()]);
     let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    check_printed(&["adopt an archived session"], &output, 0);
     assert!(told.contains(&format!("codex unarchive {SESSION}")), "{told}");
     assert_eq!(text(&output.stdout).lines().count(), 1);
     // It still is.
@@ -238,7 +219,8 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     assert_eq!((again.stdout, text(&again.stderr)), (output.stdout, told));
 }
 
-/// What cannot be adopted says where more is said of it, and what is adopted and cannot go on, or not with all of it, says why.
+/// What cannot be adopted says where more is said of it, and what is adopted and cannot go on, or not with
+/// all of it, says why.
 #[test]
 fn adopting_what_cannot_be_resumed_says_why() {
     const OLD: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
@@ -280,38 +262,21 @@ fn adopting_what_cannot_be_resumed_says_why() {
         fs::write(path, content).unwrap();
     }
     let cwd = home.path().join("project");
-    let adopt = |id| home.run(&["adopt", id, "--cwd", cwd.to_str().unwrap()]);
-    let refused = adopt("unasked");
-    assert_eq!(refused.status.code(), Some(1));
-    let told = text(&refused.stderr);
-    assert!(
-        told.contains("no turn") && told.contains("sessionctl check unasked"),
-        "{told}"
-    );
+    let adopt = |id: &str| home.run(&["adopt", id, "--cwd", cwd.to_str().unwrap()]);
+    let adopted = |id: &str, code| check_printed(&["adopt", id], &adopt(id), code);
+    adopted("unasked", 1);
     let checked = text(&home.run(&["check", "unasked"]).stdout);
     assert!(checked.contains("nothing to resume"), "{checked}");
     // A check says no more of what cannot be read.
-    let refused = adopt(PACKED);
-    assert_eq!(refused.status.code(), Some(1));
-    let told = text(&refused.stderr);
-    assert!(
-        told.contains("jsonl.zst") && !told.contains("sessionctl check"),
-        "{told}"
-    );
+    let told = adopted(PACKED, 1);
     assert_eq!(text(&home.run(&["check", PACKED]).stderr), told);
-    let old = adopt(OLD);
-    let told = text(&old.stderr);
-    assert_eq!(old.status.code(), Some(0), "{told}");
-    assert!(told.contains("Codex of today refuses to resume"), "{told}");
+    adopted(OLD, 0);
     let checked = text(&home.run(&["check", "aside"]).stdout);
     assert!(
         checked.starts_with("line 3  newer branch left aside: "),
         "{checked}"
     );
-    let branched = adopt("aside");
-    let told = text(&branched.stderr);
-    assert_eq!(branched.status.code(), Some(0), "{told}");
-    assert!(told.contains("but in line 3: a newer branch ends here"), "{told}");
+    adopted("aside", 0);
 }
 
 /// The daemon looks at its folders for the first page, and tells only there what it cannot watch.
@@ -342,15 +307,6 @@ fn transcripts_of(home: &Home) -> PathBuf {
     folder
 }
 
-/// What a command that must not work says, with its exit code.
-#[track_caller]
-fn refused(home: &Home, arguments: &[&str], code: i32) -> String {
-    let output = home.run(arguments);
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
-    told
-}
-
 #[test]
 fn a_name_that_leads_nowhere_comes_with_what_leads_on() {
     let home = Home::new();
@@ -366,31 +322,30 @@ fn a_name_that_leads_nowhere_comes_with_what_leads_on() {
     fs::write(&path, user(ID, &format!("\"cwd\":\"{cwd}\","))).unwrap();
     for command in ["history", "checkpoints", "show"] {
         for name in [ID, &ID[..8]] {
-            let told = refused(&home, &[command, name], 4);
+            let told = home.printed(&[command, name], 4);
             assert!(told.contains(&format!("sessionctl adopt {ID}")), "{told}");
-            assert!(!told.contains("sessionctl ls"), "{told}");
         }
     }
-    assert!(refused(&home, &["history", "nothing"], 4).contains("sessionctl ls"));
+    home.printed(&["history", "nothing"], 4);
     for command in [&["transcripts"][..], &["check", ID], &["adopt", ID]] {
-        let told = refused(&home, &[command, &["--agent", "nope"]].concat(), 4);
-        assert!(told.contains("hint: sessionctl agents shows"), "{told}");
+        home.printed(&[command, &["--agent", "nope"]].concat(), 4);
     }
 
     let conversation = home.said(&["adopt", ID]);
     fs::remove_file(&path).unwrap();
-    let told = refused(&home, &["check", &conversation], 4);
+    let told = home.printed(&["check", &conversation], 4);
     assert!(
         told.contains(&format!("sessionctl resume {conversation}")),
         "{told}"
     );
     // It is held: adopting it is not what is missing.
-    assert!(!refused(&home, &["history", &ID[..8]], 4).contains("adopt"));
+    let told = home.run(&["history", &ID[..8]]);
+    let told = check_printed(&["history", "of an adopted session"], &told, 4);
+    assert!(!told.contains("sessionctl adopt"), "{told}");
 
     const HOMELESS: &str = "22222222-2222-4333-8444-555555555555";
     fs::write(folder.join(format!("{HOMELESS}.jsonl")), user(ID, "")).unwrap();
-    let told = refused(&home, &["adopt", HOMELESS], 2);
-    assert!(told.contains("--cwd DIR") && !told.contains("as cwd"), "{told}");
+    home.printed(&["adopt", HOMELESS], 2);
     let told = text(&home.run(&["check", HOMELESS]).stdout);
     assert!(
         told.contains("1 record here says that it is of session"),
@@ -399,11 +354,7 @@ fn a_name_that_leads_nowhere_comes_with_what_leads_on() {
 
     let garbage = home.path().join("garbage");
     fs::write(&garbage, "garbage").unwrap();
-    let told = refused(&home, &["import", garbage.to_str().unwrap(), "--same-folders"], 1);
-    assert!(
-        told.contains("sessionctl export CONV") && !told.contains("conversation/"),
-        "{told}"
-    );
+    home.printed(&["import", garbage.to_str().unwrap(), "--same-folders"], 1);
 }
 
 #[test]
@@ -447,7 +398,8 @@ fn calls_that_are_made_together_are_told_with_their_answers() {
     );
 }
 
-/// What is copied is told with what it takes; what is gone is read from its copy, and put back when that is asked for.
+/// What is copied is told with what it takes; what is gone is read from its copy, and put back when that is
+/// asked for.
 #[test]
 fn a_transcript_is_kept_and_put_back() {
     let home = Home::new();

@@ -123,8 +123,9 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
     }
 }
 
-/// Whether a chain is what the lineage says, by the rules of the chain: an id is appended, an older equal one leaves,
-/// a head that was never written may leave when another comes, past sixteen the oldest leaves, a reset empties it.
+/// Whether a chain is what the lineage says, by the rules of the chain: an id is appended, an older equal one
+/// leaves, a head that was never written may leave when another comes, past sixteen the oldest leaves, a
+/// reset empties it.
 fn chain_follows(entries: &[Value], chain: &[String], written: &BTreeSet<String>) -> Result<(), String> {
     let mut expected: Vec<(String, bool)> = Vec::new();
     for entry in entries {

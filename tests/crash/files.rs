@@ -1,5 +1,5 @@
-//! What is done to the files of conversations, as a client does it: a folder that goes elsewhere with all that ran in it, a
-//! transcript that is kept, deleted and restored, and one that is damaged and repaired.
+//! What is done to the files of conversations, as a client does it: a folder that goes elsewhere with all
+//! that ran in it, a transcript that is kept, deleted and restored, and one that is damaged and repaired.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -141,7 +141,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Where the transcript of the head lies, which no agent has open now; none where there is none, or where something runs.
+    /// Where the transcript of the head lies, which no agent has open now; none where there is none, or where
+    /// something runs.
     fn closed(&mut self, client: &mut Client, index: usize) -> Result<Option<PathBuf>, Gone> {
         let params = json!({"conversationId": self.active[index].id});
         if self.ask(client, "conversation/close", &params)?.is_err() {

@@ -1,4 +1,5 @@
-//! Going back and going elsewhere, as a client does it: edits, undos and moves, and what each of them makes of a history.
+//! Going back and going elsewhere, as a client does it: edits, undos and moves, and what each of them makes
+//! of a history.
 
 use serde_json::{Value, json};
 
@@ -6,8 +7,8 @@ use super::client::{Client, Gone};
 use super::ledger::{Changing, Past, text};
 use super::worker::Worker;
 
-/// The folders that conversations move between, below the first. Agents keep the transcripts of the last two in one folder,
-/// since both have one name there.
+/// The folders that conversations move between, below the first. Agents keep the transcripts of the last two
+/// in one folder, since both have one name there.
 pub(crate) const FOLDERS: [&str; 4] = ["", "/other", "/else-where", "/else.where"];
 
 /// How many of the last turns one is taken from to be replaced.
@@ -92,7 +93,8 @@ impl Worker {
         ledger.saw_turn(params["prompt"].as_str().unwrap(), &edited["turn"]);
     }
 
-    /// A turn to replace, by the id of its prompt, with the prompts that stand before it; none when there is no turn.
+    /// A turn to replace, by the id of its prompt, with the prompts that stand before it; none when there is
+    /// no turn.
     fn place_to_edit(
         &mut self,
         client: &mut Client,

@@ -164,8 +164,8 @@ impl Home {
         );
     }
 
-    /// Fails when a process of an earlier life is left beside this daemon, which may have started agents of its own: it goes on
-    /// with what was cut short.
+    /// Fails when a process of an earlier life is left beside this daemon, which may have started agents of
+    /// its own: it goes on with what was cut short.
     #[track_caller]
     pub(crate) fn assert_only_those_of(&self, daemon: &Daemon) {
         let is_its_own = |pid: &u32| {
@@ -253,7 +253,8 @@ impl Daemon {
         signal(self.pid(), which);
     }
 
-    /// Kills it once so many things have changed on the disk of its home; before that when its start or stop is done.
+    /// Kills it once so many things have changed on the disk of its home; before that when its start or stop
+    /// is done.
     pub(crate) fn kill_after(&mut self, home: &Watched, changes: usize) {
         if let Some(ready) = &self.ready {
             home.let_pass(changes, ready);

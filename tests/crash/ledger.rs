@@ -1,4 +1,5 @@
-//! What the daemon has acknowledged of one conversation, in an answer or an event: all of it has to outlive the daemon.
+//! What the daemon has acknowledged of one conversation, in an answer or an event: all of it has to outlive
+//! the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +75,8 @@ pub(crate) struct Ledger {
     pub(crate) answered_questions: BTreeSet<String>,
     /// The prompts that are held in line.
     pub(crate) held: BTreeSet<String>,
-    /// Whether a session was lost with its transcript since the last new beginning, so that nothing may be left.
+    /// Whether a session was lost with its transcript since the last new beginning, so that nothing may be
+    /// left.
     pub(crate) may_be_lost: bool,
     pub(crate) deleted: bool,
     /// The folders that it may be in; one when the last move was acknowledged.
@@ -158,7 +160,8 @@ impl Ledger {
             .or_insert_with(|| turn.clone());
         assert_eq!(known, turn, "{}: a turn ended in two ways", self.id);
         if turn["stopReason"] == "failed" && turn["resumed"]["fidelity"] == "text" {
-            // What is recalled leaves out a turn that failed at the model, and with it the words that stood before its prompt.
+            // What is recalled leaves out a turn that failed at the model, and with it the words that stood
+            // before its prompt.
             self.history.clear();
         }
         if turn["stopReason"] == "end_turn" && !self.history.iter().any(|known| known == text) {

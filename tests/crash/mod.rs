@@ -1,5 +1,5 @@
-//! The daemon as a process that is killed: at random moments, with its agents, and with its files damaged or without
-//! room. What it acknowledged before has to be there afterwards, and no process may stay behind.
+//! The daemon as a process that is killed: at random moments, with its agents, and with its files damaged or
+//! without room. What it acknowledged before has to be there afterwards, and no process may stay behind.
 //!
 //! The rounds of [`rounds`] are replayed with `CRASH_SEED`, and `CRASH_ROUNDS` says how many there are.
 

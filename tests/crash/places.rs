@@ -1,4 +1,5 @@
-//! Where the transcripts are after a start: each in one place, whole, where its conversation says, and nothing half done.
+//! Where the transcripts are after a start: each in one place, whole, where its conversation says, and
+//! nothing half done.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,8 @@ use super::home::Home;
 use super::ledger::text;
 use super::worker::Worker;
 
-/// Fails where a move, a fork or an edit has left a transcript twice, in a place where it is not looked for, or in parts.
+/// Fails where a move, a fork or an edit has left a transcript twice, in a place where it is not looked for,
+/// or in parts.
 pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
     verify_moves(&home.data().join("moves"), told);
     let mut client = Client::connect(&home.socket()).unwrap();
@@ -81,8 +83,8 @@ fn transcripts(projects: &Path, told: &str) -> BTreeMap<String, PathBuf> {
     for path in folders.flat_map(|folder| fs::read_dir(folder.path()).unwrap().flatten()) {
         let path = path.path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        // What an agent leaves that was killed within its own fork is for it to clear away, and what a restore leaves goes
-        // when the same is restored again.
+        // What an agent leaves that was killed within its own fork is for it to clear away, and what a
+        // restore leaves goes when the same is restored again.
         let is_left = [".fork.tmp", ".restored.tmp"]
             .iter()
             .any(|end| name.ends_with(end));

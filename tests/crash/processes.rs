@@ -1,5 +1,5 @@
-//! What runs on behalf of a daemon ends with it, however it hides and however the daemon ends; and who waits for an
-//! agent that has died is told at once.
+//! What runs on behalf of a daemon ends with it, however it hides and however the daemon ends; and who waits
+//! for an agent that has died is told at once.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,8 +13,8 @@ use super::client::{Client, Line};
 use super::home::{Daemon, Home, ends_within, signal, through_shell};
 use crate::signs::Watched;
 
-/// A loopback agent with a family: a child that ignores SIGTERM, a grandchild in a session of its own, and a daemon that
-/// has forked twice and lost its parents. Each writes its pid down once it is there.
+/// A loopback agent with a family: a child that ignores SIGTERM, a grandchild in a session of its own, and a
+/// daemon that has forked twice and lost its parents. Each writes its pid down once it is there.
 const FAMILY: &str = r#"
 echo family >&2
 sh -c 'trap "" TERM; echo $$ > "$0/deaf"; while :; do read line < "$0/fifo"; done' "$PIDS" &
@@ -25,8 +25,8 @@ sh -c 'setsid sh -c "sh -c \"echo \\\$\\\$ > \\\$0/daemon; exec cat \\\$0/fifo\"
 /// The files that the family writes.
 const FAMILY_NAMES: [&str; 3] = ["deaf", "grandchild", "daemon"];
 
-/// How long a stop may take with the longest agent: the turn's 0.5 s, 2 s after the end of its input, 5 s after SIGTERM,
-/// 2 s after SIGKILL, twice for what hides from it, and some for a busy machine.
+/// How long a stop may take with the longest agent: the turn's 0.5 s, 2 s after the end of its input, 5 s
+/// after SIGTERM, 2 s after SIGKILL, twice for what hides from it, and some for a busy machine.
 const LONGEST_STOP: Duration = Duration::from_secs(30);
 
 /// A home with the agent `odd`: this script, and then the loopback agent in its place.
@@ -245,7 +245,8 @@ fn an_agent_that_dies_in_a_turn_is_told_with_its_last_words() {
     home.assert_at_rest();
 }
 
-/// A home whose agent ends neither with its input nor by SIGTERM, and is deaf to a cancellation when it is told so.
+/// A home whose agent ends neither with its input nor by SIGTERM, and is deaf to a cancellation when it is
+/// told so.
 fn home_with_stubborn_agent() -> Home {
     let agent = loopback("\"${0%/*}/data\"");
     home_with_agent(&format!(

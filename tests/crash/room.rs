@@ -1,8 +1,8 @@
-//! A disk without room, and one that cannot be written: what could not be made durable is refused, and the daemon works
-//! again when there is room.
+//! A disk without room, and one that cannot be written: what could not be made durable is refused, and the
+//! daemon works again when there is room.
 //!
-//! The disk is a small one in memory, in a mount namespace of its own. Where such a namespace is not to be had, the
-//! tests that need one say so and do nothing.
+//! The disk is a small one in memory, in a mount namespace of its own. Where such a namespace is not to be
+//! had, the tests that need one say so and do nothing.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -211,8 +211,8 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// sled hands its writes over once a second, and takes no more after one that failed, though the journal has room again. The
-/// journal is used without it then, and nothing is lost.
+/// sled hands its writes over once a second, and takes no more after one that failed, though the journal has
+/// room again. The journal is used without it then, and nothing is lost.
 #[test]
 fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
     let home = Home::new("");
@@ -294,7 +294,8 @@ fn limit_files(daemon: &Daemon, length: Option<u64>) {
     prlimit(pid, Resource::Fsize, limit).unwrap();
 }
 
-/// A line that is cut off in its middle because there is no more room is taken back, at whatever byte that happens.
+/// A line that is cut off in its middle because there is no more room is taken back, at whatever byte that
+/// happens.
 #[test]
 fn a_line_that_was_written_in_part_was_not_acknowledged_and_does_no_harm() {
     let home = Home::new("");

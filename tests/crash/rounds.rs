@@ -1,7 +1,7 @@
 //! Rounds: clients work, the daemon is killed, and the next one has to know everything that was acknowledged.
 //!
-//! The moment of a kill is a number of answers and events, or, while the daemon starts or stops and says nothing, a
-//! number of changes on its disk. It is never a time.
+//! The moment of a kill is a number of answers and events, or, while the daemon starts or stops and says
+//! nothing, a number of changes on its disk. It is never a time.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -30,7 +30,8 @@ const CHANGES_OF_A_START: usize = 40;
 /// The same of a stop.
 const CHANGES_OF_A_STOP: usize = 40;
 
-/// The configuration of the daemons: a cancelled turn gets little time, since some agents are told to be deaf.
+/// The configuration of the daemons: a cancelled turn gets little time, since some agents are told to be
+/// deaf.
 const CONFIG: &str = "[limits]\ncancel_grace_ms = 2000\n";
 
 /// Counts what the daemon has said, and knows whether it is going to be killed.

@@ -1,5 +1,5 @@
-//! The store's files as a crash, a bad disk or a person leave them: the daemon starts with what can be read, tells what
-//! it has set aside, and has everything that it acknowledged.
+//! The store's files as a crash, a bad disk or a person leave them: the daemon starts with what can be read,
+//! tells what it has set aside, and has everything that it acknowledged.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -37,8 +37,8 @@ impl Worker {
         }
     }
 
-    /// Fails when the agent lacks something of a history. Nothing else may run meanwhile: a prompt that is carried out
-    /// at last may end the agent under all.
+    /// Fails when the agent lacks something of a history. Nothing else may run meanwhile: a prompt that is
+    /// carried out at last may end the agent under all.
     pub(crate) fn verify_histories(&mut self) {
         let mut client = Client::connect(&self.socket).expect("the daemon listens");
         for index in 0..self.active.len() {
@@ -105,8 +105,9 @@ impl Worker {
                 .map(|(turn, _)| turn.clone());
             match self.prompt_to_its_end(client, index, &call.params, &text)? {
                 Ok(turn) => {
-                    // Of one whose agent throws the transcript away in the moment of the kill nothing may be left to tell
-                    // that it had arrived: the daemon writes that down a moment after it has told it.
+                    // Of one whose agent throws the transcript away in the moment of the kill nothing may be
+                    // left to tell that it had arrived: the daemon writes that down a moment after it has
+                    // told it.
                     if let Some(known) = known.filter(|_| !text.contains("[[lose]]")) {
                         assert_eq!(turn["turnId"], known.as_str(), "{text} was run again: {turn}");
                     }
@@ -164,7 +165,8 @@ impl Worker {
 
     /// The agent must have every prompt whose turn was told as ended, in order, and none twice.
     ///
-    /// A branch is asked, which is deleted then: what is recalled would stand in the history, and be recalled again.
+    /// A branch is asked, which is deleted then: what is recalled would stand in the history, and be recalled
+    /// again.
     fn verify_history(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let id = self.active[index].id.clone();
         let prompt = self.mark();

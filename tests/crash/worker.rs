@@ -14,8 +14,9 @@ use crate::random::Random;
 /// How many conversations a client works on; older ones are only looked at.
 const ACTIVE: usize = 3;
 
-/// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error, limited,
-/// not resumable, conflict (nothing to branch from), question resolved, transcript damaged (an edit where a session was lost).
+/// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error,
+/// limited, not resumable, conflict (nothing to branch from), question resolved, transcript damaged (an edit
+/// where a session was lost).
 const EXPECTED_ERRORS: [i64; 8] = [1003, 1006, 1007, 1009, 1011, 1012, 1013, 1016];
 
 /// See the module.

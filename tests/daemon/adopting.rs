@@ -29,8 +29,7 @@ fn put(home: &Home, upstream_id: &str, folder: &str, text: &str) {
 /// A session of these turns in a home whose daemon has ended.
 async fn made_elsewhere(texts: &[&str]) -> (Home, String) {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for text in texts {
         app.send(id, text).await;
@@ -51,8 +50,7 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
     let home = Home::new();
     bring(&other, &home, &id, "-some-folder");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events_of(None, None).await;
     let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
     events.until("snapshot").await;
@@ -85,8 +83,7 @@ async fn a_transcript_is_adopted_once() {
     let (other, id) = made_elsewhere(&["one"]).await;
     let home = Home::new();
     bring(&other, &home, &id, "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let call = || {
         adopt(
             &app,
@@ -100,8 +97,7 @@ async fn a_transcript_is_adopted_once() {
     drop(app);
     daemon.kill();
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let named = json!({"upstreamId": id, "agent": "loopback", "title": "Another"});
     let again = adopt(&app, named).await.unwrap();
     assert_eq!((again.id, again.title.as_str()), (first.id, "Mine"));
@@ -124,21 +120,19 @@ async fn a_repeated_request_is_answered_with_what_it_was() {
     let (other, id) = made_elsewhere(&["one"]).await;
     let home = Home::new();
     bring(&other, &home, &id, "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let request = json!({"upstreamId": id, "requestId": "key"});
     let first = adopt(&app, request.clone()).await.unwrap();
     assert_eq!(adopt(&app, request).await.unwrap().id, first.id);
     let other = json!({"upstreamId": id, "requestId": "key", "title": "x"});
-    refused(adopt(&app, other).await, ErrorKind::Conflict, "another content");
+    refused(adopt(&app, other).await, ErrorKind::Conflict);
 }
 
 #[tokio::test]
 async fn a_fork_says_where_it_came_from() {
     let other = Home::new();
     let (parent, fork) = {
-        let daemon = other.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = other.opened().await;
         let id = app.make(&other.project()).await;
         app.send(id, "one").await;
         app.send(id, "two").await;
@@ -151,8 +145,7 @@ async fn a_fork_says_where_it_came_from() {
     };
     let home = Home::new();
     bring(&other, &home, fork.as_str(), "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = adopt(&app, json!({"upstreamId": fork})).await.unwrap();
     let links = app.chain(adopted.id).await;
     let [link] = links.as_slice() else {
@@ -174,8 +167,7 @@ async fn a_damaged_middle_is_told() {
     tear(&other, &id, "echo: one");
     let home = Home::new();
     bring(&other, &home, &id, "-a");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
     assert_eq!(app.lineage(adopted.id).await[0].fidelity, Fidelity::Partial);
     let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
@@ -193,8 +185,7 @@ async fn of_several_copies_the_folders_own_is_taken() {
     put(&home, &id, "-0", "");
     put(&home, &id, "-zz", "@@@\n");
     bring(&other, &home, &id, own);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap();
     assert_eq!(adopted.cwd, other.project());
     assert_eq!(app.remembered(adopted.id).await, ["one", "two"]);
@@ -212,8 +203,7 @@ async fn of_copies_in_other_folders_the_one_with_the_most_turns_counts_for_all()
     // Written last, and first by its name.
     put(&home, &id, "-a-stale", &stale.concat());
     let garbage = whole.lines().count() + 1;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": id});
     let answer = app.call("conversation/adopt", params.clone()).await.unwrap();
     let adopted = answer["conversation"]["id"].clone();
@@ -273,8 +263,7 @@ async fn a_poorer_copy_that_the_agent_takes_is_told() {
     let home = Home::new();
     put(&home, &id, own, &stale.concat());
     put(&home, &id, "-a-current", &whole);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = app
         .call("conversation/adopt", json!({"upstreamId": id}))
         .await
@@ -291,8 +280,8 @@ async fn a_poorer_copy_that_the_agent_takes_is_told() {
     assert_eq!(app.remembered(adopted.id).await, ["one", "go on"]);
 }
 
-/// The agent goes through the worktrees of the repository before it looks everywhere: what lies in the folder of one of
-/// them is resumed as it is, and that more is to be had elsewhere is said.
+/// The agent goes through the worktrees of the repository before it looks everywhere: what lies in the folder
+/// of one of them is resumed as it is, and that more is to be had elsewhere is said.
 #[tokio::test]
 async fn of_copies_in_other_folders_that_of_another_worktree_is_taken() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
@@ -313,8 +302,7 @@ async fn of_copies_in_other_folders_that_of_another_worktree_is_taken() {
     fs::write(git.join("worktrees/side/gitdir"), noted).unwrap();
     put(&home, &id, &folder_of(side.to_str().unwrap()), &stale.concat());
     put(&home, &id, "-a-current", &whole);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": id, "cwd": home.project()});
     let answer = app.call("conversation/adopt", params).await.unwrap();
     let why = answer["findings"][0]["detail"].as_str().unwrap();
@@ -356,67 +344,32 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
     let projects = home.data().join("loopback/projects");
     fs::create_dir(projects.join("-a/folder.jsonl")).unwrap();
     std::os::unix::fs::symlink(projects.join("-loop"), projects.join("-loop")).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let damaged = ErrorKind::TranscriptDamaged;
     let table = [
-        (
-            json!({"upstreamId": "none"}),
-            ErrorKind::NotFound,
-            "there is no transcript \"none\"",
-        ),
-        (
-            json!({"upstreamId": "folder"}),
-            ErrorKind::NotFound,
-            "there is no transcript",
-        ),
-        (
-            json!({"upstreamId": "../a"}),
-            ErrorKind::NotFound,
-            "cannot be the name",
-        ),
-        (
-            json!({"upstreamId": ""}),
-            ErrorKind::NotFound,
-            "cannot be the name",
-        ),
-        (json!({"upstreamId": "empty"}), damaged, "holds no turn"),
-        (json!({"upstreamId": "garbage"}), damaged, "holds no turn"),
-        (json!({"upstreamId": "torn"}), damaged, "holds no turn"),
-        (json!({"upstreamId": "silent"}), damaged, "holds no turn"),
-        (
-            json!({"upstreamId": "lost"}),
-            ErrorKind::InvalidCwd,
-            "name another one",
-        ),
-        (
-            json!({"upstreamId": "homeless"}),
-            ErrorKind::InvalidParams,
-            "names no folder",
-        ),
-        (
-            json!({"upstreamId": id, "cwd": "x"}),
-            ErrorKind::InvalidCwd,
-            "absolute",
-        ),
-        (
-            json!({"upstreamId": id, "agent": "none"}),
-            ErrorKind::NotFound,
-            "no agent \"none\"",
-        ),
+        (json!({"upstreamId": "none"}), ErrorKind::NotFound),
+        (json!({"upstreamId": "folder"}), ErrorKind::NotFound),
+        (json!({"upstreamId": "../a"}), ErrorKind::NotFound),
+        (json!({"upstreamId": ""}), ErrorKind::NotFound),
+        (json!({"upstreamId": "empty"}), damaged),
+        (json!({"upstreamId": "garbage"}), damaged),
+        (json!({"upstreamId": "torn"}), damaged),
+        (json!({"upstreamId": "silent"}), damaged),
+        (json!({"upstreamId": "lost"}), ErrorKind::InvalidCwd),
+        (json!({"upstreamId": "homeless"}), ErrorKind::InvalidParams),
+        (json!({"upstreamId": id, "cwd": "x"}), ErrorKind::InvalidCwd),
+        (json!({"upstreamId": id, "agent": "none"}), ErrorKind::NotFound),
         (
             json!({"upstreamId": id, "agent": "second"}),
             ErrorKind::Unsupported,
-            "cannot read",
         ),
         (
             json!({"upstreamId": id, "title": "x".repeat(5_000)}),
             ErrorKind::InvalidParams,
-            "title may be",
         ),
     ];
-    for (params, kind, words) in table {
-        refused(adopt(&app, params).await, kind, words);
+    for (params, kind) in table {
+        refused(adopt(&app, params).await, kind);
     }
     let all = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(all["conversations"], json!([]));
@@ -439,13 +392,11 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
         Path::new(&theirs).join(format!("{id}.jsonl")),
     )
     .unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for method in ["conversation/adopt", "transcript/check"] {
         let error = refused(
             app.call(method, json!({"upstreamId": id})).await,
             ErrorKind::Ambiguous,
-            "name one of them as agent",
         );
         let agents: Vec<String> = error.details["agents"].read().unwrap();
         assert_eq!(agents.len(), 2, "{agents:?}");
@@ -462,14 +413,11 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
         .unwrap();
     assert_ne!(ours.id, theirs.id);
     assert_eq!(app.remembered(ours.id).await, ["one"]);
-    refused(
-        adopt(&app, json!({"upstreamId": id})).await,
-        ErrorKind::Ambiguous,
-        "an upstream id of 2 conversations",
-    );
+    refused(adopt(&app, json!({"upstreamId": id})).await, ErrorKind::Ambiguous);
 }
 
-/// The agent goes on from the place that it noted last, so that messages are left out of which nothing is damaged.
+/// The agent goes on from the place that it noted last, so that messages are left out of which nothing is
+/// damaged.
 #[tokio::test]
 async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
@@ -491,8 +439,7 @@ async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     let last = records.iter().rposition(|record| is_message(&record)).unwrap() + 1;
     let home = Home::new();
     put(&home, &id, "-a", &(lines.join("\n") + "\n"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": id});
     let checked = app.call("transcript/check", params.clone()).await.unwrap();
     let findings = checked["findings"].as_array().unwrap();

@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::scripted;
-use crate::support::refused;
+use crate::support::{refused, refused_call};
 
 #[tokio::test]
 async fn the_agents_are_listed_with_what_they_can_do_once_they_have_run() {
     let home = Home::with_config("[agents.missing]\ncommand = \"/nonexistent/agent\"\nargs = [\"--acp\"]\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let agents = |listed: Value| listed["agents"].as_array().unwrap().clone();
     let before = agents(app.call("agent/list", json!({})).await.unwrap());
     let named =
@@ -44,8 +43,7 @@ async fn the_agents_are_listed_with_what_they_can_do_once_they_have_run() {
 #[tokio::test]
 async fn signing_in_goes_by_the_agents_own_methods() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let sign_in = |method: &str| json!({"agent": "loopback", "methodId": method});
     assert_eq!(
         app.call("agent/authenticate", sign_in("loopback-login"))
@@ -56,7 +54,6 @@ async fn signing_in_goes_by_the_agents_own_methods() {
     let error = refused(
         app.call("agent/authenticate", sign_in("by-magic")).await,
         ErrorKind::AgentError,
-        "Unknown auth method",
     );
     assert_eq!(error.detail("upstream")["code"], -32602);
 }
@@ -65,8 +62,7 @@ async fn signing_in_goes_by_the_agents_own_methods() {
 #[tokio::test]
 async fn signing_out_clears_chains_only_when_asked() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let other = app
         .make_with(&home.project(), json!({"agent": "second"}))
@@ -96,8 +92,7 @@ async fn signing_out_clears_chains_only_when_asked() {
 #[tokio::test]
 async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
@@ -115,18 +110,14 @@ async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
     ];
     for (error, kind) in table {
         std::fs::write(&refusal, error.to_string()).unwrap();
-        let told = refused(
-            app.try_send(id, "\n").await,
-            kind,
-            error["message"].as_str().unwrap(),
-        );
+        let told = refused(app.try_send(id, "\n").await, kind);
         if kind == ErrorKind::AgentError {
             assert_eq!(told.detail("upstream"), error);
             let digits = "123456789012345678901234567890.10";
             let precise =
                 format!(r#"{{"code":-32603,"message":"Out of paper","data":{{"z":{digits},"a":1e400}}}}"#);
             std::fs::write(&refusal, &precise).unwrap();
-            let told = refused(app.try_send(id, "\n").await, kind, "Out of paper");
+            let told = refused(app.try_send(id, "\n").await, kind);
             assert_eq!(told.details["upstream"].get(), precise, "byte for byte");
         }
         let conversation = app.get(id).await;
@@ -140,8 +131,7 @@ async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
 #[tokio::test]
 async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut ids = Vec::new();
     for _ in 0..3 {
         let id = app.make(&home.project()).await;
@@ -151,11 +141,7 @@ async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
     let mut holder = daemon.raw().await;
     let (held, _) = holder.hang(ids[1]).await;
     let logout = json!({"agent": "loopback", "reset": true});
-    let error = refused(
-        app.call("agent/logout", logout.clone()).await,
-        ErrorKind::Busy,
-        &ids[1].to_string(),
-    );
+    let error = refused(app.call("agent/logout", logout.clone()).await, ErrorKind::Busy);
     let told = error.detail("conversations");
     assert_eq!(told, json!([ids[1]]));
     for id in &ids {
@@ -183,18 +169,12 @@ async fn an_agent_of_another_version_of_the_protocol_is_refused() {
 printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":2,"agentCapabilities":{}}}\n' "$id"
 exec cat > heard.txt"#;
     let home = Home::with_config(&shell("future", script));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "future"}))
         .await
         .id;
-    let error = refused(
-        app.try_send(id, "x").await,
-        ErrorKind::AgentUnavailable,
-        "version 2 of the protocol",
-    );
-    assert!(error.message.contains("version 1"), "{}", error.message);
+    refused(app.try_send(id, "x").await, ErrorKind::AgentUnavailable);
     let left = home.processes();
     assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");
     let heard = std::fs::read_to_string(home.path().join("heard.txt"));
@@ -208,16 +188,11 @@ async fn an_agent_that_prints_no_messages_is_given_up_soon() {
         "i=0; while [ $i -lt 100 ]; do echo \"Welcome to line $i\"; i=$((i+1)); done; exec cat >/dev/null";
     let dies = "echo \"usage: agent [--acp]\"; echo \"no terminal\" >&2; exit 3";
     let home = Home::with_config(&(shell("chatter", chatter) + &shell("dies", dies)));
-    let daemon = home.start();
-    let app = daemon.app().await;
-    for (agent, words) in [
-        ("chatter", ["Welcome to line 0", "no messages but"]),
-        ("dies", ["usage: agent [--acp]", "no terminal"]),
-    ] {
+    let (_daemon, app) = home.opened().await;
+    for agent in ["chatter", "dies"] {
         let id = app.make_with(&home.project(), json!({"agent": agent})).await.id;
         let started = std::time::Instant::now();
-        let error = refused(app.try_send(id, "x").await, ErrorKind::AgentUnavailable, words[0]);
-        assert!(error.message.contains(words[1]), "{}", error.message);
+        refused_call(agent, app.try_send(id, "x").await, ErrorKind::AgentUnavailable);
         assert!(
             started.elapsed().as_secs() < 20,
             "{agent}: the deadline of 30 s was waited out"
@@ -234,8 +209,7 @@ async fn a_new_session_with_an_unfit_id_is_refused() {
         "scripted",
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let make = async || {
         app.make_with(&home.project(), json!({"agent": "scripted"}))
             .await
@@ -243,35 +217,27 @@ async fn a_new_session_with_an_unfit_id_is_refused() {
     };
     let give = |id: &Value| fs::write(home.path().join(scripted::NEXT_SESSION), id.to_string()).unwrap();
     let long = "x".repeat(2_000);
-    for (given, why) in [
-        (json!(""), "names no session"),
-        (json!("  "), "names no session"),
-        (json!(7), "names no session"),
-        (json!(" a"), "blanks around it"),
-        (json!("a\u{0}b"), "control characters"),
-        (json!(long), "2000 bytes"),
+    for given in [
+        json!(""),
+        json!("  "),
+        json!(7),
+        json!(" a"),
+        json!("a\u{0}b"),
+        json!(long),
     ] {
         give(&given);
         let id = make().await;
-        refused(app.try_send(id, "\n").await, ErrorKind::AgentError, why);
+        refused(app.try_send(id, "\n").await, ErrorKind::AgentError);
         assert_eq!(app.get(id).await.head, None);
     }
     give(&json!("same"));
     let first = make().await;
     app.send(first, "\n").await;
     let second = make().await;
-    refused(
-        app.try_send(second, "\n").await,
-        ErrorKind::AgentError,
-        "under which another one is open",
-    );
+    refused(app.try_send(second, "\n").await, ErrorKind::AgentError);
     // The first still hears what is said to it.
     let update = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"heard"}}}}"#;
     assert_eq!(app.say(first, update).await.words, "heard");
     app.close(first).await;
-    refused(
-        app.try_send(second, "\n").await,
-        ErrorKind::AgentError,
-        "has had already",
-    );
+    refused(app.try_send(second, "\n").await, ErrorKind::AgentError);
 }

@@ -1,4 +1,5 @@
-//! Bundles that are torn, tampered with or made to do harm are refused in words, and nothing of them is left behind.
+//! Bundles that are torn, tampered with or made to do harm are refused in words, and nothing of them is left
+//! behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,10 @@ use tar::{EntryType, Header};
 
 use crate::carrying::{bundled, files_below, import};
 use crate::home::Home;
-use crate::support::refused;
+use crate::support::{refused, refused_call};
+
+/// Bundles that are refused in words that depend on where they are damaged.
+const VARIES: [&str; 3] = ["a torn one", "a flipped bit", "compressed garbage"];
 
 /// An entry of an archive.
 pub(crate) type Entry = (Header, Vec<u8>);
@@ -73,8 +77,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn new() -> Self {
         let there = Home::new();
-        let daemon = there.start();
-        let app = daemon.app().await;
+        let (daemon, app) = there.opened().await;
         let id = app.make(&there.project()).await;
         app.send(id, "one").await;
         app.close(id).await;
@@ -93,12 +96,12 @@ impl Bench {
     }
 
     /// Each is refused in this way, and nothing is left behind.
-    async fn refuses(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>) {
+    async fn refuses(&self, table: Vec<(&str, Vec<u8>, ErrorKind)>) {
         self.refuses_where(table, false).await;
     }
 
     /// The same where all settings are taken over.
-    pub(crate) async fn refuses_trusted(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>) {
+    pub(crate) async fn refuses_trusted(&self, table: Vec<(&str, Vec<u8>, ErrorKind)>) {
         self.refuses_where(table, true).await;
     }
 
@@ -107,18 +110,18 @@ impl Bench {
         read(&self.good)
     }
 
-    async fn refuses_where(&self, table: Vec<(&str, Vec<u8>, ErrorKind, &str)>, trusted: bool) {
-        let daemon = self.here.start();
-        let app = daemon.app().await;
+    async fn refuses_where(&self, table: Vec<(&str, Vec<u8>, ErrorKind)>, trusted: bool) {
+        let (_daemon, app) = self.here.opened().await;
         let path = self.here.path().join("bundle");
-        for (what, bytes, kind, words) in table {
+        for (what, bytes, kind) in table {
             fs::write(&path, bytes).unwrap();
             let params = json!({"path": path, "cwd": self.here.project(), "trustSettings": trusted});
             let answer = import(&app, params).await;
-            assert!(answer.is_err(), "{what} was taken");
-            let message = &answer.as_ref().unwrap_err().message;
-            assert!(message.contains(words), "{what}: {message:?} lacks {words:?}");
-            refused(answer, kind, words);
+            if VARIES.contains(&what) {
+                assert_eq!(answer.expect_err(what).kind, kind, "{what}");
+            } else {
+                refused_call(what, answer, kind);
+            }
             for folder in ["loopback/projects", "imports"] {
                 let left = files_below(&self.here.data().join(folder));
                 assert_eq!(left, [] as [PathBuf; 0], "{what}");
@@ -143,30 +146,27 @@ async fn what_is_torn_or_damaged_is_refused() {
     let damaged = ErrorKind::TranscriptDamaged;
     let good = &bench.good;
     let mut table = vec![
-        ("nothing", Vec::new(), damaged, "is no bundle"),
-        ("garbage", b"garbage".to_vec(), damaged, "is no bundle"),
+        ("nothing", Vec::new(), damaged),
+        ("garbage", b"garbage".to_vec(), damaged),
         (
             "compressed garbage",
             zstd::encode_all(&b"garbage"[..], 3).unwrap(),
             damaged,
-            "",
         ),
-        ("an empty archive", written(&[]), damaged, "is no bundle"),
+        ("an empty archive", written(&[]), damaged),
         (
             "a compressed nothing",
             zstd::encode_all(&b""[..], 3).unwrap(),
             damaged,
-            "is no bundle",
         ),
         (
             "another archive",
             written(&[entry("x", EntryType::Regular, 1, b"x")]),
             damaged,
-            "is no bundle",
         ),
     ];
     for cut in [5, good.len() / 4, good.len() / 2, good.len() - 5, good.len() - 1] {
-        table.push(("a torn one", good[..cut].to_vec(), damaged, ""));
+        table.push(("a torn one", good[..cut].to_vec(), damaged));
     }
     let whole = zstd::decode_all(good.as_slice()).ok();
     for at in (8..good.len()).step_by(good.len() / 12) {
@@ -174,34 +174,19 @@ async fn what_is_torn_or_damaged_is_refused() {
         flipped[at] ^= 0x10;
         // Some bits mean nothing.
         if zstd::decode_all(flipped.as_slice()).ok() != whole {
-            table.push(("a flipped bit", flipped, damaged, ""));
+            table.push(("a flipped bit", flipped, damaged));
         }
     }
     let mut longer = good.clone();
     longer.extend(zstd::encode_all(&b"more"[..], 3).unwrap());
-    table.push((
-        "one with something behind it",
-        longer,
-        damaged,
-        "goes on behind its end",
-    ));
+    table.push(("one with something behind it", longer, damaged));
     let mut endless = good.clone();
     endless.extend(zstd::encode_all(vec![0; 2 * 1024 * 1024].as_slice(), 3).unwrap());
-    table.push((
-        "one with nothing without end behind it",
-        endless,
-        damaged,
-        "goes on behind its end",
-    ));
+    table.push(("one with nothing without end behind it", endless, damaged));
     let mut wide = zstd::Encoder::new(Vec::new(), 3).unwrap();
     wide.window_log(27).unwrap();
     std::io::Write::write_all(&mut wide, &whole.unwrap()).unwrap();
-    table.push((
-        "one that needs much memory",
-        wide.finish().unwrap(),
-        damaged,
-        "requires too much memory",
-    ));
+    table.push(("one that needs much memory", wide.finish().unwrap(), damaged));
     bench.refuses(table).await;
 }
 
@@ -217,25 +202,21 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
             "a newer version",
             with_manifest(&entries, |manifest| manifest["version"] = json!(2)),
             ErrorKind::Unsupported,
-            "version 2",
         ),
         (
             "something else",
             with_manifest(&entries, |manifest| manifest["format"] = json!("other")),
             damaged,
-            "it says that it is a \"other\"",
         ),
         (
             "no conversation",
             with_manifest(&entries, |manifest| manifest["conversation"] = json!(null)),
             damaged,
-            "the manifest of",
         ),
         (
             "a hole in the lineage",
             with_manifest(&entries, |manifest| manifest["lineage"][0]["seq"] = json!(2)),
             damaged,
-            "hole",
         ),
         (
             "an endless chain",
@@ -244,7 +225,6 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["chain"] = json!(vec![link; 17]);
             }),
             damaged,
-            "more than 16 links",
         ),
         (
             "a session of somebody else",
@@ -252,7 +232,6 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["sessions"][0]["upstreamId"] = json!("0a1b2c3d-0000-4000-8000-000000000001");
             }),
             damaged,
-            "none of this conversation",
         ),
         (
             "an id that is a path",
@@ -262,7 +241,6 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 }
             }),
             damaged,
-            "is not a UUID",
         ),
         (
             "a session twice",
@@ -271,13 +249,11 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["sessions"] = json!([session, session]);
             }),
             damaged,
-            "comes twice",
         ),
         (
             "no agents",
             with_manifest(&entries, |manifest| manifest["agents"] = json!([])),
             damaged,
-            "what the agent",
         ),
         (
             "a title without end",
@@ -285,7 +261,6 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["conversation"]["title"] = json!("x".repeat(5_000));
             }),
             ErrorKind::InvalidParams,
-            "title may be",
         ),
         (
             "another size",
@@ -293,7 +268,6 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["sessions"][0]["files"][0]["bytes"] = json!(1);
             }),
             damaged,
-            "does not hold",
         ),
         (
             "more than any disk has",
@@ -301,7 +275,6 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["sessions"][0]["files"][0]["bytes"] = json!(1_u64 << 60);
             }),
             ErrorKind::StoreFailed,
-            "are free; free some room",
         ),
         (
             "another hash",
@@ -309,7 +282,6 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["sessions"][0]["files"][0]["sha256"] = json!("0".repeat(64));
             }),
             damaged,
-            "is not what its manifest says",
         ),
         (
             "no transcript",
@@ -317,25 +289,14 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
                 manifest["sessions"][0]["files"].as_array_mut().unwrap().remove(0);
             }),
             damaged,
-            "does not begin with its transcript",
         ),
     ];
-    for (what, member, value, words) in [
-        ("a name twice", "path", json!("more"), "is no name of a file"),
-        (
-            "an entry twice",
-            "name",
-            json!(format!("{id}/tool-results/more")),
-            "is named twice",
-        ),
-        (
-            "the manifest as a file",
-            "path",
-            json!("manifest.json"),
-            "is named twice",
-        ),
-        ("a hash that is none", "sha256", json!("x".repeat(64)), "is none"),
-        ("a short hash", "sha256", json!("0"), "is none"),
+    for (what, member, value) in [
+        ("a name twice", "path", json!("more")),
+        ("an entry twice", "name", json!(format!("{id}/tool-results/more"))),
+        ("the manifest as a file", "path", json!("manifest.json")),
+        ("a hash that is none", "sha256", json!("x".repeat(64))),
+        ("a short hash", "sha256", json!("0")),
     ] {
         let bytes = with_manifest(&entries, |manifest| {
             let files = manifest["sessions"][0]["files"].as_array_mut().unwrap();
@@ -344,7 +305,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
             }
             files.last_mut().unwrap()[member] = value;
         });
-        table.push((what, bytes, damaged, words));
+        table.push((what, bytes, damaged));
     }
     let names = [
         "/tmp/escaped".to_owned(),
@@ -367,22 +328,12 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
         let bytes = with_manifest(&entries, |manifest| {
             manifest["sessions"][0]["files"][1]["name"] = json!(name);
         });
-        table.push((
-            "a name that leads elsewhere",
-            bytes,
-            damaged,
-            "is no name of a file",
-        ));
+        table.push(("a name that leads elsewhere", bytes, damaged));
     }
     let bytes = with_manifest(&entries, |manifest| {
         manifest["sessions"][0]["files"][1]["knownAs"] = json!("/etc/tool-results/passwd");
     });
-    table.push((
-        "a result of another session that leads elsewhere",
-        bytes,
-        damaged,
-        "is no name of a tool's result",
-    ));
+    table.push(("a result of another session that leads elsewhere", bytes, damaged));
     bench.refuses(table).await;
 }
 
@@ -400,49 +351,37 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
     let length = content.len() as u64;
     let mut changed = content.clone();
     changed[10] ^= 1;
-    let said = "does not hold";
     let mut table = vec![
         (
             "another content",
             replaced(EntryType::Regular, length, &changed),
             damaged,
-            "is damaged",
         ),
         (
             "more content",
             replaced(EntryType::Regular, length + 600, &vec![b'x'; content.len() + 600]),
             damaged,
-            said,
         ),
-        (
-            "a bomb",
-            replaced(EntryType::Regular, 1 << 40, &content),
-            damaged,
-            said,
-        ),
+        ("a bomb", replaced(EntryType::Regular, 1 << 40, &content), damaged),
         (
             "missing",
             with_entries(&entries, |entries| drop(entries.remove(1))),
             damaged,
-            said,
         ),
         (
             "missing at the end",
             with_entries(&entries, |entries| drop(entries.pop())),
             damaged,
-            "ends before",
         ),
         (
             "doubled",
             with_entries(&entries, |entries| entries.insert(1, entries[1].clone())),
             damaged,
-            said,
         ),
         (
             "in another order",
             with_entries(&entries, |entries| entries.swap(1, 2)),
             damaged,
-            said,
         ),
         (
             "more than is said",
@@ -450,7 +389,6 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
                 entries.push(entry("../escaped", EntryType::Regular, 1, b"x"));
             }),
             damaged,
-            "holds more",
         ),
         (
             "a manifest without end",
@@ -458,13 +396,11 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
                 entries[0] = entry("manifest.json", EntryType::Regular, 1 << 40, b"{");
             }),
             damaged,
-            "is no bundle",
         ),
         (
             "no manifest first",
             with_entries(&entries, |entries| entries.swap(0, 1)),
             damaged,
-            "is no bundle",
         ),
     ];
     for kind in [
@@ -479,7 +415,7 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
         EntryType::XGlobalHeader,
         EntryType::GNUSparse,
     ] {
-        table.push(("no regular file", replaced(kind, length, &content), damaged, said));
+        table.push(("no regular file", replaced(kind, length, &content), damaged));
     }
     // The manifest agrees with the bomb, and the content does not come.
     let bomb = entry(&name, EntryType::Regular, 1 << 20, &content);
@@ -488,63 +424,43 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
     let agreeing = with_manifest(&agreeing, |manifest| {
         manifest["sessions"][0]["files"][0]["bytes"] = json!(1_u64 << 20);
     });
-    table.push((
-        "a bomb that is announced and cut off",
-        agreeing,
-        damaged,
-        "damaged or cut off",
-    ));
+    table.push(("a bomb that is announced and cut off", agreeing, damaged));
     bench.refuses(table).await;
 }
 
 #[tokio::test]
 async fn paths_that_cannot_be_used_are_refused() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     let invalid = ErrorKind::InvalidParams;
     let project = home.project();
-    for (path, words) in [
-        (json!("x"), "must be absolute"),
-        (json!(""), "must be absolute"),
-        (json!("/nowhere/at/all"), "cannot be read"),
-        (json!(project), "is no file"),
-    ] {
+    for path in [json!("x"), json!(""), json!("/nowhere/at/all"), json!(project)] {
         refused(
             import(&app, json!({"path": path, "sameFolders": true})).await,
             invalid,
-            words,
         );
     }
     let taken = home.path().join("taken");
     fs::write(&taken, "mine").unwrap();
     std::os::unix::fs::symlink("/nowhere", home.path().join("link")).unwrap();
     for format in ["json", "bundle"] {
-        for (path, kind, words) in [
-            (json!("x"), invalid, "must be absolute"),
-            (json!("/nowhere/at/all"), invalid, "its folder cannot be used"),
-            (
-                json!(format!("{}/x", taken.display())),
-                invalid,
-                "cannot be written",
-            ),
-            (json!(format!("{project}/")), invalid, "names no file"),
-            (json!(project), ErrorKind::Conflict, "exists already"),
-            (json!(taken), ErrorKind::Conflict, "exists already"),
-            (
-                json!(home.path().join("link")),
-                ErrorKind::Conflict,
-                "exists already",
-            ),
+        for (path, kind) in [
+            (json!("x"), invalid),
+            (json!("/nowhere/at/all"), invalid),
+            (json!(format!("{}/x", taken.display())), invalid),
+            (json!(format!("{project}/")), invalid),
+            (json!(project), ErrorKind::Conflict),
+            (json!(taken), ErrorKind::Conflict),
+            (json!(home.path().join("link")), ErrorKind::Conflict),
         ] {
             let params = json!({"conversationId": id, "format": format, "path": path});
-            refused(app.call("conversation/export", params).await, kind, words);
+            refused(app.call("conversation/export", params).await, kind);
         }
     }
     let params = json!({"conversationId": id, "format": "other"});
-    refused(app.call("conversation/export", params).await, invalid, "");
+    refused(app.call("conversation/export", params).await, invalid);
     assert_eq!(fs::read_to_string(&taken).unwrap(), "mine");
     assert_eq!(files_below(Path::new(&project)), [] as [PathBuf; 0]);
 }

@@ -1,4 +1,5 @@
-//! Transcripts that another program left damaged, strange or gone: whoever asks for them is told, and the daemon goes on.
+//! Transcripts that another program left damaged, strange or gone: whoever asks for them is told, and the
+//! daemon goes on.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -76,8 +77,8 @@ async fn listed(app: &App) -> Vec<String> {
     ids
 }
 
-/// What was said, as the history has it, how many checkpoints there are, of which each can be had by itself, and what is
-/// told to be missing.
+/// What was said, as the history has it, how many checkpoints there are, of which each can be had by itself,
+/// and what is told to be missing.
 async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
     let history = app
         .call("conversation/history", json!({"conversationId": conversation}))
@@ -107,8 +108,7 @@ async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
 #[tokio::test]
 async fn what_stands_around_the_records_changes_nothing_that_was_said() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let whole = |id: &str| turns(&home, id, 2).into_bytes();
     let newer = concat!(
         r#"{"type":"quantum-state","version":"99.0.0","uuid":"q1","parentUuid":"a1","sessionId":"newer","payload":[1,{"deep":null}]}"#,
@@ -148,8 +148,7 @@ async fn what_stands_around_the_records_changes_nothing_that_was_said() {
 #[tokio::test]
 async fn what_is_said_in_a_form_that_is_not_known_is_told_as_it_stands() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let newer = turns(&home, "newer", 2).replace("\"content\":\"ask 1\"", "\"content\":{\"text\":\"ask 1\"}");
     put(&home, "newer", newer);
     assert_eq!(found(&app, "newer").await, [(3, "unknownRecord".to_owned())]);
@@ -165,8 +164,7 @@ async fn what_is_said_in_a_form_that_is_not_known_is_told_as_it_stands() {
 #[tokio::test]
 async fn what_holds_nothing_is_told() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for (id, bytes) in [
         ("empty", &b""[..]),
         ("nuls", &[0; 9000]),
@@ -176,11 +174,7 @@ async fn what_holds_nothing_is_told() {
         let kinds = found(&app, id).await;
         assert_eq!(kinds[0], (0, "nothingToResume".to_owned()), "{id}");
         let adopted = app.call("conversation/adopt", json!({"upstreamId": id})).await;
-        refused(
-            adopted,
-            ErrorKind::TranscriptDamaged,
-            "no turn that could be resumed",
-        );
+        refused(adopted, ErrorKind::TranscriptDamaged);
     }
     assert_eq!(listed(&app).await, ["empty", "garbage", "nuls"]);
 }
@@ -189,8 +183,7 @@ async fn what_holds_nothing_is_told() {
 #[tokio::test]
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let path = put(&home, "long", turns(&home, "long", 1));
     let mut file = File::options().append(true).open(&path).unwrap();
     file.write_all(b"{\"type\":\"attachment\",\"data\":\"").unwrap();
@@ -214,8 +207,7 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
 #[tokio::test]
 async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = put(&home, "s1", turns(&home, "s1", 20));
     let conversation = adopt(&app, "s1").await;
     let changes: [(&str, &dyn Fn()); 3] = [
@@ -240,15 +232,11 @@ async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
         change();
         let next = json!({"conversationId": conversation, "limit": 4, "cursor": page["nextCursor"]});
         let next = app.call("conversation/history", next).await;
-        refused(next, ErrorKind::InvalidParams, "not in the history any more");
+        refused(next, ErrorKind::InvalidParams);
         let gone = app
             .call("checkpoint/get", json!({"checkpointId": old[0]["id"]}))
             .await;
-        refused(
-            gone,
-            ErrorKind::CheckpointNotFound,
-            "conversation/checkpoints lists those there are",
-        );
+        refused(gone, ErrorKind::CheckpointNotFound);
         let first = app
             .call("conversation/history", json!({"conversationId": conversation}))
             .await
@@ -270,8 +258,7 @@ async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
 #[tokio::test]
 async fn links_that_go_in_circles_and_files_in_place_of_folders() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     put(&home, "whole", turns(&home, "whole", 1));
     let projects = home.data().join("loopback/projects");
     symlink(&projects, projects.join("-circle")).unwrap();
@@ -284,17 +271,16 @@ async fn links_that_go_in_circles_and_files_in_place_of_folders() {
     for id in ["ring", "inside"] {
         for method in ["transcript/check", "conversation/adopt"] {
             let answer = app.call(method, json!({"upstreamId": id})).await;
-            refused(answer, ErrorKind::NotFound, "there is no transcript");
+            refused(answer, ErrorKind::NotFound);
         }
     }
     let conversation = adopt(&app, "whole").await;
     assert_eq!(said(&app, &conversation).await.0, ["ask 0", "say 0"]);
     fs::remove_dir_all(&projects).unwrap();
     fs::write(&projects, "x").unwrap();
-    let words = "could not read the folder";
     for method in ["transcript/check", "conversation/adopt"] {
         let answer = app.call(method, json!({"upstreamId": "other"})).await;
-        refused(answer, ErrorKind::NotFound, words);
+        refused(answer, ErrorKind::NotFound);
     }
     let history = app
         .call("conversation/history", json!({"conversationId": conversation}))

@@ -10,7 +10,8 @@ use crate::gate::Gate;
 use crate::home::{Home, wait_for_end};
 use crate::scene::{Scene, Victim};
 
-/// At each of its starts: one try for each call of a person, told with its last words, until somebody has mended it.
+/// At each of its starts: one try for each call of a person, told with its last words, until somebody has
+/// mended it.
 #[tokio::test]
 async fn at_each_start() {
     for mended_by in ["prompt", "resume"] {
@@ -133,8 +134,7 @@ done"#;
     let home = Home::with_config(&format!(
         "[agents.mortal]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\n"
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "mortal"}))
         .await

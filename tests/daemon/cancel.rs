@@ -1,4 +1,5 @@
-//! Cancelling: the cancelled prompt's own answer is awaited, with a deadline, and nothing of it reaches the next turn.
+//! Cancelling: the cancelled prompt's own answer is awaited, with a deadline, and nothing of it reaches the
+//! next turn.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
@@ -16,8 +17,7 @@ async fn cancel(raw: &mut Raw, params: serde_json::Value) -> bool {
 #[tokio::test]
 async fn a_cancel_is_answered_when_the_turn_has_ended() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     // One connection for all of it: what is answered last was sent last.
     let mut raw = daemon.raw().await;
@@ -57,8 +57,7 @@ async fn a_cancel_is_answered_when_the_turn_has_ended() {
 #[tokio::test]
 async fn cancelling_the_queue_ends_what_waits_and_what_runs() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (running, _) = holder.hang(id).await;
@@ -84,8 +83,7 @@ async fn cancelling_the_queue_ends_what_waits_and_what_runs() {
 #[tokio::test]
 async fn a_cancel_of_a_named_turn_leaves_the_others_alone() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (running, turn) = holder.hang(id).await;
@@ -106,12 +104,12 @@ async fn a_cancel_of_a_named_turn_leaves_the_others_alone() {
     assert!(!cancel(&mut raw, json!({"conversationId": id, "turnId": turn})).await);
 }
 
-/// F14, F28, F30: an agent that ignores the cancel loses its session at the deadline; the next prompt gets its own answer.
+/// F14, F28, F30: an agent that ignores the cancel loses its session at the deadline; the next prompt gets
+/// its own answer.
 #[tokio::test]
 async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     let mut raw = daemon.raw().await;
@@ -134,8 +132,7 @@ async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
 #[tokio::test]
 async fn what_comes_late_belongs_to_no_turn() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     let (request, cancelled) = raw.run(id, "[[deaf]][[stream 4000 1]]").await;
@@ -163,8 +160,7 @@ async fn what_comes_late_belongs_to_no_turn() {
 #[tokio::test]
 async fn a_flood_never_starves_a_cancel() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut stalled = daemon.raw().await;
     // It reads up to the acceptance and then no more.
@@ -178,8 +174,7 @@ async fn a_flood_never_starves_a_cancel() {
 #[tokio::test]
 async fn a_cancel_while_a_question_is_open_answers_the_question_and_ends_the_turn() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     let (request, _) = raw.run(id, "[[ask may I?]][[write made.txt x]]").await;

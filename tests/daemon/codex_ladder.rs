@@ -1,4 +1,5 @@
-//! The ladder with Codex, whose rollouts are read and brought back, but neither copied nor cut. Its program is scripted.
+//! The ladder with Codex, whose rollouts are read and brought back, but neither copied nor cut. Its program
+//! is scripted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::codex::{ROOT_ID, rollout};
 use crate::codex_watching::{adopt, home};
 use crate::continuing::go_on;
@@ -65,7 +67,7 @@ async fn not_resumable(app: &App, id: ConversationId) -> Vec<Value> {
     let resume = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;
-    let error = refused(resume, ErrorKind::NotResumable, "could not be brought back");
+    let error = refused(resume, ErrorKind::NotResumable);
     error.details["attempts"].read().unwrap()
 }
 
@@ -79,8 +81,7 @@ async fn resume(app: &App, id: ConversationId) -> Resumed {
 #[tokio::test]
 async fn what_codex_does_not_have_any_more_is_retold_from_its_rollout() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     refuse_load(&home, UNKNOWN);
     let resumed = resume(&app, id).await;
@@ -130,8 +131,7 @@ async fn what_codex_does_not_have_any_more_is_retold_from_its_rollout() {
 #[tokio::test]
 async fn located_a_rollout_that_was_moved_is_brought_back() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let place = rollout(&home, ROOT_ID);
     let content = fs::read(&place).unwrap();
@@ -148,8 +148,7 @@ async fn located_a_rollout_that_was_moved_is_brought_back() {
 #[tokio::test]
 async fn what_a_person_put_away_is_left_there_and_it_is_said_how_it_comes_back() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let moved = move_to(&home, "archived_sessions");
     refuse_load(&home, &format!("session {ROOT_ID} is archived."));
@@ -164,8 +163,7 @@ async fn what_a_person_put_away_is_left_there_and_it_is_said_how_it_comes_back()
 #[tokio::test]
 async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let data = json!({"reason": "thread_of_another_kind"});
     refuse_load_with(
@@ -178,18 +176,22 @@ async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     opens_again(&app, &home, id).await;
 }
 
-/// Another Codex has it open, say, and will be done with it: nothing has failed, and nothing is tried past it.
+/// Another Codex has it open, say, and will be done with it: nothing has failed, and nothing is tried past
+/// it.
 #[tokio::test]
 async fn a_session_that_another_program_writes_to_is_waited_for() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let before = app.get(id).await;
     fs::write(home.path().join(REFUSE_LOAD), HELD).unwrap();
     let error = app.try_send(id, "go on").await.unwrap_err();
     assert_eq!((error.kind, error.retryable), (ErrorKind::AgentError, true));
-    assert!(error.message.contains("close it there"), "{error:?}");
+    error_words::check(
+        "a session that another program has open",
+        "agentError",
+        &error.message,
+    );
     let after = app.get(id).await;
     assert_eq!((after.state, &after.head), (before.state, &before.head));
     assert_eq!(openings(&home), 1);
@@ -213,8 +215,7 @@ async fn a_session_that_another_program_writes_to_is_waited_for() {
 #[tokio::test]
 async fn a_session_is_opened_once_the_process_that_it_left_has_ended() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, sibling) = (
         adopt(&app, &home).await,
         app.make_with(&home.project(), json!({"agent": "codex"})).await.id,
@@ -264,8 +265,7 @@ fn openings(home: &Home) -> usize {
 #[tokio::test]
 async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let path = rollout(&home, ROOT_ID);
     let content = fs::read(&path).unwrap();
@@ -294,8 +294,7 @@ async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
 #[tokio::test]
 async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let data = json!({"details": "x", "codexErrorInfo": "serverOverloaded"});
     refuse_load_with(
@@ -318,8 +317,7 @@ async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
 #[tokio::test]
 async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let data = json!({"details": "x", "codexErrorInfo": "usageLimitExceeded"});
     let error = json!({"code": -32603, "message": "You've hit your usage limit", "data": data});
@@ -330,7 +328,7 @@ async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
             json!({"conversationId": id, "prompt": "go on"}),
         )
         .await;
-    let error = refused(limited, ErrorKind::Limited, "answered with an error");
+    let error = refused(limited, ErrorKind::Limited);
     assert!(error.retryable);
     let conversation = app.get(id).await;
     assert_eq!(conversation.state, ConversationState::Limited);

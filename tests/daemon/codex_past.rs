@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::codex::{DEEP_ID, EARLY_FORK, EARLY_ID, ROOT_ID, rollout};
 use crate::codex_rollouts::{FIRST_TURN, adopt, history, home, said};
 
-/// A fork of a fork is adopted with the one that ended where it was forked. The one before went on, and is named with the
-/// last turn that was taken along; when it is not there, that is told.
+/// A fork of a fork is adopted with the one that ended where it was forked. The one before went on, and is
+/// named with the last turn that was taken along; when it is not there, that is told.
 #[tokio::test]
 async fn a_fork_of_codex_is_adopted_with_the_sessions_that_it_came_from() {
     for root_is_there in [true, false] {
@@ -16,8 +16,7 @@ async fn a_fork_of_codex_is_adopted_with_the_sessions_that_it_came_from() {
         if !root_is_there {
             fs::remove_file(rollout(&home, ROOT_ID)).unwrap();
         }
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let params = json!({"upstreamId": DEEP_ID, "cwd": home.project()});
         let answer = app.call("conversation/adopt", params).await.unwrap();
         let deep = &answer["conversation"];

@@ -75,8 +75,7 @@ pub(crate) fn said(page: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_session_of_codex_is_listed_adopted_and_read() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let listed = app
         .call("transcript/list", json!({"agent": "codex"}))
         .await
@@ -176,7 +175,6 @@ async fn a_session_of_codex_is_listed_adopted_and_read() {
         )
         .await,
         ErrorKind::CheckpointNotFound,
-        "conversation/checkpoints lists",
     );
     // Adopted once, it is the same conversation again.
     assert_eq!(adopt(&app, &home, ROOT_ID).await["id"], conversation["id"]);
@@ -185,8 +183,7 @@ async fn a_session_of_codex_is_listed_adopted_and_read() {
 #[tokio::test]
 async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let root = adopt(&app, &home, ROOT_ID).await;
     let of_root = checkpoints(&app, &root).await;
     let deep = adopt(&app, &home, DEEP_ID).await;
@@ -266,15 +263,15 @@ async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     assert_eq!(findings(&app, DEEP_ID).await, [(1, "missingSource".to_owned())]);
 }
 
-/// One of a first version, whose form Codex of today does not take: it is adopted, and why it cannot go on is said.
+/// One of a first version, whose form Codex of today does not take: it is adopted, and why it cannot go on is
+/// said.
 #[tokio::test]
 async fn adopting_what_codex_refuses_to_resume_says_so() {
     const OLD_ID: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
     let home = home();
     let old = include_str!("../fixtures/transcripts/codex/0.29.0.jsonl");
     write(&rollout(&home, OLD_ID), old);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let adopted = async |id: &str| {
         let params = json!({"upstreamId": id, "cwd": home.project()});
         app.call("conversation/adopt", params).await.unwrap()
@@ -290,8 +287,7 @@ async fn adopting_what_codex_refuses_to_resume_says_so() {
 #[tokio::test]
 async fn packed_and_archived_rollouts_are_read_like_others() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let deep = adopt(&app, &home, DEEP_ID).await;
     let (whole, places) = (history(&app, &deep).await, checkpoints(&app, &deep).await);
     for id in [ROOT_ID, EARLY_ID, DEEP_ID] {
@@ -352,8 +348,7 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
 #[tokio::test]
 async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = rollout(&home, ROOT_ID);
     let first = |lines: usize| -> String { ROOT.split_inclusive('\n').take(lines).collect() };
     let archived = home.path().join("codex/archived_sessions");
@@ -425,8 +420,7 @@ async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
 #[tokio::test]
 async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let root = adopt(&app, &home, ROOT_ID).await;
     let path = rollout(&home, ROOT_ID);
     let mut lines: Vec<&str> = ROOT.lines().collect();
@@ -454,20 +448,16 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     refused(
         app.call("transcript/check", json!({"upstreamId": ROOT_ID})).await,
         ErrorKind::TranscriptDamaged,
-        "zst",
     );
     fs::remove_file(path.with_extension("jsonl.zst")).unwrap();
     assert_eq!(history(&app, &root).await["gaps"][0]["kind"], json!("missing"));
-    for (id, kind, words) in [
-        (ROOT_ID, ErrorKind::NotFound, "there is no transcript"),
-        ("a/b", ErrorKind::NotFound, "cannot be the name"),
-    ] {
+    for (id, kind) in [(ROOT_ID, ErrorKind::NotFound), ("a/b", ErrorKind::NotFound)] {
         for method in ["conversation/adopt", "transcript/check"] {
             let params = json!({"upstreamId": id, "agent": "codex"});
             if method == "conversation/adopt" && id == ROOT_ID {
                 continue;
             }
-            refused(app.call(method, params).await, kind, words);
+            refused(app.call(method, params).await, kind);
         }
     }
     // One in which nobody asked anything cannot be gone on with.
@@ -484,7 +474,6 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
         )
         .await,
         ErrorKind::TranscriptDamaged,
-        "no turn",
     );
     // Its folder is not on this machine.
     fs::write(rollout(&home, EARLY_ID), EARLY_FORK).unwrap();
@@ -492,7 +481,6 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
         app.call("conversation/adopt", json!({"upstreamId": EARLY_ID}))
             .await,
         ErrorKind::InvalidCwd,
-        "/home/u/project",
     );
     // Without its source it is worth less, and says so.
     adopt(&app, &home, EARLY_ID).await;
@@ -504,13 +492,12 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     app.call("daemon/status", json!({})).await.unwrap();
 }
 
-/// What is new is told as what it is or passed over, and a file of which nothing is understood is not taken for an empty
-/// conversation.
+/// What is new is told as what it is or passed over, and a file of which nothing is understood is not taken
+/// for an empty conversation.
 #[tokio::test]
 async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = rollout(&home, ROOT_ID);
     let newer: String = ROOT
         .lines()
@@ -542,7 +529,6 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     refused(
         app.call("conversation/adopt", params).await,
         ErrorKind::TranscriptDamaged,
-        "holds no turn",
     );
     let found = findings(&app, HEAD_FORK_ID).await;
     assert!(
@@ -551,13 +537,12 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     );
 }
 
-/// Folders that stand within themselves, links that lead nowhere, a folder in a file's place, and files where folders should
-/// be.
+/// Folders that stand within themselves, links that lead nowhere, a folder in a file's place, and files where
+/// folders should be.
 #[tokio::test]
 async fn folders_that_cannot_be_walked_cost_what_is_in_them() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let sessions = home.path().join("codex/sessions");
     std::os::unix::fs::symlink(&sessions, sessions.join("2026/loop")).unwrap();
     std::os::unix::fs::symlink("/nowhere", sessions.join("2026/lost")).unwrap();

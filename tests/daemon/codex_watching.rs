@@ -1,5 +1,5 @@
-//! What is told of Codex' rollouts while they grow and when they are loaded. Its program is scripted; the test writes what
-//! it would.
+//! What is told of Codex' rollouts while they grow and when they are loaded. Its program is scripted; the
+//! test writes what it would.
 
 use std::fs;
 use std::io::Write;
@@ -67,8 +67,7 @@ async fn saved(events: &mut Events) -> Checkpoint {
 #[tokio::test]
 async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let mut events = app.events(id).await;
     // The end of a turn comes by itself, and a second turn with it.
@@ -96,8 +95,7 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
 #[tokio::test]
 async fn lists_tell_the_turns_of_a_rollout_that_was_read() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let list = json!({"agent": "codex"});
     app.call("conversation/history", json!({"conversationId": id}))
@@ -118,8 +116,7 @@ async fn lists_tell_the_turns_of_a_rollout_that_was_read() {
 #[tokio::test]
 async fn what_codex_loads_is_told_with_its_size() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let page = app
         .call(
@@ -147,13 +144,12 @@ async fn what_codex_loads_is_told_with_its_size() {
     }
 }
 
-/// Codex passes over a line that it cannot read, without a word: it is told here, and where all was asked for the session is
-/// not taken up.
+/// Codex passes over a line that it cannot read, without a word: it is told here, and where all was asked for
+/// the session is not taken up.
 #[tokio::test]
 async fn a_damaged_rollout_that_codex_resumes_is_partial() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let resume = |least: &str| json!({"conversationId": id, "minFidelity": least});
     let close = json!({"conversationId": id});
@@ -167,7 +163,6 @@ async fn a_damaged_rollout_that_codex_resumes_is_partial() {
     let error = refused(
         app.call("conversation/resume", resume("full")).await,
         ErrorKind::NotResumable,
-        "fidelity full",
     );
     let attempts: Vec<Value> = error.details["attempts"].read().unwrap();
     assert_eq!(attempts.len(), 1);

@@ -1,4 +1,5 @@
-//! An exact copy under a new id has the files beside the transcript: nothing is lost when the old id is deleted.
+//! An exact copy under a new id has the files beside the transcript: nothing is lost when the old id is
+//! deleted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,8 +40,7 @@ fn put(path: PathBuf, text: &str) -> PathBuf {
 #[tokio::test]
 async fn a_copy_under_a_new_id_outlives_the_files_of_the_old_one() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .begun(
             &home.project(),

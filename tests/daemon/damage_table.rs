@@ -1,11 +1,13 @@
-//! Each damage against each method that reads transcripts, for both formats: what is answered, in a few words.
+//! Each damage against each method that reads transcripts, for both formats: what is answered, in a few
+//! words.
 //!
-//! The rows are read like this: whether the list shows the session; what a check finds; how many checkpoints and texts there
-//! still are, and what is told to be missing; how many messages a place has that was told before; what becomes of one who
-//! wants to adopt a session that was damaged before anybody had it; what is exported of the one that is held; and whether
-//! the list shows the other. Nothing in a file says that whole turns are gone
-//! from its end: what the conversation knows of it tells that it is behind, of a rollout in exports only.
-//! Nor does anything but a check say that a file under the session's name is another session's: what stands in it is told.
+//! The rows are read like this: whether the list shows the session; what a check finds; how many checkpoints
+//! and texts there still are, and what is told to be missing; how many messages a place has that was told
+//! before; what becomes of one who wants to adopt a session that was damaged before anybody had it; what is
+//! exported of the one that is held; and whether the list shows the other. Nothing in a file says that whole
+//! turns are gone from its end: what the conversation knows of it tells that it is behind, of a rollout in
+//! exports only. Nor does anything but a check say that a file under the session's name is another session's:
+//! what stands in it is told.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -81,7 +83,8 @@ impl Format {
         self.turns(home, id).concat()
     }
 
-    /// The file of somebody else's session, of which nothing is as it was here: neither what was said nor the names.
+    /// The file of somebody else's session, of which nothing is as it was here: neither what was said nor the
+    /// names.
     fn anothers(self, home: &Home) -> String {
         let whole = self.whole(home, "33333333-2222-4333-8444-555555555555");
         let other = match self {
@@ -238,8 +241,7 @@ async fn row(format: Format, damage: Damage) -> [String; 8] {
     for id in [HELD, NOBODYS] {
         fs::write(format.path(&home, id), format.whole(&home, id)).unwrap();
     }
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": HELD, "agent": format.agent(), "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let conversation = &adopted["conversation"]["id"];

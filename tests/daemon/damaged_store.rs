@@ -38,8 +38,7 @@ async fn ids(app: &App) -> Vec<String> {
 /// A home with some conversations whose daemon was stopped, in the order of the list.
 async fn home_with_conversations() -> (Home, ConversationId, Vec<String>) {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     for _ in 0..10 {
         app.make(&home.project()).await;
     }
@@ -70,8 +69,7 @@ async fn a_journal_of_a_newer_version_ends_the_start_and_stays_as_it_is() {
     }
     // The version that wrote it has everything.
     fs::write(&journal, &text).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(ids(&app).await, before);
     assert_eq!(app.remembered(begun).await, ["one", "two"]);
 }
@@ -99,8 +97,7 @@ async fn a_damaged_journal_loses_no_conversation_and_is_reported() {
         let mut bytes = fs::read(&journal).unwrap();
         damage(&mut bytes);
         fs::write(&journal, &bytes).unwrap();
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         assert_eq!(ids(&app).await, before, "{what}");
         assert_eq!(app.remembered(begun).await, ["one", "two"], "{what}");
         assert_eq!(
@@ -124,8 +121,7 @@ async fn a_damaged_journal_loses_no_conversation_and_is_reported() {
 
         // The journal alone has all of it again.
         fs::remove_dir_all(home.data().join("store")).unwrap();
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         assert_eq!(ids(&app).await, before, "{what}");
         assert_eq!(app.remembered(begun).await[..2], ["one", "two"], "{what}");
     }
@@ -141,8 +137,7 @@ async fn what_neither_file_has_is_reported() {
     lines.remove(5);
     fs::write(&journal, lines.concat()).unwrap();
     fs::remove_dir_all(home.data().join("store")).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert!(ids(&app).await.len() + 1 >= before.len());
     let answer = app
         .call("daemon/diagnose", json!({"agents": false}))

@@ -1,9 +1,12 @@
-//! Data folders as earlier versions wrote them. Today's version opens a copy of each and sees everything that was in it.
+//! Data folders as earlier versions wrote them. Today's version opens a copy of each and sees everything that
+//! was in it.
 //!
-//! `tests/fixtures/data` holds the folders and says how they were recorded. They are never rewritten.
+//! `tests/fixtures/data` holds the folders and says how they were recorded. They are never rewritten:
+//! `v1.sha256` has the hash of each file of `v1`.
 
+use std::fmt::Write;
 use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
@@ -12,20 +15,24 @@ use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
+use crate::carrying::files_below;
 use crate::continuing::{continued, go_on};
 use crate::home::Home;
 use crate::support::App;
 
-/// Where the folder of version 1 was when it was recorded. Kept copies and moves name files by absolute paths, so a copy
-/// has to be at the same place.
+/// Where the folder of version 1 was when it was recorded. The journal, kept copies and moves contain
+/// absolute paths below checksums, so a copy has to be at the same path.
 const RECORDED_AT: &str = "/tmp/session-bridge-v1";
 
 /// Members that may change when another version opens the folder.
 const MAY_CHANGE: [&str; 3] = ["live", "revision", "updatedAt"];
 
-/// A copy of the recorded home, at the path where it was recorded. One test at a time has it.
+/// A copy of the recorded home, at the path where it was recorded. One test at a time has it, of all users
+/// and runs.
 struct Recorded {
     home: Home,
     expected: Value,
@@ -33,9 +40,16 @@ struct Recorded {
 }
 
 impl Recorded {
-    fn open() -> Self {
-        let only_one = File::create(format!("{RECORDED_AT}.lock")).unwrap();
+    /// None, with the reason printed, if an unfinished test of another user has left its copy.
+    fn open() -> Option<Self> {
+        // Each user can lock the folder above, and nothing of it stays.
+        let only_one = File::open(Path::new(RECORDED_AT).parent().unwrap()).unwrap();
         flock(&only_one, FlockOperation::LockExclusive).unwrap();
+        let left = fs::symlink_metadata(RECORDED_AT).ok();
+        if left.is_some_and(|left| left.uid() != geteuid().as_raw()) {
+            eprintln!("skipped: {RECORDED_AT} belongs to another user");
+            return None;
+        }
         remove(Path::new(RECORDED_AT));
         let expected = fs::read(fixture("expected.json")).unwrap();
         let expected: Value = serde_json::from_slice(&expected).unwrap();
@@ -44,11 +58,11 @@ impl Recorded {
         for folder in expected["folders"].as_array().unwrap() {
             home.folder_named(folder.as_str().unwrap());
         }
-        Self {
+        Some(Self {
             home,
             expected,
             _only_one: only_one,
-        }
+        })
     }
 
     /// The id of the conversation that was recorded under this name.
@@ -72,10 +86,12 @@ fn remove(folder: &Path) {
     }
 }
 
+fn recordings() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/data")
+}
+
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/data/v1")
-        .join(name)
+    recordings().join("v1").join(name)
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -139,11 +155,39 @@ async fn all_pages(app: &App, method: &str, id: &Value, list: &str) -> Value {
     }
 }
 
+/// What the daemon of an earlier version wrote is evidence. A new format is recorded in a new folder.
+#[test]
+fn recorded_data_folders_are_unchanged() {
+    let folders = fs::read_dir(recordings())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    for folder in folders.filter(|path| path.is_dir()) {
+        let mut digests = String::new();
+        // Sorted by path, as `sha256sum` reads and prints them.
+        for file in files_below(&folder) {
+            let hash = Sha256::digest(fs::read(&file).unwrap());
+            let name = file.strip_prefix(recordings()).unwrap();
+            writeln!(digests, "{hash:x}  {}", name.display()).unwrap();
+        }
+        let expected = fs::read_to_string(folder.with_extension("sha256")).unwrap();
+        for (now, recorded) in digests.lines().zip(expected.lines()) {
+            assert_eq!(now, recorded, "a recorded file was changed, added or removed");
+        }
+        assert_eq!(
+            digests.lines().count(),
+            expected.lines().count(),
+            "{}",
+            folder.display()
+        );
+    }
+}
+
 #[tokio::test]
 async fn everything_in_a_data_folder_of_version_1_is_still_there() {
-    let recorded = Recorded::open();
-    let daemon = recorded.home.start();
-    let app = daemon.app().await;
+    let Some(recorded) = Recorded::open() else {
+        return;
+    };
+    let (_daemon, app) = recorded.home.opened().await;
     for (name, expected) in recorded.expected["conversations"].as_object().unwrap() {
         let id = &expected["conversation"]["id"];
         let of_id = json!({"conversationId": id});
@@ -181,9 +225,10 @@ async fn everything_in_a_data_folder_of_version_1_is_still_there() {
 
 #[tokio::test]
 async fn conversations_of_version_1_continue() {
-    let recorded = Recorded::open();
-    let daemon = recorded.home.start();
-    let app = daemon.app().await;
+    let Some(recorded) = Recorded::open() else {
+        return;
+    };
+    let (_daemon, app) = recorded.home.opened().await;
 
     let remembered = app.remembered(recorded.id("many-links")).await;
     assert_eq!(remembered.len(), 18);
@@ -215,9 +260,10 @@ async fn conversations_of_version_1_continue() {
 
 #[tokio::test]
 async fn what_was_pending_in_version_1_is_taken_up_again() {
-    let recorded = Recorded::open();
-    let daemon = recorded.home.start();
-    let app = daemon.app().await;
+    let Some(recorded) = Recorded::open() else {
+        return;
+    };
+    let (_daemon, app) = recorded.home.opened().await;
 
     let id = recorded.id("question");
     let question = &app.get(id).await.interrupts[0];
@@ -259,8 +305,7 @@ async fn what_was_pending_in_version_1_is_taken_up_again() {
 #[tokio::test]
 async fn a_bundle_of_version_1_is_imported() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let bundle = home.path().join("edited.bundle");
     fs::copy(fixture("edited.bundle"), &bundle).unwrap();
     let params = json!({"path": bundle, "cwd": home.project()});

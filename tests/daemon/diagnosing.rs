@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::home::Home;
 use crate::support::{App, within};
 
@@ -21,6 +22,11 @@ fn found<'a>(all: &'a [Diagnostic], kind: DiagnosticKind, subject: &str) -> &'a 
     all.iter()
         .find(fits)
         .unwrap_or_else(|| panic!("{kind:?} of {subject}: {all:#?}"))
+}
+
+fn worded(diagnostic: &Diagnostic) {
+    let kind = serde_json::to_value(diagnostic.kind).unwrap();
+    error_words::check("daemon/diagnose", kind.as_str().unwrap(), &diagnostic.message);
 }
 
 /// How full the disk is the machine's own matter.
@@ -51,8 +57,7 @@ impl Drop for Stray {
 #[tokio::test]
 async fn a_daemon_that_lacks_nothing_but_a_coding_agent_says_so_and_starts_nothing_for_long() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let all = diagnose(&app, json!({})).await;
     assert_eq!(
         bad(&all),
@@ -87,8 +92,7 @@ async fn a_daemon_that_lacks_nothing_but_a_coding_agent_says_so_and_starts_nothi
 #[tokio::test]
 async fn an_agent_that_is_in_use_goes_on() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["mine"]).await;
     let processes = |all: &[Diagnostic]| found(all, DiagnosticKind::Agent, "loopback").severity;
     for params in [json!({}), json!({"agents": false})] {
@@ -105,13 +109,12 @@ async fn an_agent_that_is_in_use_goes_on() {
     );
 }
 
-/// An agent that was started to work with is kept for the next who comes, whoever looks at it meanwhile; one that was started
-/// for a look ends with the last look, unless somebody has come to work with it.
+/// An agent that was started to work with is kept for the next who comes, whoever looks at it meanwhile; one
+/// that was started for a look ends with the last look, unless somebody has come to work with it.
 #[tokio::test]
 async fn a_look_ends_no_agent_that_somebody_has_worked_with() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["mine"]).await;
     app.close(id).await;
     for params in [json!({}), json!({"agents": false})] {
@@ -131,8 +134,7 @@ async fn a_look_ends_no_agent_that_somebody_has_worked_with() {
 #[tokio::test]
 async fn two_looks_at_once_leave_nothing_running() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (one, other) = tokio::join!(diagnose(&app, json!({})), diagnose(&app, json!({})));
     for all in [one, other] {
         assert_eq!(
@@ -146,8 +148,7 @@ async fn two_looks_at_once_leave_nothing_running() {
 #[tokio::test]
 async fn a_configuration_that_was_broken_is_told_before_the_daemon_is_stopped_for_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let file = home.config_file().to_string_lossy().into_owned();
     let severity = |all: &[Diagnostic]| found(all, DiagnosticKind::Configuration, &file).severity;
     assert_eq!(
@@ -175,31 +176,28 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
          [agents.missing]\ncommand = \"an-agent-of-mine\"\n\
          [agents.broken]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"echo no licence >&2; exit 3\"]\n",
     );
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = home.path().join("bin");
     let all = diagnose(&app, json!({"path": path})).await;
     let missing = found(&all, DiagnosticKind::Agent, "missing");
     assert_eq!(missing.severity, Severity::Error, "it is the default one");
-    assert!(
-        missing.message.contains("an-agent-of-mine is not found"),
-        "{missing:?}"
-    );
+    worded(missing);
     assert!(missing.next_step.as_deref().unwrap().contains("[agents.missing]"));
     let broken = found(&all, DiagnosticKind::Agent, "broken");
     assert_eq!(broken.severity, Severity::Error);
-    assert!(broken.message.contains("no licence"), "{broken:?}");
+    worded(broken);
 
-    // What only the caller's PATH has the daemon cannot start: a configured one, and one that it knows nothing of.
+    // What only the caller's PATH has the daemon cannot start: a configured one, and one that it knows
+    // nothing of.
     fs::create_dir(&path).unwrap();
     for program in ["an-agent-of-mine", "codex-acp"] {
         std::os::unix::fs::symlink("/bin/true", path.join(program)).unwrap();
     }
     let all = diagnose(&app, json!({"path": path, "agents": false})).await;
     let missing = found(&all, DiagnosticKind::Agent, "missing");
-    assert!(missing.message.contains("but on yours"), "{missing:?}");
+    worded(missing);
     let codex = found(&all, DiagnosticKind::Agent, "codex");
-    assert!(codex.message.contains("bin/codex-acp"), "{codex:?}");
+    worded(codex);
     assert!(codex.next_step.as_deref().unwrap().contains("sessionctl stop"));
 }
 
@@ -224,18 +222,13 @@ async fn a_program_that_is_there_and_cannot_be_run_is_told_as_such() {
         ]
         .concat(),
     );
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let all = diagnose(&app, json!({"agents": false})).await;
     let chmod = format!("chmod +x '{}'", whole.display());
     let mend = "set command below [agents.a-folder]".to_owned();
-    for (name, said, next) in [
-        ("by-name", "is not executable", &chmod),
-        ("by-path", "is not executable", &chmod),
-        ("a-folder", "is a folder", &mend),
-    ] {
+    for (name, next) in [("by-name", &chmod), ("by-path", &chmod), ("a-folder", &mend)] {
         let told = found(&all, DiagnosticKind::Agent, name);
-        assert!(told.message.contains(said), "{told:?}");
+        worded(told);
         assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
     }
 }
@@ -255,8 +248,7 @@ async fn transcripts_that_cannot_be_had_are_told_with_what_is_in_the_way() {
         );
     }
     home.configure(&text);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for (name, top) in agents {
         let top = home.path().join(name).join(top);
         let link = top.join("below");
@@ -298,8 +290,7 @@ async fn who_is_signed_in_is_told_as_the_agent_says_it() {
         "default_agent = \"loopback\"\n[agents.loopback]\nenv = {{ SESSIOND_LOOPBACK_TOKEN = \"{}\" }}\n",
         token.display()
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let nobody = diagnose(&app, json!({})).await;
     let nobody = found(&nobody, DiagnosticKind::SignIn, "loopback");
     assert_eq!(nobody.severity, Severity::Warning);
@@ -330,8 +321,7 @@ async fn what_the_vendor_deletes_is_held_against_what_is_kept() {
         "[agents.claude]\ncommand = \"/nonexistent\"\ntranscripts = \"{}\"\n[keep]\ndays = 60\n",
         claude.display()
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let all = diagnose(&app, json!({"agents": false})).await;
     assert_eq!(
         found(&all, DiagnosticKind::Transcripts, "claude").severity,
@@ -361,8 +351,7 @@ async fn what_the_vendor_deletes_is_held_against_what_is_kept() {
 #[tokio::test]
 async fn processes_that_were_left_behind_are_named() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     // One that works is none of them.
     let _begun = app.begun(&home.project(), &["mine"]).await;
     let left_over = |all: &[Diagnostic]| {
@@ -387,8 +376,7 @@ async fn parts_of_the_store_that_were_set_aside_are_named() {
     fs::create_dir_all(home.data()).unwrap();
     let aside = home.data().join("journal.damaged-2");
     fs::write(&aside, "what was damaged").unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let all = diagnose(&app, json!({"agents": false})).await;
     assert_eq!(
         found(&all, DiagnosticKind::SetAside, &aside.to_string_lossy()).severity,
@@ -396,12 +384,12 @@ async fn parts_of_the_store_that_were_set_aside_are_named() {
     );
 }
 
-/// What a disk does to the journal is told once, and mended from the database; a database that is lost then is built from it.
+/// What a disk does to the journal is told once, and mended from the database; a database that is lost then
+/// is built from it.
 #[tokio::test]
 async fn a_damaged_journal_is_told_and_mended() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let ids = [app.make(&home.project()).await, app.make(&home.project()).await];
     let journal = home.data().join("journal.jsonl");
     let mut bytes = fs::read(&journal).unwrap();
@@ -422,8 +410,7 @@ async fn a_damaged_journal_is_told_and_mended() {
 
     daemon.kill();
     fs::remove_dir_all(home.data().join("store")).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for id in ids {
         app.get(id).await;
     }

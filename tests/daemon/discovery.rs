@@ -10,8 +10,7 @@ use crate::home::Home;
 #[tokio::test]
 async fn the_daemon_tells_the_document_of_what_it_serves() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let told = app.call("rpc.discover", json!({})).await.unwrap();
     let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/openrpc.json");
     let packaged: Value = serde_json::from_str(&fs::read_to_string(packaged).unwrap()).unwrap();
@@ -19,7 +18,8 @@ async fn the_daemon_tells_the_document_of_what_it_serves() {
     // It is made once.
     assert_eq!(app.call("rpc.discover", json!({})).await.unwrap(), told);
 
-    // No method takes an empty array, so none of them does anything, and one that is not there is told by its code.
+    // No method takes an empty array, so none of them does anything, and one that is not there is told by its
+    // code.
     let mut raw = daemon.raw().await;
     let names = told["methods"]
         .as_array()

@@ -1,4 +1,5 @@
-//! Edits of earlier prompts: what stands before goes on with the new one, what is left stays, and an undo brings it back.
+//! Edits of earlier prompts: what stands before goes on with the new one, what is left stays, and an undo
+//! brings it back.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{BranchedVia, ConversationState, EditAnswer, UndoAnswer};
@@ -51,8 +52,7 @@ async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
 #[tokio::test]
 async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let source = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
@@ -101,15 +101,15 @@ async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
         assert_eq!(std::fs::read(&transcript).unwrap(), before, "it was not touched");
     }
     assert_eq!(app.remembered(id).await, PROMPTS);
-    refused(undo(&app, id).await, ErrorKind::Conflict, "nothing to undo");
+    refused(undo(&app, id).await, ErrorKind::Conflict);
 }
 
-/// A prompt with a picture, or of nothing else, takes the place of one with a tool's call, and gives way again.
+/// A prompt with a picture, or of nothing else, takes the place of one with a tool's call, and gives way
+/// again.
 #[tokio::test]
 async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let picture = json!({"type": "image", "mimeType": "image/png", "data": "QQ=="});
     let with_words = vec![picture.clone(), json!({"type": "text", "text": "look"})];
     for blocks in [with_words, vec![picture]] {
@@ -151,8 +151,7 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
 #[tokio::test]
 async fn d2_an_undo_goes_back_edit_by_edit() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let last = places(&app, id).await[2][0].clone();
     edit(&app, id, &last, "third").await.unwrap();
@@ -167,8 +166,7 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
     let fork = within(fork).await.unwrap();
     assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS);
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     undo(&app, id).await.unwrap();
     assert_eq!(app.remembered(id).await, ["one", PROMPTS[1], "third"]);
     undo(&app, id).await.unwrap();
@@ -178,8 +176,7 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
 #[tokio::test]
 async fn a_turn_that_came_to_no_end_is_replaced_too() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for cut in ["[[say so far]][[crash]]", "[[limit 3600]]", "[[fail context]]"] {
         let id = app.begun(&home.project(), &["one", cut]).await;
         let at = places(&app, id).await.pop().unwrap()[1].clone();
@@ -196,8 +193,7 @@ async fn a_turn_that_came_to_no_end_is_replaced_too() {
 #[tokio::test]
 async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let edited = edit(&app, id, &at, "[[limit 3600]]").await.unwrap();
@@ -217,8 +213,7 @@ async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
 #[tokio::test]
 async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let lineage = app.lineage(id).await;
@@ -235,12 +230,12 @@ async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// Where a copy is refused as well, what stands before is told in words, unless somebody asks for more than that.
+/// Where a copy is refused as well, what stands before is told in words, unless somebody asks for more than
+/// that.
 #[tokio::test]
 async fn what_cannot_be_cut_is_retold_and_said_so() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .begun(&home.project(), &["one", "two", "[[say three]][[forget copies]]"])
         .await;
@@ -278,18 +273,13 @@ async fn what_cannot_be_cut_is_retold_and_said_so() {
 #[tokio::test]
 async fn while_a_turn_runs_or_another_edit_there_is_none() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let mut holder = daemon.raw().await;
     let (running, _) = holder.hang(id).await;
-    refused(
-        edit(&app, id, &at, "better").await,
-        ErrorKind::Busy,
-        "a turn is running",
-    );
-    refused(undo(&app, id).await, ErrorKind::Busy, "a turn is running");
+    refused(edit(&app, id, &at, "better").await, ErrorKind::Busy);
+    refused(undo(&app, id).await, ErrorKind::Busy);
     app.call("conversation/cancel", json!({"conversationId": id}))
         .await
         .unwrap();
@@ -298,11 +288,7 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
     let params = json!({"conversationId": id, "at": at, "prompt": "[[say working]][[hang]]"});
     let first = holder.send("conversation/edit", params).await;
     holder.event("promptAccepted").await;
-    refused(
-        edit(&app, id, &at, "better").await,
-        ErrorKind::Busy,
-        "a turn is running",
-    );
+    refused(edit(&app, id, &at, "better").await, ErrorKind::Busy);
     app.call("conversation/cancel", json!({"conversationId": id}))
         .await
         .unwrap();
@@ -311,12 +297,12 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
     assert_eq!(answer["result"]["link"]["reason"], "edited");
 }
 
-/// Accepted, it stands, and is gone on with as any turn that was cut short; the same call again is told of it.
+/// Accepted, it stands, and is gone on with as any turn that was cut short; the same call again is told of
+/// it.
 #[tokio::test]
 async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let source = app.get(id).await.head;
     let at = places(&app, id).await[1][0].clone();
@@ -327,8 +313,7 @@ async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     raw.send("conversation/edit", params.clone()).await;
     raw.event("edited").await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let conversation = app.get(id).await;
     assert_ne!(conversation.head, source);
     assert!(conversation.cut_short);
@@ -346,8 +331,7 @@ async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
 #[tokio::test]
 async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left() {
     let (home, gate) = Gate::home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let transcripts = || files_below(&home.data().join("loopback/projects"));
     let before = transcripts();
@@ -367,16 +351,14 @@ async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left()
     edit(&app, id, &at, "better").await.unwrap();
     // What a conversation has by now stays.
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one", "better"]);
 }
 
 #[tokio::test]
 async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let other = app.begun(&home.project(), &["elsewhere"]).await;
     let [of_other, message_of_other] = places(&app, other).await[0].clone();
@@ -392,12 +374,8 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
         assert_eq!(error.kind, kind, "{at}: {error:?}");
     }
     let at = places(&app, id).await[0][0].clone();
-    refused(
-        edit(&app, id, &at, "").await,
-        ErrorKind::InvalidParams,
-        "no content",
-    );
-    refused(undo(&app, never).await, ErrorKind::Conflict, "nothing to undo");
+    refused(edit(&app, id, &at, "").await, ErrorKind::InvalidParams);
+    refused(undo(&app, never).await, ErrorKind::Conflict);
     assert_eq!(app.lineage(id).await, lineage);
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
@@ -406,8 +384,7 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
 #[tokio::test]
 async fn a_branch_in_place_is_undone() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let elsewhere = home.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -423,12 +400,12 @@ async fn a_branch_in_place_is_undone() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// A move is taken back in its turn, with its files, and nobody is told that somebody else has written to them.
+/// A move is taken back in its turn, with its files, and nobody is told that somebody else has written to
+/// them.
 #[tokio::test]
 async fn a_move_is_undone() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     app.close(id).await;
     let transcript = home.transcript_of(&app, id).await;
@@ -466,8 +443,7 @@ async fn a_move_is_undone() {
 #[tokio::test]
 async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let old = home.transcript_of(&app, id).await;
     let at = places(&app, id).await[1][0].clone();
@@ -475,11 +451,7 @@ async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
     let before = (app.get(id).await, app.lineage(id).await);
     let aside = home.path().join("aside");
     std::fs::rename(&old, &aside).unwrap();
-    refused(
-        undo(&app, id).await,
-        ErrorKind::NotResumable,
-        "has no transcript any more",
-    );
+    refused(undo(&app, id).await, ErrorKind::NotResumable);
     assert_eq!((app.get(id).await, app.lineage(id).await), before);
     assert_eq!(app.remembered(id).await, ["one", "better"]);
     std::fs::rename(&aside, &old).unwrap();
@@ -491,8 +463,7 @@ async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
 #[tokio::test]
 async fn an_undo_goes_back_to_what_can_be_had_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let old = home.transcript_of(&app, id).await;
     app.call("transcript/keep", json!({"conversationId": id}))
@@ -528,8 +499,7 @@ async fn an_undo_to_what_only_its_agent_can_read_is_done() {
         home.data().display()
     );
     home.configure(&agent);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let made = app.call(
         "conversation/new",
         json!({"agent": "opaque", "cwd": home.project()}),
@@ -554,8 +524,7 @@ async fn an_undo_to_what_only_its_agent_can_read_is_done() {
 #[tokio::test]
 async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .begun(&home.project(), &["one", "[[say two]][[forget copies]]"])
         .await;
@@ -565,20 +534,16 @@ async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     std::fs::remove_file(old).unwrap();
     let at = places(&app, id).await[0][0].clone();
     let head = app.get(id).await.head;
-    refused(
-        edit(&app, id, &at, "better").await,
-        ErrorKind::TranscriptDamaged,
-        "would be lost",
-    );
+    refused(edit(&app, id, &at, "better").await, ErrorKind::TranscriptDamaged);
     assert_eq!(app.get(id).await.head, head);
 }
 
-/// What the disk refuses now is no reason to retell a history that could be kept whole: the edit fails, and works later.
+/// What the disk refuses now is no reason to retell a history that could be kept whole: the edit fails, and
+/// works later.
 #[tokio::test]
 async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let places = places(&app, id).await;
     let chain = app.chain(id).await;
@@ -588,7 +553,6 @@ async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     refused(
         edit(&app, id, &places[1][0], "better").await,
         ErrorKind::StoreFailed,
-        "could not be cut",
     );
     assert_eq!(app.chain(id).await, chain);
     std::fs::remove_file(&notes).unwrap();

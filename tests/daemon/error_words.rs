@@ -1,44 +1,62 @@
 //! The words of errors. They are asserted here only; all other tests assert code and kind.
 //!
-//! `tests/fixtures/error-words.txt` has a line for each refused call that a test checks: the call, the kind and the message, with
-//! `PATH`, `ID` and `0` for what differs between runs. To write it anew, delete it and run the tests with `WRITE_ERROR_WORDS=1`;
-//! read what changed before you commit.
+//! `tests/fixtures/error-words.txt` has a line for each refusal that a test checks: the call or the test's
+//! file, the kind and the message, with `PATH`, `ID` and `0` for what differs between runs. To write it
+//! again, delete it and run the tests with `WRITE_ERROR_WORDS=1`; read what changed before you commit.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// Set in the environment, this adds lines that are missing.
 const WRITE: &str = "WRITE_ERROR_WORDS";
 
+/// How much of a run of the same character is shown.
+const RUN: usize = 20;
+
 static FILE: Mutex<()> = Mutex::new(());
 
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/error-words.txt")
-}
-
-/// Fails if the error of this call has words that are not in the file.
+/// Fails if the error has words that are not in the file.
 #[track_caller]
 pub(crate) fn check(call: &str, kind: &str, message: &str) {
-    let line = format!("{} => {kind}: {}", plain(call), plain(message));
+    compare(
+        "error-words.txt",
+        &format!("{} => {kind}: {}", plain(call), plain(message)),
+    );
+}
+
+/// Fails if this file of fixtures lacks the line.
+#[track_caller]
+pub(crate) fn compare(file: &str, line: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(file);
     let _guard = FILE.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = fs::read_to_string(path()).unwrap_or_default();
+    let text = fs::read_to_string(&path).unwrap_or_default();
     let mut lines: BTreeSet<&str> = text.lines().collect();
-    if !lines.insert(&line) {
+    if !lines.insert(line) {
         return;
     }
     assert!(
         std::env::var_os(WRITE).is_some(),
         "{} lacks this line; {WRITE}=1 adds it:\n{line}",
-        path().display()
+        path.display()
     );
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    fs::write(path(), text).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn begins_with_uuid(text: &str) -> bool {
+    let shape = |(at, letter): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => letter == b'-',
+        _ => letter.is_ascii_hexdigit(),
+    };
+    text.len() >= 36 && text.bytes().take(36).enumerate().all(shape)
 }
 
 /// The text on one line, without what differs between runs.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let temporary = std::env::temp_dir();
     let temporary = temporary.to_str().unwrap();
     let mut plain = String::new();
@@ -55,7 +73,9 @@ fn plain(text: &str) -> String {
         let (written, length) = if rest.starts_with(temporary) {
             let end = rest.find(|end: char| end.is_whitespace() || "\"',:;)".contains(end));
             ("PATH".to_owned(), end.unwrap_or(rest.len()))
-        } else if word == 36 || (word >= 6 && plain.ends_with('"') && rest[word..].starts_with('"')) {
+        } else if begins_with_uuid(rest) {
+            ("ID".to_owned(), 36)
+        } else if word >= 6 && plain.ends_with('"') && rest[word..].starts_with('"') {
             ("ID".to_owned(), word)
         } else if digits > 0 {
             ("0".to_owned(), digits)
@@ -67,7 +87,9 @@ fn plain(text: &str) -> String {
             };
             (shown, next.len_utf8())
         };
-        plain.push_str(&written);
+        if !plain.ends_with(&written.repeat(RUN)) {
+            plain.push_str(&written);
+        }
         rest = &rest[length..];
     }
     plain

@@ -22,8 +22,7 @@ fn gap(envelope: &EventEnvelope) -> Option<bool> {
 #[tokio::test]
 async fn the_snapshot_holds_the_running_turn() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "an earlier turn").await;
     let mut raw = daemon.raw().await;
@@ -79,12 +78,12 @@ async fn the_snapshot_holds_the_running_turn() {
     );
 }
 
-/// What the agent said of its session is there for whoever attaches later: commands, modes, options, usage and plan.
+/// What the agent said of its session is there for whoever attaches later: commands, modes, options, usage
+/// and plan.
 #[tokio::test]
 async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "open it").await;
     let update = json!({"conversationId": id, "settings": {"mode": "plan"}});
@@ -134,8 +133,7 @@ async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
 #[tokio::test]
 async fn a_cursor_brings_exactly_what_came_behind_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     events.next().await;
@@ -163,8 +161,7 @@ async fn a_cursor_brings_exactly_what_came_behind_it() {
 #[tokio::test]
 async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let first = app.events(id).await.next().await;
     assert_eq!(gap(&first), Some(false));
@@ -186,8 +183,7 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     assert_eq!(gap(&envelope), Some(true));
 
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for id in [Some(id), None] {
         let mut events = app.events_of(id, Some(envelope.cursor.clone())).await;
         if id.is_some() {
@@ -200,14 +196,13 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     }
 }
 
-/// A subscriber that does not read is told so in its last event, and reads on behind it without a gap, as often as it
-/// takes; nobody else notices.
+/// A subscriber that does not read is told so in its last event, and reads on behind it without a gap, as
+/// often as it takes; nobody else notices.
 #[tokio::test]
 async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
     const CHUNKS: usize = 6_000;
     let home = Home::with_config("[limits]\nsubscriber_events = 1024\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut stalled = daemon.raw().await;
     stalled.subscribe(id).await;
@@ -246,8 +241,7 @@ async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
 #[tokio::test]
 async fn a_subscription_to_everything_hears_all_conversations() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let idle = app.make(&home.project()).await;
     app.send(idle, "it rests now").await;
     let limited = app.make(&home.project()).await;
@@ -321,8 +315,7 @@ async fn a_subscription_to_everything_hears_all_conversations() {
 #[tokio::test]
 async fn nothing_comes_after_unsubscribing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     let subscribed = raw
@@ -342,8 +335,7 @@ async fn nothing_comes_after_unsubscribing() {
 #[tokio::test]
 async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut everything = app.events_of(None, None).await;
     let id = app.make(&home.project()).await;
     assert_eq!(gap(&everything.next().await), Some(false));
@@ -414,8 +406,7 @@ async fn updated(events: &mut Events, is_it: impl Fn(&Conversation) -> bool) -> 
 #[tokio::test]
 async fn what_waits_in_line_is_shown() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (held, running) = holder.hang(id).await;

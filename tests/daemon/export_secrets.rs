@@ -34,8 +34,7 @@ async fn values_of_servers_are_exported_only_where_that_is_asked_for() {
         {"server": "two", "member": "headers", "name": "Authorization"},
         {"server": "three", "member": "headers", "name": "Authorization"},
     ]);
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     let made = app
         .make_with(&there.project(), json!({"settings": {"mcpServers": servers}}))
         .await;
@@ -62,8 +61,7 @@ async fn values_of_servers_are_exported_only_where_that_is_asked_for() {
     let told = exported("json", json!(true), Value::Null).await;
     assert_eq!(told["conversation"]["settings"]["mcpServers"], servers);
 
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     let import = async |bundle: &Value, trusted: bool| {
         let params = json!({"path": bundle["path"], "cwd": here.project(), "newIds": true,
             "trustSettings": trusted});

@@ -1,5 +1,5 @@
-//! What the real agents said in turns that went wrong, said again by a scripted agent: each failure reaches the client as
-//! what it is.
+//! What the real agents said in turns that went wrong, said again by a scripted agent: each failure reaches
+//! the client as what it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,8 @@ const CAPTURES: &[(&str, Option<(FailureKind, bool, Reset)>)] = &[
     ("codex-usage-limit-air", Some((RateLimited, true, At(23, 13)))),
 ];
 
-/// The captures of what no client sees as a failure of a turn; they are judged beside the module that does it.
+/// The captures of what no client sees as a failure of a turn; they are judged beside the module that does
+/// it.
 const ELSEWHERE: [&str; 10] = [
     "claude-cwd-gone",
     "claude-fork-point-missing",
@@ -132,8 +133,7 @@ async fn each_captured_failure_reaches_the_client_as_what_it_is() {
         agent + "\n"
     });
     let home = Home::with_config(&agents.concat());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut wrong = Vec::new();
     for (name, expected) in CAPTURES {
         let (agent, _) = name.split_once('-').unwrap();

@@ -20,8 +20,7 @@ done"#;
     let home = Home::with_config(&format!(
         "[agents.flooding]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\n"
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "flooding"}))
         .await

@@ -1,4 +1,5 @@
-//! Folders and files that another user owns or can change: the daemon believes none of them, and starts nothing.
+//! Folders and files that another user owns or can change: the daemon believes none of them, and starts
+//! nothing.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -39,7 +40,8 @@ fn refusal(home: &Home, arguments: &[&str]) -> String {
     said
 }
 
-/// Each file and folder that the daemon believes, given to another user or opened to all. The refusal names it and what to do.
+/// Each file and folder that the daemon believes, given to another user or opened to all. The refusal names
+/// it and what to do.
 #[test]
 fn what_another_user_owns_or_can_change_is_refused() {
     // The mode, or none for another owner.
@@ -82,8 +84,8 @@ fn what_another_user_owns_or_can_change_is_refused() {
     }
 }
 
-/// A folder above in which others can rename what is below lets them put another home there. `/tmp`, in which they cannot, does not:
-/// all other tests have their homes there.
+/// A folder above in which others can rename what is below lets them put another home there. `/tmp`, in which
+/// they cannot, does not: all other tests have their homes there.
 #[test]
 fn a_home_that_others_can_replace_is_refused() {
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! Changes that the disk does not take: their callers are told so, and everything is as it was, also beside the daemon's own
-//! files.
+//! Changes that the disk does not take: their callers are told so, and everything is as it was, also beside
+//! the daemon's own files.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
-use super::outside::limit_files;
+use super::external_changes::limit_files;
 use crate::carrying::files_below;
 use crate::home::{Daemon, Home};
 
@@ -21,15 +21,13 @@ fn fill(daemon: &Daemon<'_>) {
 #[tokio::test]
 async fn a_question_whose_refusal_could_not_be_written_stays_open() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     raw.run(id, "[[ask May I?]]").await;
     let raised = raw.event("interruptRaised").await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     assert!(app.get(id).await.interrupts[0].orphaned);
     fill(&daemon);
     let outcome = json!({"outcome": "selected", "optionId": "reject_once"});
@@ -49,8 +47,7 @@ async fn a_question_whose_refusal_could_not_be_written_stays_open() {
 #[tokio::test]
 async fn a_branch_that_could_not_be_written_down_leaves_no_file() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let at = app.checkpoints(id).await[0].id.clone();
     app.close(id).await;

@@ -1,8 +1,10 @@
-//! A loopback agent behind a gate: a shell that passes the daemon's lines on, and stops before a call when it is told to.
+//! A loopback agent behind a gate: a shell that passes the daemon's lines on, and stops before a call when it
+//! is told to.
 //!
-//! The shell is the agent's process as the daemon knows it, the loopback agent is its child, and the shell ends when its
-//! child does. At a call that is held nothing more is passed on until the gate is opened, so that whatever happens
-//! meanwhile happens while the agent owes the answer to that call. A call is held once; the next process passes it on.
+//! The shell is the agent's process as the daemon knows it, the loopback agent is its child, and the shell
+//! ends when its child does. At a call that is held nothing more is passed on until the gate is opened, so
+//! that whatever happens meanwhile happens while the agent owes the answer to that call. A call is held once;
+//! the next process passes it on.
 
 use std::fs::{self, File};
 use std::io::Write;

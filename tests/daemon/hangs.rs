@@ -1,5 +1,5 @@
-//! Agents that do not answer: whoever cancels is answered in time, and the conversation goes on without them. Nobody is
-//! given up for being silent alone, and nothing that others wait for is.
+//! Agents that do not answer: whoever cancels is answered in time, and the conversation goes on without them.
+//! Nobody is given up for being silent alone, and nothing that others wait for is.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -18,8 +18,8 @@ const IMPATIENT: &str = "[limits]\ncancel_grace_ms = 200\n";
 /// No cancel passes its deadline in the time of a test.
 const PATIENT: &str = "[limits]\ncancel_grace_ms = 3600000\n";
 
-/// Sends a prompt at whose session the agent hangs in this call, and cancels it, which is answered. Gives the agents that ran
-/// while one hung.
+/// Sends a prompt at whose session the agent hangs in this call, and cancels it, which is answered. Gives the
+/// agents that ran while one hung.
 async fn cancel_while_it_hangs(
     daemon: &Daemon<'_>,
     gate: &Gate,
@@ -41,8 +41,8 @@ async fn cancel_while_it_hangs(
     running
 }
 
-/// F28: a session that is not brought back is not waited for by who has cancelled, nor by the next prompt, which goes to
-/// another process. The hanging one is gone.
+/// F28: a session that is not brought back is not waited for by who has cancelled, nor by the next prompt,
+/// which goes to another process. The hanging one is gone.
 #[tokio::test]
 async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
     for (method, loads) in [
@@ -54,8 +54,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
         if loads {
             gate.offer_no_resume();
         }
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let id = app.make(&home.project()).await;
         app.send(id, "first").await;
         let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
@@ -77,8 +76,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
 #[tokio::test]
 async fn a_cancel_ends_the_wait_for_a_new_session() {
     let (home, gate) = Gate::home_with(IMPATIENT);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let hanging = cancel_while_it_hangs(&daemon, &gate, &app, id, "session/new").await;
     assert_eq!(app.say(id, "first").await.words, "echo: first");
@@ -87,13 +85,12 @@ async fn a_cancel_ends_the_wait_for_a_new_session() {
     assert_eq!(gate.children(&home).len(), 1, "{:?}", home.processes());
 }
 
-/// Who leaves, or cancels a prompt of their own, does not take the session away from others who wait for it. However long
-/// it takes, the agent is not given up.
+/// Who leaves, or cancels a prompt of their own, does not take the session away from others who wait for it.
+/// However long it takes, the agent is not given up.
 #[tokio::test]
 async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
     let (home, gate) = Gate::home_with(IMPATIENT);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     app.close(id).await;
@@ -133,8 +130,7 @@ async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
 #[tokio::test]
 async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() {
     let (home, gate) = Gate::home_with(PATIENT);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     app.close(id).await;
@@ -154,14 +150,13 @@ async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() 
     assert_eq!(app.remembered(id).await, ["first", "second"]);
 }
 
-/// F14, F37: what a process that was given up still says of a session belongs to no turn of it, while the turns of others in
-/// that process go on to their ends.
+/// F14, F37: what a process that was given up still says of a session belongs to no turn of it, while the
+/// turns of others in that process go on to their ends.
 #[tokio::test]
 async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     let (home, gate) = Gate::home_with(IMPATIENT);
     gate.offer_no_resume();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let other = app.make(&home.project()).await;
     app.send(id, "first").await;

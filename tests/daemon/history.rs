@@ -78,8 +78,7 @@ async fn agrees_with_the_agent(app: &App, id: ConversationId) {
 #[tokio::test]
 async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     assert_eq!(page(&app, id, None, None, None).await.messages, []);
     app.send(id, "one").await;
@@ -124,8 +123,7 @@ async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
 #[tokio::test]
 async fn a_retelling_is_preceded_by_what_it_retells() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
@@ -158,8 +156,7 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
 #[tokio::test]
 async fn pages_lead_forwards_and_back() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for number in 0..4 {
         app.send(id, &format!("p{number}")).await;
@@ -206,35 +203,31 @@ async fn pages_lead_forwards_and_back() {
     let older = app.call("conversation/checkpoints", before).await.unwrap();
     assert_eq!(older["checkpoints"][0], serde_json::to_value(&places[2]).unwrap());
 
-    for (params, words) in [
-        (json!({"cursor": "7"}), "not one that conversation/history gave"),
-        (json!({"cursor": "b.msg.x.y"}), "begin without one"),
-        (json!({"cursor": "b.msg.x.y", "last": 1}), "exclude each other"),
-        (json!({"last": 0}), "between 1 and"),
-        (json!({"last": 0, "limit": 1}), "between 1 and"),
-        (json!({"last": 1, "limit": 1_001}), "between 1 and"),
+    for mut params in [
+        json!({"cursor": "7"}),
+        json!({"cursor": "b.msg.x.y"}),
+        json!({"cursor": "b.msg.x.y", "last": 1}),
+        json!({"last": 0}),
+        json!({"last": 0, "limit": 1}),
+        json!({"last": 1, "limit": 1_001}),
     ] {
-        let mut params = params;
         params["conversationId"] = json!(id);
         refused(
             app.call("conversation/history", params).await,
             ErrorKind::InvalidParams,
-            words,
         );
     }
     let nowhere = json!({"conversationId": id, "before": "cp.loopback.x.y"});
     refused(
         app.call("conversation/checkpoints", nowhere).await,
         ErrorKind::CheckpointNotFound,
-        "cp.loopback.x.y",
     );
 }
 
 #[tokio::test]
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     let head = app.send(id, "two").await.upstream_id;
@@ -246,8 +239,7 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
     fs::create_dir(&elsewhere).unwrap();
     fs::rename(&path, elsewhere.join(path.file_name().unwrap())).unwrap();
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(checkpoints(&app, id).await, places);
     for with in [json!({}), json!({"conversationId": id})] {
         let mut params = with;
@@ -269,7 +261,6 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
         refused(
             app.call("checkpoint/get", params).await,
             ErrorKind::CheckpointNotFound,
-            "conversation/checkpoints lists",
         );
     }
     // Its turn may go on, and the transcript may be cut short: an answer, or an error with its code.
@@ -278,7 +269,6 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
         app.call("checkpoint/get", json!({"checkpointId": places[0].id}))
             .await,
         ErrorKind::CheckpointNotFound,
-        "",
     );
     assert_eq!(page(&app, id, None, None, None).await.messages, []);
 }

@@ -161,6 +161,13 @@ impl Home {
         daemon
     }
 
+    /// Starts a daemon and connects to it. The connection is dropped first.
+    pub(crate) async fn opened(&self) -> (Daemon<'_>, App) {
+        let daemon = self.start();
+        let app = daemon.app().await;
+        (daemon, app)
+    }
+
     /// Runs a daemon that has to end by itself; gives its exit status and what it said on standard error.
     pub(crate) fn run(&self, arguments: &[&str]) -> (ExitStatus, String) {
         let mut command = self.command();

@@ -1,4 +1,5 @@
-//! Kept copies of transcripts: made by themselves, put back by themselves when the agent's own are gone, and by hand.
+//! Kept copies of transcripts: made by themselves, put back by themselves when the agent's own are gone, and
+//! by hand.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,12 +52,12 @@ fn transcript(home: &Home, id: &str) -> PathBuf {
     home.transcript(id).unwrap()
 }
 
-/// D14: the agent deletes what is old; a hard link has all that was ever appended, though nothing was copied yet.
+/// D14: the agent deletes what is old; a hard link has all that was ever appended, though nothing was copied
+/// yet.
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let head = app.send(id, "first").await.upstream_id;
     once_kept(&app, |total| total.sessions == 1).await;
@@ -64,8 +65,7 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let whole = fs::read(transcript(&home, head.as_str())).unwrap();
     daemon.kill();
     lose(&home);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let turn = app.send(id, "third").await;
     let resumed = turn.resumed.unwrap();
     assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Archive, true)]);
@@ -81,12 +81,12 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     assert_eq!(lineage.last().unwrap().attempts.len(), 1);
 }
 
-/// D14, F11: the same from a compressed copy, which takes the place of the link when the conversation hibernates.
+/// D14, F11: the same from a compressed copy, which takes the place of the link when the conversation
+/// hibernates.
 #[tokio::test]
 async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first", "second"]).await;
     assert_eq!(once_kept(&app, |total| total.sessions == 1).await.bytes, 0);
     app.close(id).await;
@@ -117,8 +117,7 @@ async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
 #[tokio::test]
 async fn a_restored_session_that_is_refused_is_copied() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     once_kept(&app, |total| total.sessions == 1).await;
     app.send(id, "[[say second]][[lose]]").await;
@@ -138,8 +137,7 @@ async fn a_restored_session_that_is_refused_is_copied() {
 #[tokio::test]
 async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
@@ -149,7 +147,6 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
     let error = refused(
         app.call("conversation/resume", strict).await,
         ErrorKind::NotResumable,
-        "could not be brought back",
     );
     assert!(error.detail("attempts").to_string().contains("archive"));
     lose(&home);
@@ -164,8 +161,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
 #[tokio::test]
 async fn nothing_is_kept_where_that_is_off() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     app.close(id).await;
     assert!(!keep(&app, json!({})).await.unwrap().enabled);
@@ -175,16 +171,15 @@ async fn nothing_is_kept_where_that_is_off() {
     let resume = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;
-    refused(resume, ErrorKind::NotResumable, "could not be brought back");
+    refused(resume, ErrorKind::NotResumable);
     let nothing = restore(&app, json!({"conversationId": id})).await;
-    refused(nothing, ErrorKind::NotFound, "nothing is kept");
+    refused(nothing, ErrorKind::NotFound);
 }
 
 #[tokio::test]
 async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     let head = app.get(id).await.head.unwrap();
     let path = transcript(&home, head.as_str());
@@ -208,47 +203,30 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
         assert_eq!(fs::read(&path).unwrap(), text);
         fs::write(&path, "{}\n").unwrap();
         let there = restore(&app, by).await;
-        refused(there, ErrorKind::Conflict, "does not hold what is kept");
+        refused(there, ErrorKind::Conflict);
         assert_eq!(fs::read(&path).unwrap(), b"{}\n");
         fs::write(&path, &text).unwrap();
     }
     let unknown = json!({"upstreamId": "00000000-0000-4000-8000-000000000000"});
-    refused(
-        keep(&app, unknown.clone()).await,
-        ErrorKind::NotFound,
-        "there is no transcript",
-    );
-    refused(
-        restore(&app, unknown).await,
-        ErrorKind::NotFound,
-        "there is no transcript",
-    );
+    refused(keep(&app, unknown.clone()).await, ErrorKind::NotFound);
+    refused(restore(&app, unknown).await, ErrorKind::NotFound);
     let none = json!({"conversationId": "00000000"});
-    refused(
-        keep(&app, none).await,
-        ErrorKind::NotFound,
-        "there is no conversation",
-    );
+    refused(keep(&app, none).await, ErrorKind::NotFound);
     let both = json!({"conversationId": id, "upstreamId": head});
-    refused(keep(&app, both).await, ErrorKind::InvalidParams, "not both");
-    refused(
-        restore(&app, json!({})).await,
-        ErrorKind::InvalidParams,
-        "conversationId",
-    );
+    refused(keep(&app, both).await, ErrorKind::InvalidParams);
+    refused(restore(&app, json!({})).await, ErrorKind::InvalidParams);
     let agent = json!({"agent": "loopback"});
-    refused(keep(&app, agent).await, ErrorKind::InvalidParams, "upstreamId");
+    refused(keep(&app, agent).await, ErrorKind::InvalidParams);
     let new = app.make(&home.project()).await;
     let unprompted = keep(&app, json!({"conversationId": new})).await;
-    refused(unprompted, ErrorKind::NotFound, "no session yet");
+    refused(unprompted, ErrorKind::NotFound);
 }
 
 /// What somebody else has done to a transcript takes nothing from what was kept, and is told.
 #[tokio::test]
 async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first", "second"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
@@ -272,8 +250,7 @@ async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() 
 #[tokio::test]
 async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let gone = app.begun(&home.project(), &["first"]).await;
     let kept = app.begun(&home.project(), &["first"]).await;
     for id in [gone, kept] {
@@ -294,8 +271,7 @@ async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
 #[tokio::test]
 async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     once_kept(&app, |total| (total.sessions, total.bytes) == (1, 0)).await;
     daemon.kill();
@@ -307,8 +283,7 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
         }
     };
     later();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
     let head = app.get(id).await.head.unwrap();
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
@@ -318,15 +293,13 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     file.unwrap().set_modified(old).unwrap();
     drop(daemon);
     fs::remove_dir_all(home.data().join("kept")).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     // Also of conversations that were there before anything was kept.
     once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
     drop(daemon);
     home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
     later();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     once_kept(&app, |total| total.sessions == 0).await;
     assert!(
         transcript(&home, head.as_str()).exists(),
@@ -334,13 +307,12 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     );
 }
 
-/// A copy that is older than the last turn is no whole history, though as many turns stand in it as were acknowledged: one that
-/// was cancelled is among them.
+/// A copy that is older than the last turn is no whole history, though as many turns stand in it as were
+/// acknowledged: one that was cancelled is among them.
 #[tokio::test]
 async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     let mut raw = daemon.raw().await;
     let (running, _) = raw.hang(id).await;
@@ -357,8 +329,7 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
         "[keep]\nenabled = false\n",
     )
     .unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.send(id, "second").await;
     app.close(id).await;
     lose(&home);
@@ -370,13 +341,12 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     assert_eq!(remembered[2], "third");
 }
 
-/// F12: what was deleted before its conversation moved is put back where it has moved to and says so, also for the start after
-/// next; once by hand.
+/// F12: what was deleted before its conversation moved is put back where it has moved to and says so, also
+/// for the start after next; once by hand.
 #[tokio::test]
 async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut cwd = home.project();
     let id = app.begun(&cwd, &["first"]).await;
     let head = app.get(id).await.head.unwrap();
@@ -431,8 +401,7 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let prompts = ["first", "second", "third"];
     let id = app.begun(&home.project(), &prompts).await;
     let places = app.checkpoints(id).await.into_iter();
@@ -446,13 +415,9 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
     let projects = home.data().join("loopback/projects");
     fs::rename(&projects, &aside).unwrap();
     let forked = app.call("conversation/fork", fork(Some(&places[1]))).await;
-    refused(forked, ErrorKind::AgentError, "there is no transcript of");
+    refused(forked, ErrorKind::AgentError);
     let edited = app.call("conversation/edit", edit(&places[1])).await;
-    refused(
-        edited,
-        ErrorKind::TranscriptDamaged,
-        "conversation/resume brings it back",
-    );
+    refused(edited, ErrorKind::TranscriptDamaged);
     fs::rename(&aside, &projects).unwrap();
 
     keep(&app, json!({"conversationId": id})).await.unwrap();
@@ -491,15 +456,14 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
             json!({"conversationId": other, "at": places[0]}),
         )
         .await;
-    refused(forked, ErrorKind::CheckpointNotFound, "there is no checkpoint");
+    refused(forked, ErrorKind::CheckpointNotFound);
     assert_eq!(home.transcript(head.as_str()), None);
 }
 
 #[tokio::test]
 async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_it_is_branched() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     // Turns that were cancelled stand in the transcript too, so that it does not show what it lacks.
     for cancelled in [false, true] {
         let id = app.begun(&home.project(), &["first", "second"]).await;
@@ -523,7 +487,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_i
             ("conversation/edit", edit),
         ] {
             let refusal = app.call(method, params).await;
-            refused(refusal, ErrorKind::TranscriptDamaged, "lacks the last turns (1)");
+            refused(refusal, ErrorKind::TranscriptDamaged);
         }
         // Put back by hand that is told as well.
         let told = restore(&app, json!({"conversationId": id})).await.unwrap();
@@ -552,8 +516,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_i
 async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
     let home = Home::keeping_nothing();
     let (old, new) = (home.project(), home.folder_named("other"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["first", "second"]).await;
     let place = app.checkpoints(id).await[0].id.clone();
     let first = app.get(id).await.head.unwrap();
@@ -569,12 +532,12 @@ async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
     assert_eq!(transcript(&home, first.as_str()), path);
 }
 
-/// As its vendor's clean-up leaves it: the branch has no transcript yet or no longer, and its source only a kept copy.
+/// As its vendor's clean-up leaves it: the branch has no transcript yet or no longer, and its source only a
+/// kept copy.
 #[tokio::test]
 async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_its_source() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first", "second"]).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();

@@ -15,8 +15,7 @@ const RESULTS: usize = 300;
 
 /// A bundle of a conversation with two sessions and many files.
 async fn exported(there: &Home) -> (ConversationId, String) {
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     let id = app.make(&there.project()).await;
     app.send(id, "one").await;
     let first = app.get(id).await.head.unwrap();
@@ -48,8 +47,7 @@ fn results(here: &Home) -> usize {
 
 /// Kills a daemon when its import has put at least so many files in place. Whether it was in time.
 async fn killed_at(here: &Home, params: &serde_json::Value, files: usize) -> bool {
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (daemon, app) = here.opened().await;
     let data = here.data();
     let watched = Watched::below(&data);
     // One that is quicker than this leaves files too, so that it is always found.
@@ -90,8 +88,7 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
         let params = json!({"path": path, "cwd": here.project(), "newIds": new_ids});
         let in_time = killed_at(&here, &params, files).await;
         interrupted += usize::from(in_time);
-        let daemon = here.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = here.opened().await;
         assert_eq!(files_below(&here.data().join("imports")), [] as [PathBuf; 0]);
         let all = app.call("conversation/list", json!({})).await.unwrap();
         let listed = all["conversations"].as_array().unwrap();

@@ -1,4 +1,5 @@
-//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it was.
+//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it
+//! was.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +47,8 @@ fn is_reached(reached: Reached, data: &Path, old: usize) -> bool {
     }
 }
 
-/// Waits until a move has come so far; whether it had not ended by then. `old` files of the agent were there before.
+/// Waits until a move has come so far; whether it had not ended by then. `old` files of the agent were there
+/// before.
 async fn is_in_time<T: std::fmt::Debug>(
     home: &Home,
     reached: Reached,
@@ -86,8 +88,7 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
     ] {
         let home = Home::new();
         let (old, new) = (home.project(), home.folder_named("other"));
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let id = app.begun(&old, &["one", "two"]).await;
         app.close(id).await;
         let head = app.get(id).await.head.unwrap();
@@ -103,8 +104,7 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
         drop(app);
         daemon.kill();
 
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let after = agents_files(&home);
         assert_eq!(after.len(), before.len(), "{reached:?}");
         let is_moved = app.get(id).await.cwd == new;
@@ -128,7 +128,8 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
     assert!(interrupted > 0, "none was killed in time");
 }
 
-/// The same of all that ran in a folder: conversations and transcripts that are nobody's go together or not at all.
+/// The same of all that ran in a folder: conversations and transcripts that are nobody's go together or not
+/// at all.
 #[tokio::test]
 async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
     let mut interrupted = 0;
@@ -145,8 +146,7 @@ async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
     ] {
         let home = Home::new();
         let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let mut conversations = Vec::new();
         for prompt in ["one", "two", "three"] {
             let id = app.begun(&old, &[prompt]).await;
@@ -167,8 +167,7 @@ async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
         drop(app);
         daemon.kill();
 
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let after = agents_files(&home);
         let is_moved = app.get(conversations[0].0).await.cwd == new;
         let cwd = if is_moved { &new } else { &old };

@@ -1,4 +1,5 @@
-//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's folders.
+//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's
+//! folders.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -70,8 +71,7 @@ fn damaged(home: &Home) {
 
 /// Kills a daemon when its repair has begun so many files. Whether it was in time.
 async fn killed_at(home: &Home, conversation: bool, files: usize) -> bool {
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut params = json!({"upstreamId": ID, "repair": true});
     if conversation {
         let adopt = json!({"upstreamId": ID, "cwd": home.project()});

@@ -34,8 +34,7 @@ fn full(resumed: &Resumed) {
 #[tokio::test]
 async fn live_a_session_that_is_open_is_used_as_it_is() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     assert_eq!(app.send(id, "first").await.resumed.unwrap().via, Via::Fresh);
     assert_eq!(
@@ -52,14 +51,12 @@ async fn live_a_session_that_is_open_is_used_as_it_is() {
 #[tokio::test]
 async fn resume_brings_a_session_back_after_the_daemon_was_killed() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let elsewhere = home.folder_named("elsewhere");
     let id = app.make(&elsewhere).await;
     let head = app.send(id, "first").await.upstream_id;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     let turn = app.send(id, "[[write made.txt x]]").await;
     let resumed = turn.resumed.unwrap();
@@ -78,8 +75,7 @@ async fn resume_brings_a_session_back_after_the_daemon_was_killed() {
 #[tokio::test]
 async fn resume_brings_a_session_back_whose_process_was_killed_while_it_rested() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     let agent = home.agents()[0];
@@ -103,8 +99,7 @@ async fn fresh_process_is_tried_when_the_process_fails() {
         "scripted",
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
@@ -126,8 +121,7 @@ async fn load_brings_a_session_back_without_telling_its_history_again() {
         "scripted",
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
@@ -204,8 +198,7 @@ async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
 #[tokio::test]
 async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut expected = Vec::new();
     for number in 0..20 {
@@ -233,8 +226,7 @@ async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
 #[tokio::test]
 async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let source = app.send(id, "shared").await.upstream_id;
     app.fork(id, true).await.unwrap();
@@ -273,8 +265,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
 #[tokio::test]
 async fn older_link_never_brings_back_what_was_left_behind() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "shared").await;
     let branch = app.fork(id, false).await.unwrap().conversation.id;
@@ -293,8 +284,7 @@ async fn older_link_never_brings_back_what_was_left_behind() {
 #[tokio::test]
 async fn older_link_after_a_copy_was_lost_too() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "[[say first]][[forget]]").await;
     app.send(id, "on the copy").await;
@@ -312,8 +302,7 @@ async fn older_link_after_a_copy_was_lost_too() {
 #[tokio::test]
 async fn text_retells_what_can_be_read_and_says_so() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     app.send(id, "two").await;
@@ -324,7 +313,6 @@ async fn text_retells_what_can_be_read_and_says_so() {
     let error = refused(
         app.call("conversation/prompt", strict).await,
         ErrorKind::NotResumable,
-        "could not be brought back",
     );
     assert!(!error.detail("attempts").as_array().unwrap().is_empty());
     assert_eq!(
@@ -356,22 +344,18 @@ async fn text_retells_what_can_be_read_and_says_so() {
     assert_eq!(app.remembered(id).await.last().unwrap(), "and on");
 }
 
-/// F11: nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish starts anew.
+/// F11: nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish
+/// starts anew.
 #[tokio::test]
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "first").await;
     let head = app.send(id, "[[lose]]").await.upstream_id;
     let chain = app.chain(id).await;
     for _ in 0..2 {
-        let error = refused(
-            app.try_send(id, "go on").await,
-            ErrorKind::NotResumable,
-            "could not be brought back",
-        );
+        let error = refused(app.try_send(id, "go on").await, ErrorKind::NotResumable);
         let attempts = error.detail("attempts");
         let attempts = attempts.as_array().unwrap();
         assert!(!attempts.is_empty());
@@ -388,7 +372,7 @@ async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let error = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;
-    refused(error, ErrorKind::NotResumable, "could not be brought back");
+    refused(error, ErrorKind::NotResumable);
 
     let anew = json!({"conversationId": id, "prompt": "start anew", "minFidelity": "none"});
     let turn = app.call("conversation/prompt", anew).await.unwrap();
@@ -408,20 +392,18 @@ async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
 #[tokio::test]
 async fn min_fidelity_full_takes_nothing_less() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let full = |id: ConversationId| json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
     let id = app.make(&home.project()).await;
     app.send(id, "shared").await;
     app.fork(id, true).await.unwrap();
     app.send(id, "[[lose]]").await;
     let strict = app.call("conversation/prompt", full(id)).await;
-    refused(strict, ErrorKind::NotResumable, "fidelity full");
+    refused(strict, ErrorKind::NotResumable);
     let resume = json!({"conversationId": id, "minFidelity": "full"});
     refused(
         app.call("conversation/resume", resume).await,
         ErrorKind::NotResumable,
-        "fidelity full",
     );
     assert_eq!(
         app.send(id, "less will do").await.resumed.unwrap().fidelity,
@@ -438,13 +420,11 @@ async fn min_fidelity_full_takes_nothing_less() {
 #[tokio::test]
 async fn a_session_that_was_never_written_is_replaced_without_an_alarm() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let made = app.make_with(&home.project(), json!({"open": true})).await;
     let phantom = made.head.unwrap();
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let strict = json!({"conversationId": made.id, "prompt": "hello", "minFidelity": "full"});
     let turn = app.call("conversation/prompt", strict).await.unwrap();
     assert_eq!(turn["stopReason"], "end_turn");
@@ -470,19 +450,18 @@ async fn a_session_that_was_never_written_is_replaced_without_an_alarm() {
 #[tokio::test]
 async fn a_folder_that_is_gone_changes_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let folder = home.folder_named("worktree");
     let id = app.make(&folder).await;
     app.send(id, "first").await;
     app.close(id).await;
     let chain = app.chain(id).await;
     fs::remove_dir(&folder).unwrap();
-    refused(app.try_send(id, "second").await, ErrorKind::InvalidCwd, &folder);
+    refused(app.try_send(id, "second").await, ErrorKind::InvalidCwd);
     let resume = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;
-    refused(resume, ErrorKind::InvalidCwd, &folder);
+    refused(resume, ErrorKind::InvalidCwd);
     assert_eq!(app.chain(id).await, chain);
     assert_eq!(app.lineage(id).await.len(), 1);
     fs::create_dir(&folder).unwrap();
@@ -494,8 +473,7 @@ async fn a_folder_that_is_gone_changes_nothing() {
 #[tokio::test]
 async fn the_agents_own_clear_is_followed() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let old = app.send(id, "before").await.upstream_id;
     let mut events = app.events(id).await;
@@ -533,25 +511,20 @@ async fn the_agents_own_clear_is_followed() {
     assert_eq!(found["conversation"]["id"], json!(id));
 }
 
-/// An agent that can bring nothing back and whose transcripts nobody can read: honest, and only anew when asked.
+/// An agent that can bring nothing back and whose transcripts nobody can read: honest, and only anew when
+/// asked.
 #[tokio::test]
 async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await
         .id;
     app.send(id, "\n").await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let error = refused(
-        app.try_send(id, "\n").await,
-        ErrorKind::NotResumable,
-        "no way to bring it back was tried because the agent can neither resume nor load",
-    );
+    let (_daemon, app) = home.opened().await;
+    let error = refused(app.try_send(id, "\n").await, ErrorKind::NotResumable);
     assert_eq!(error.detail("attempts"), json!([]), "there was nothing to try");
     let anew = json!({"conversationId": id, "prompt": "\n", "minFidelity": "none"});
     let turn: Value = app.call("conversation/prompt", anew).await.unwrap();
@@ -567,8 +540,7 @@ async fn a_prompt_that_waits_for_its_session_can_be_cancelled() {
     let home = Home::with_config(
         "[agents.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"read -r line; cat >/dev/null\"]\n",
     );
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make_with(&home.project(), json!({"agent": "slow"})).await.id;
     let mut raw = daemon.raw().await;
     let prompt = json!({"conversationId": id, "prompt": "x"});

@@ -27,37 +27,23 @@ async fn make_large(app: &App, cwd: &str, bytes: usize) -> ConversationId {
 #[tokio::test]
 async fn names_that_are_too_long_are_refused_with_the_limit() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let title = "x".repeat(TITLE_LIMIT_BYTES);
     let longest = json!({"title": title, "namespace": "n".repeat(NAMESPACE_LIMIT_BYTES)});
     let made = app.make_with(&home.project(), longest).await;
     assert_eq!(made.title, title);
     let long_title = json!(format!("{title}x"));
     let long_namespace = json!("n".repeat(NAMESPACE_LIMIT_BYTES + 1));
-    let (title_words, namespace_words) = ("title may be 4096 bytes", "namespace may be 256 bytes");
     let (cwd, id) = (home.project(), made.id);
     let table = [
-        ("new", json!({"cwd": cwd, "title": long_title}), title_words),
-        (
-            "new",
-            json!({"cwd": cwd, "namespace": long_namespace}),
-            namespace_words,
-        ),
-        (
-            "update",
-            json!({"conversationId": id, "title": long_title}),
-            title_words,
-        ),
-        (
-            "fork",
-            json!({"conversationId": id, "title": long_title}),
-            title_words,
-        ),
+        ("new", json!({"cwd": cwd, "title": long_title})),
+        ("new", json!({"cwd": cwd, "namespace": long_namespace})),
+        ("update", json!({"conversationId": id, "title": long_title})),
+        ("fork", json!({"conversationId": id, "title": long_title})),
     ];
-    for (method, params, words) in table {
+    for (method, params) in table {
         let answer = app.call(&format!("conversation/{method}"), params).await;
-        refused(answer, ErrorKind::InvalidParams, words);
+        refused(answer, ErrorKind::InvalidParams);
     }
     let all = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(
@@ -70,8 +56,7 @@ async fn names_that_are_too_long_are_refused_with_the_limit() {
 #[tokio::test]
 async fn a_name_that_an_agent_gives_is_cut_between_characters() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let made = app.make_with(&home.project(), json!({"agent": "scripted"})).await;
     let title = format!("x{}", "é".repeat(TITLE_LIMIT_BYTES));
     let update = json!({"sessionUpdate": "session_info_update", "title": title}).to_string();
@@ -88,8 +73,7 @@ async fn a_name_that_an_agent_gives_is_cut_between_characters() {
 #[tokio::test]
 async fn a_page_of_large_conversations_ends_early() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut made = Vec::new();
     for _ in 0..MANY {
         made.push(make_large(&app, &home.project(), LARGE).await);
@@ -115,13 +99,14 @@ async fn a_page_of_large_conversations_ends_early() {
     assert_eq!(found, expected);
 }
 
-/// Whoever listens to everything is told of each large conversation that is not idle, however slowly it reads.
+/// Whoever listens to everything is told of each large conversation that is not idle, however slowly it
+/// reads.
 #[tokio::test]
 async fn snapshots_that_are_large_together_are_all_told() {
-    // What waits for a client is bounded in messages here, as it is in bytes: there is never room for all of them.
+    // What waits for a client is bounded in messages here, as it is in bytes: there is never room for all of
+    // them.
     let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut limited = HashSet::new();
     for _ in 0..MANY {
         let id = make_large(&app, &home.project(), LARGE / 4).await;

@@ -7,12 +7,13 @@ use bridge_protocol::link::Via;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::home::{Daemon, Home};
 use crate::scripted;
 use crate::support::App;
 
-/// A prompt that the agent refuses once someone tells it to, and does not answer otherwise. What it says first is no
-/// sign of work.
+/// A prompt that the agent refuses once someone tells it to, and does not answer otherwise. What it says
+/// first is no sign of work.
 const REFUSED_WHEN_TOLD: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"usage_update","used":1,"size":2}}}
 await 77
 {"jsonrpc":"2.0","id":$P,"error":{"code":-32002,"message":"Resource not found","data":{"sessionId":$S}}}
@@ -27,8 +28,8 @@ async fn make(app: &App, home: &Home) -> ConversationId {
         .id
 }
 
-/// Sends the prompt, waits until it counts as accepted though the agent has said nothing, and has it refused then. Gives
-/// the turn's id and the answer that is still to come.
+/// Sends the prompt, waits until it counts as accepted though the agent has said nothing, and has it refused
+/// then. Gives the turn's id and the answer that is still to come.
 async fn refused_late(
     daemon: &Daemon<'_>,
     app: &App,
@@ -52,8 +53,7 @@ fn prompts(home: &Home) -> usize {
 #[tokio::test]
 async fn the_turn_goes_on_under_its_id_in_the_session_that_is_opened_then() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = make(&app, &home).await;
     let mut events = app.events(id).await;
     let (mut raw, request, turn_id) = refused_late(&daemon, &app, &home, id).await;
@@ -83,8 +83,7 @@ async fn the_turn_goes_on_under_its_id_in_the_session_that_is_opened_then() {
 #[tokio::test]
 async fn a_turn_that_finds_no_other_session_ends_with_a_result() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = make(&app, &home).await;
     let head = app.send(id, "\n").await.upstream_id;
     let (mut raw, request, turn_id) = refused_late(&daemon, &app, &home, id).await;
@@ -97,11 +96,7 @@ async fn a_turn_that_finds_no_other_session_ends_with_a_result() {
     );
     let failure = turn.failure.unwrap();
     assert_eq!(failure.kind, FailureKind::Unknown);
-    assert!(
-        failure.message.contains("could not be brought back"),
-        "{}",
-        failure.message
-    );
+    error_words::check("late_refusals", "unknown", &failure.message);
     let conversation = app.get(id).await;
     assert_eq!(
         (conversation.state, conversation.head),

@@ -12,8 +12,7 @@ use crate::home::Home;
 #[tokio::test]
 async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let head = app.send(id, "before").await.upstream_id;
     let mut events = app.events(id).await;
@@ -41,8 +40,7 @@ async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
     );
 
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(
         app.get(id).await.state,
         ConversationState::Limited,
@@ -63,8 +61,7 @@ async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
 #[tokio::test]
 async fn a_limit_of_one_conversation_is_none_of_the_others() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let limited = app.make(&home.project()).await;
     let other = app.make(&home.project()).await;
     app.send(limited, "[[limit 3600]]").await;
@@ -77,8 +74,7 @@ async fn a_limit_of_one_conversation_is_none_of_the_others() {
 #[tokio::test]
 async fn a_session_that_is_gone_after_a_limit_is_rolled_for_that_cause() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "before").await;
     app.send(id, "[[forget]][[limit 3600]]").await;

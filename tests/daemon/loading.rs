@@ -13,8 +13,7 @@ use crate::watching::{kinds, turn, until_saved};
 #[tokio::test]
 async fn what_an_agent_loads_is_told_with_its_size() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     app.send(id, "one").await;
@@ -60,8 +59,7 @@ async fn of_a_compacted_transcript_the_summary_and_what_follows_it_is_loaded() {
     let behind = turn(&json!("s1"), "behind", "Short.");
     let text = format!("{prompt}{reply}{boundary}\n{summary}\n{}{}", behind.0, behind.1);
     fs::write(folder.join("s1.jsonl"), text).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": "s1", "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();

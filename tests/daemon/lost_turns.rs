@@ -1,5 +1,5 @@
-//! Transcripts that a loss of power has made shorter than what was acknowledged: the conversation goes on with what is there,
-//! and says how many turns are missing.
+//! Transcripts that a loss of power has made shorter than what was acknowledged: the conversation goes on
+//! with what is there, and says how many turns are missing.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -62,14 +62,12 @@ async fn prompt(app: &App, id: ConversationId, least: &str) -> Result<Value, Bri
 async fn what_is_left_is_gone_on_with_and_what_is_missing_is_counted() {
     for left in [Left::Nothing, Left::Torn, Left::Zeros, Left::ZerosAtTheEnd] {
         let home = Home::new();
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let id = app.begun(&home.project(), &["one", "two", "three"]).await;
         let path = home.transcript_of(&app, id).await;
         daemon.kill();
         cut(&path, left);
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let strict = prompt(&app, id, "full").await;
         assert_eq!(strict.unwrap_err().kind, ErrorKind::NotResumable);
         let turn: TurnResult = serde_json::from_value(prompt(&app, id, "partial").await.unwrap()).unwrap();
@@ -89,14 +87,12 @@ async fn what_is_left_is_gone_on_with_and_what_is_missing_is_counted() {
 #[tokio::test]
 async fn where_nothing_is_left_only_who_asks_for_it_begins_anew() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let path = home.transcript_of(&app, id).await;
     daemon.kill();
     fs::write(&path, vec![0; 4_096]).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let told = prompt(&app, id, "text").await;
     assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable);
     let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();

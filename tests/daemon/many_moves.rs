@@ -1,5 +1,5 @@
-//! Moves of folders as a whole: which of them can be taken back, what becomes of sessions without files, and what it takes to
-//! move many.
+//! Moves of folders as a whole: which of them can be taken back, what becomes of sessions without files, and
+//! what it takes to move many.
 
 use std::fs;
 
@@ -19,15 +19,15 @@ async fn moves(app: &App) -> Vec<TreeMove> {
     serde_json::from_value::<TreeMoveList>(answer).unwrap().moves
 }
 
-/// Those that were done and not taken back, the newest first, over a restart too; no undo is one, and none of what was refused.
+/// Those that were done and not taken back, the newest first, over a restart too; no undo is one, and none of
+/// what was refused.
 #[tokio::test]
 async fn the_moves_that_can_be_taken_back_are_told() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let newer = home.folder_named("newer");
     let (first, second) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         assert_eq!(moves(&app).await, []);
         let id = app.begun(&old, &["one"]).await;
         stray(&home, STRAY, &old, &old);
@@ -41,8 +41,7 @@ async fn the_moves_that_can_be_taken_back_are_told() {
         let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
         (first, second)
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let told = moves(&app).await;
     let ids: Vec<&str> = told.iter().map(|one| one.undo_id.as_str()).collect();
     assert_eq!(ids, [&second, &first]);
@@ -59,14 +58,14 @@ async fn the_moves_that_can_be_taken_back_are_told() {
     assert_eq!(moves(&app).await, []);
 }
 
-/// Of a session whose transcript is gone there is no file to move: what is kept of it goes to the new folder when it is needed.
+/// Of a session whose transcript is gone there is no file to move: what is kept of it goes to the new folder
+/// when it is needed.
 #[tokio::test]
 async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let newer = home.folder_named("newer");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     app.close(id).await;
@@ -98,8 +97,7 @@ async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() 
 async fn a_session_of_which_nothing_is_left_is_told() {
     let home = Home::keeping_nothing();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["one"]).await;
     app.close(id).await;
     lose(&home);
@@ -109,8 +107,8 @@ async fn a_session_of_which_nothing_is_left_is_told() {
     assert_eq!(app.get(id).await.cwd, new);
 }
 
-/// Whether others borrow what lies beside a session is looked up in its folder. That is read for all of them together, and
-/// not again for each.
+/// Whether others borrow what lies beside a session is looked up in its folder. That is read for all of them
+/// together, and not again for each.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_stays_in_a_folder_is_read_once_for_all_who_leave_it() {
@@ -120,8 +118,7 @@ async fn what_stays_in_a_folder_is_read_once_for_all_who_leave_it() {
     const TIMES: u64 = 22;
     let home = Home::keeping_nothing();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut ids: Vec<ConversationId> = Vec::new();
     for _ in 0..CONVERSATIONS {
         let id = app.begun(&old, &["one"]).await;

@@ -1,7 +1,9 @@
-//! The daemon from outside: the real program in a home of its own, real agents as processes, clients on its socket.
+//! The daemon from outside: the real program in a home of its own, real agents as processes, clients on its
+//! socket.
 //!
-//! What is waited for is an event, an answer or the end of a process, never a time; the deadline in `support` only
-//! turns a hang into a failure. Each daemon is stopped at the end of its test, and no process of it may be left then.
+//! What is waited for is an event, an answer or the end of a process, never a time; the deadline in `support`
+//! only turns a hang into a failure. Each daemon is stopped at the end of its test, and no process of it may
+//! be left then.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,17 +15,19 @@
 )]
 
 mod activated;
+mod adopted_ancestors;
 mod adopting;
 mod agents;
-mod apart;
 mod bad_bundles;
 mod bad_input;
 mod bad_transcripts;
+mod borrowed_files;
 #[cfg(target_os = "linux")]
 mod broken_agents;
 mod cancel;
 pub(crate) mod carrying;
 mod checking;
+mod close_reset_delete;
 pub(crate) mod codex;
 mod codex_bundles;
 mod codex_ladder;
@@ -42,13 +46,17 @@ mod damaged_store;
 mod data_folders;
 #[cfg(target_os = "linux")]
 mod deaths;
+#[cfg(target_os = "linux")]
+mod deleted_transcripts;
 mod deleting;
 mod diagnosing;
 mod discovery;
 mod edits;
-mod error_words;
+pub(crate) mod error_words;
 mod events;
+mod export_reports;
 mod export_secrets;
+mod external_changes;
 mod failure_captures;
 #[cfg(target_os = "linux")]
 mod flooding;
@@ -60,15 +68,12 @@ mod full_disk;
 #[cfg(target_os = "linux")]
 pub(crate) mod gate;
 #[cfg(target_os = "linux")]
-mod gone;
-#[cfg(target_os = "linux")]
 mod hangs;
 mod history;
 pub(crate) mod home;
 mod import_bounds;
-mod in_line;
-mod inherited;
 mod interrupts;
+mod isolation;
 pub(crate) mod keeping;
 #[cfg(target_os = "linux")]
 mod killed_imports;
@@ -78,10 +83,8 @@ mod killed_moves;
 mod killed_repairs;
 mod ladder;
 mod large;
+mod late_checkpoints;
 mod late_refusals;
-mod late_saving;
-mod leaving;
-mod lent;
 mod limits;
 mod loading;
 mod lost_turns;
@@ -90,27 +93,26 @@ pub(crate) mod moved_trees;
 pub(crate) mod moving;
 #[cfg(target_os = "linux")]
 mod nested_daemons;
-mod outside;
-mod passing;
+mod pass_through;
 mod portable;
 mod prompts;
+mod queued_prompts;
+mod removed_folders;
 mod repairing;
 mod repeats;
-#[cfg(target_os = "linux")]
-mod said_once;
 pub(crate) mod scene;
+#[cfg(target_os = "linux")]
+mod scheduled_texts;
 pub(crate) mod scripted;
 mod set_aside;
 mod settings;
 mod starting;
 mod stopping;
 pub(crate) mod support;
-mod told_exports;
 mod transcripts;
 mod trusting;
 mod undone_trees;
 mod unended_sessions;
 mod uninstalled;
-mod uprooted;
 pub(crate) mod watching;
 mod wrong_state;

@@ -70,7 +70,8 @@ pub(crate) async fn listed_in(app: &App, cwd: &str) -> Vec<String> {
     ids
 }
 
-/// D1: one rename, and everything below goes along, to the byte back by an undo; what only looks like it stays.
+/// D1: one rename, and everything below goes along, to the byte back by an undo; what only looks like it
+/// stays.
 #[tokio::test]
 async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     let home = Home::new();
@@ -81,8 +82,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
         home.folder_named("My app é"),
     );
     let new = home.path().join("renamed").to_str().unwrap().to_owned();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (whole, inner) = (app.begun(&old, &["one"]).await, app.begun(&sub, &["two"]).await);
     let unlike = app.begun(&like, &["three"]).await;
     let other_case = app.begun(&case, &["four"]).await;
@@ -162,9 +162,9 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     let undone = app
         .call("conversation/undo", json!({"conversationId": inner}))
         .await;
-    let error = refused(undone, ErrorKind::Conflict, "sessionctl mv --undo");
+    let error = refused(undone, ErrorKind::Conflict);
     assert_eq!(error.data()["undoId"], json!(id).into());
-    refused(undo_tree(&app, &id).await, ErrorKind::InvalidCwd, "my app é");
+    refused(undo_tree(&app, &id).await, ErrorKind::InvalidCwd);
     fs::rename(&new, &old).unwrap();
     let undone = undo_tree(&app, &id).await.unwrap();
     assert_eq!((undone.moved, undone.undo_id), (5, None));
@@ -178,12 +178,11 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     assert!(!now[&head].contains(&new));
     now.insert(head.clone(), before[&head].clone());
     assert_eq!(now, before);
-    refused(undo_tree(&app, &id).await, ErrorKind::Conflict, "undone already");
+    refused(undo_tree(&app, &id).await, ErrorKind::Conflict);
     refused(
         app.call("conversation/undo", json!({"conversationId": inner}))
             .await,
         ErrorKind::Conflict,
-        "nothing to undo",
     );
     assert_eq!(app.remembered(whole).await, ["one"]);
 }
@@ -192,27 +191,26 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
 async fn folders_that_cannot_be_meant_are_refused() {
     let home = Home::new();
     let (old, inner) = (home.folder_named("old"), home.folder_named("old/inner"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.begun(&old, &["one"]).await;
     let nowhere = format!("{old}/../nowhere");
-    for (from, to, kind, words) in [
-        ("relative", old.as_str(), ErrorKind::InvalidCwd, "absolute"),
-        (&old, "relative", ErrorKind::InvalidCwd, "absolute"),
-        (&old, &nowhere, ErrorKind::InvalidCwd, "nowhere"),
-        (&old, &old, ErrorKind::InvalidParams, "already"),
-        (&old, &inner, ErrorKind::InvalidParams, "lies in"),
-        (&inner, &old, ErrorKind::InvalidParams, "lies in"),
-        ("/", &old, ErrorKind::InvalidParams, "lies in"),
+    for (from, to, kind) in [
+        ("relative", old.as_str(), ErrorKind::InvalidCwd),
+        (&old, "relative", ErrorKind::InvalidCwd),
+        (&old, &nowhere, ErrorKind::InvalidCwd),
+        (&old, &old, ErrorKind::InvalidParams),
+        (&old, &inner, ErrorKind::InvalidParams),
+        (&inner, &old, ErrorKind::InvalidParams),
+        ("/", &old, ErrorKind::InvalidParams),
     ] {
-        refused(move_tree(&app, from, to).await, kind, words);
+        refused(move_tree(&app, from, to).await, kind);
     }
     // Nothing ran there.
     let answer = move_tree(&app, "/not/there", &old).await.unwrap();
     assert_eq!(answer, TreeMoveAnswer::default());
     assert!(!home.data().join("trees").exists());
     for id in ["x", "6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11"] {
-        refused(undo_tree(&app, id).await, ErrorKind::NotFound, "no move");
+        refused(undo_tree(&app, id).await, ErrorKind::NotFound);
     }
 }
 
@@ -221,8 +219,7 @@ async fn folders_that_cannot_be_meant_are_refused() {
 async fn where_one_cannot_go_nothing_does() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (first, second) = (app.begun(&old, &["one"]).await, app.begun(&old, &["two"]).await);
     let path = stray(&home, STRAY, &old, &old);
     for id in [first, second] {
@@ -235,11 +232,7 @@ async fn where_one_cannot_go_nothing_does() {
     let running = app.try_send(second, "[[ask May I?]]");
     let asked = async {
         events.until("interruptRaised").await;
-        let error = refused(
-            move_tree(&app, &old, &new).await,
-            ErrorKind::Busy,
-            "a turn is running",
-        );
+        let error = refused(move_tree(&app, &old, &new).await, ErrorKind::Busy);
         assert!(error.message.contains(&second.to_string()));
         app.call("conversation/cancel", json!({"conversationId": second}))
             .await
@@ -258,7 +251,7 @@ async fn where_one_cannot_go_nothing_does() {
         .join(format!("{STRAY}.jsonl"));
     fs::create_dir_all(taken.parent().unwrap()).unwrap();
     fs::write(&taken, "{\"uuid\":\"other\"}\n").unwrap();
-    refused(move_tree(&app, &old, &new).await, ErrorKind::Conflict, "differs");
+    refused(move_tree(&app, &old, &new).await, ErrorKind::Conflict);
     fs::remove_file(&taken).unwrap();
     fs::remove_dir(taken.parent().unwrap()).unwrap();
     assert_eq!(agents_files(&home), before_two);
@@ -274,7 +267,7 @@ async fn where_one_cannot_go_nothing_does() {
         let answer = move_tree(&app, &old, &new).await;
         holder.kill().unwrap();
         holder.wait().unwrap();
-        refused(answer, ErrorKind::Busy, "held open");
+        refused(answer, ErrorKind::Busy);
         assert_eq!(agents_files(&home), before_two);
         for id in [first, second] {
             assert_eq!(app.get(id).await.cwd, old);
@@ -305,8 +298,7 @@ async fn a_repeated_call_moves_the_folder_once() {
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let params = json!({"from": old, "to": new, "requestId": "t1"});
     let first = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         app.begun(&old, &["one"]).await;
         let (first, second) = tokio::join!(
             call(&app, "transcript/move", params.clone()),
@@ -315,8 +307,7 @@ async fn a_repeated_call_moves_the_folder_once() {
         assert_eq!(first, second);
         first.unwrap()
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let again = call(&app, "transcript/move", params).await.unwrap();
     assert_eq!(again, first);
     // It is known over a restart, too.
@@ -332,8 +323,7 @@ async fn long_names_and_links_lead_where_the_agent_looks() {
     let base = home.folder_named(&format!("{long}/{long}"));
     let old = format!("{base}/old");
     fs::create_dir(&old).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&old, &["one"]).await;
     app.close(id).await;
     let new = format!("{base}/new");
@@ -352,8 +342,7 @@ async fn long_names_and_links_lead_where_the_agent_looks() {
 async fn the_agents_own_notes_name_the_new_folder_when_that_is_asked_for() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.begun(&old, &["one"]).await;
     let settings = home.data().join("loopback/.claude.json");
     let text = |cwd: &str| format!("{{\n  \"projects\": {{\"{cwd}/sub\": {{\"n\": 1.0}}}}\n}}\n");
@@ -383,15 +372,13 @@ async fn a_conversation_of_an_agent_that_is_gone_stays() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let (stays, goes) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let stays = app.make_with(&old, json!({"agent": "second"})).await.id;
         app.send(stays, "one").await;
         (stays, app.begun(&old, &["two"]).await)
     };
     home.configure("default_agent = \"loopback\"\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let moved = move_tree(&app, &old, &new).await.unwrap();
     assert_eq!(moved.left_out.len(), 1);
     assert!(
@@ -402,7 +389,8 @@ async fn a_conversation_of_an_agent_that_is_gone_stays() {
     assert_eq!((app.get(stays).await.cwd, app.get(goes).await.cwd), (old, new));
 }
 
-/// A link that leads to another project by now does not take that along, and none hides that one folder lies in the other.
+/// A link that leads to another project by now does not take that along, and none hides that one folder lies
+/// in the other.
 #[tokio::test]
 async fn links_do_not_drag_other_folders_along() {
     let home = Home::new();
@@ -410,26 +398,17 @@ async fn links_do_not_drag_other_folders_along() {
     let inner = home.folder_named("p-v2/inner");
     let link = format!("{}/p", home.path().display());
     symlink(&second, &link).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&second, &["one"]).await;
     let before = agents_files(&home);
     for to in [&first, &inner] {
-        refused(
-            move_tree(&app, &link, to).await,
-            ErrorKind::InvalidParams,
-            "is a link to",
-        );
+        refused(move_tree(&app, &link, to).await, ErrorKind::InvalidParams);
     }
     // Above the last name links are followed.
     let above = home.folder_named("above");
     symlink(&second, format!("{above}/q")).unwrap();
     let through = format!("{above}/q/inner");
-    refused(
-        move_tree(&app, &through, &second).await,
-        ErrorKind::InvalidParams,
-        "lies in",
-    );
+    refused(move_tree(&app, &through, &second).await, ErrorKind::InvalidParams);
     assert_eq!((agents_files(&home), app.get(id).await.cwd), (before, second));
 }
 
@@ -438,8 +417,7 @@ async fn links_do_not_drag_other_folders_along() {
 async fn the_session_of_a_deleted_conversation_goes_along() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let deleted = app.begun(&old, &["one"]).await;
     let head = app.get(deleted).await.head.unwrap();
     app.call("conversation/delete", json!({"conversationId": deleted}))
@@ -461,13 +439,13 @@ async fn the_session_of_a_deleted_conversation_goes_along() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// What the agent remembers of the project goes along, and what is there already and differs is left, and told.
+/// What the agent remembers of the project goes along, and what is there already and differs is left, and
+/// told.
 #[tokio::test]
 async fn what_the_agent_remembers_of_a_project_goes_along() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = stray(&home, STRAY, &old, &old);
     let projects = path.parent().unwrap().parent().unwrap();
     let memory = |cwd: &str| projects.join(folder_of(cwd)).join("memory");
@@ -501,14 +479,14 @@ async fn what_the_agent_remembers_of_a_project_goes_along() {
     assert_eq!(agents_files(&home), before);
 }
 
-/// Codex finds a rollout wherever it ran: what is no conversation's stays, and is told, not left out in silence.
+/// Codex finds a rollout wherever it ran: what is no conversation's stays, and is told, not left out in
+/// silence.
 #[tokio::test]
 async fn sessions_that_their_agent_finds_by_id_stay_and_are_told() {
     let home = crate::codex::home();
     crate::codex::write(&rollout(&home, ROOT_ID), ROOT);
     let new = home.folder_named("new");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = move_tree(&app, "/home/u/project", &new).await.unwrap();
     assert_eq!((answer.plan.len(), answer.moved, answer.undo_id), (0, 0, None));
     assert_eq!(answer.left_out.len(), 1);

@@ -1,5 +1,6 @@
-//! A daemon that a tool of an agent starts: it has the agent's mark, descends from it and is in the tool's session, and yet
-//! it is not part of the agent. It outlives the agent with the agents of its own, however the agent ends.
+//! A daemon that a tool of an agent starts: it has the agent's mark, descends from it and is in the tool's
+//! session, and yet it is not part of the agent. It outlives the agent with the agents of its own, however
+//! the agent ends.
 
 use std::fs;
 
@@ -9,7 +10,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::home::{Home, wait_for_end};
 use crate::support::{App, within};
 
-/// `$0` is the daemon's program, `$1` the home of the daemon that the tool starts, `$2` the data folder of the agent.
+/// `$0` is the daemon's program, `$1` the home of the daemon that the tool starts, `$2` the data folder of
+/// the agent.
 const AGENT: &str = r#"
 setsid sh -c 'env -i PATH="$PATH" HOME="$1" SESSIOND_HOME="$1" SESSIOND_MARK="$SESSIOND_MARK" "$0" --ready-on-stdin 0>"$1/ready" &
     exec cat "$1/idle"' "$0" "$1" < /dev/null > /dev/null 2>&1 &

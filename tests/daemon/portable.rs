@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::carrying::files_below;
 use crate::home::Home;
-use crate::support::{App, refused, within};
+use crate::signs::Reads;
+use crate::support::{App, refused};
 
 async fn export(app: &App, params: Value) -> Value {
     app.call("conversation/export", params).await.unwrap()
@@ -18,8 +19,7 @@ async fn export(app: &App, params: Value) -> Value {
 #[tokio::test]
 async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make_with(&home.project(), json!({"title": "Mine"})).await.id;
     app.send(id, "one [[tool read {\"a\":1}]]").await;
     app.fork(id, true).await.unwrap();
@@ -63,8 +63,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
 
     // What the agent said last is known without it, and by the next life; a new chat has used nothing.
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let later = export(&app, json!({"conversationId": id})).await;
     assert_eq!(later["usage"], portable["usage"]);
     app.call("conversation/reset", json!({"conversationId": id}))
@@ -77,8 +76,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
 #[tokio::test]
 async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let portable = export(&app, json!({"conversationId": id})).await;
     assert_eq!(
@@ -94,8 +92,7 @@ async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
 #[tokio::test]
 async fn gaps_are_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
     fs::remove_file(home.transcript_of(&app, id).await).unwrap();
@@ -110,8 +107,7 @@ async fn gaps_are_told() {
 #[tokio::test]
 async fn a_long_conversation_needs_a_file() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for _ in 0..3 {
         app.send(id, &"x".repeat(6 * 1024 * 1024)).await;
@@ -120,14 +116,12 @@ async fn a_long_conversation_needs_a_file() {
         app.call("conversation/export", json!({"conversationId": id}))
             .await,
         ErrorKind::InvalidParams,
-        "name a file for it as path",
     );
     let path = home.path().join("out.json");
     drop(app);
     drop(daemon);
     // One that has held no prompt yet.
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let told = export(&app, json!({"conversationId": id, "path": path})).await;
     if let Some(peak) = daemon.peak_bytes() {
         assert!(peak < 100 << 20, "more than a prompt was held: {peak} bytes");
@@ -141,8 +135,7 @@ async fn a_long_conversation_needs_a_file() {
 #[tokio::test]
 async fn long_work_is_told_and_ends_with_its_caller() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let beside = home
         .transcript_of(&app, id)
@@ -153,6 +146,7 @@ async fn long_work_is_told_and_ends_with_its_caller() {
     // Holes only: on the disk it takes nothing, and to read it takes longer than any test.
     let endless = fs::File::create(beside.join("endless")).unwrap();
     endless.set_len(1 << 42).unwrap();
+    let reads = Reads::of(&beside.join("endless"));
     assert_eq!(
         app.call("daemon/work", json!({})).await.unwrap(),
         json!({"work": []})
@@ -163,26 +157,23 @@ async fn long_work_is_told_and_ends_with_its_caller() {
         json!({"conversationId": id, "format": "bundle"}),
     )
     .await;
-    // Nothing tells how far it is but the answer to that question.
-    within(async {
-        let mut last = 0;
-        while last < 1024 * 1024 {
-            let told = app.call("daemon/work", json!({})).await.unwrap();
-            let Some(work) = told["work"].get(0) else { continue };
-            assert_eq!(
-                (&work["method"], &work["conversationId"]),
-                (&json!("conversation/export"), &json!(id))
-            );
-            let done = work["doneBytes"].as_u64().unwrap();
-            // What is looked at to find the files counts before anybody knows how much there is.
-            let is_known = work["totalBytes"].as_u64().unwrap() > 1 << 42;
-            assert!(done >= last && (done < 1024 * 1024 || is_known), "{work}");
-            last = done;
-        }
-    })
-    .await;
+    let mut last = 0;
+    while last < 1024 * 1024 {
+        assert!(!reads.next_is_close(), "the file is read to its end");
+        let told = app.call("daemon/work", json!({})).await.unwrap();
+        let work = &told["work"][0];
+        assert_eq!(
+            (&work["method"], &work["conversationId"]),
+            (&json!("conversation/export"), &json!(id))
+        );
+        let done = work["doneBytes"].as_u64().unwrap();
+        // What is looked at to find the files counts before anybody knows how much there is.
+        let is_known = work["totalBytes"].as_u64().unwrap() > 1 << 42;
+        assert!(done >= last && (done < 1024 * 1024 || is_known), "{work}");
+        last = done;
+    }
     drop(raw);
-    within(async { while app.call("daemon/work", json!({})).await.unwrap() != json!({"work": []}) {} }).await;
+    while !reads.next_is_close() {}
     drop(app);
     // The daemon stops at once, which it could not while the work goes on; nothing half is left behind.
     drop(daemon);

@@ -21,7 +21,8 @@ fn word(line: &Value) -> String {
     }
 }
 
-/// On the connection that asked, the turn's events come before its answer, with the subscription's own in place.
+/// On the connection that asked, the turn's events come before its answer, with the subscription's own in
+/// place.
 #[tokio::test]
 async fn a_turn_is_told_in_order_and_answered_last() {
     let home = Home::new();
@@ -74,8 +75,7 @@ async fn a_turn_is_told_in_order_and_answered_last() {
 #[tokio::test]
 async fn updates_carry_the_turn_that_they_belong_to() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     for text in ["one", "two"] {
@@ -94,8 +94,7 @@ async fn updates_carry_the_turn_that_they_belong_to() {
 #[tokio::test]
 async fn prompts_that_wait_run_in_the_order_in_which_they_came() {
     let home = Home::with_config("[limits]\nprompt_queue = 3\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (held, _) = holder.hang(id).await;
@@ -165,8 +164,7 @@ async fn two_clients_never_run_two_turns_of_one_conversation() {
 #[tokio::test]
 async fn conversations_run_their_turns_beside_each_other_in_one_process() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let held = app.make(&home.project()).await;
     let free = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
@@ -183,8 +181,7 @@ async fn conversations_run_their_turns_beside_each_other_in_one_process() {
 #[tokio::test]
 async fn a_turn_goes_on_when_its_client_leaves() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut leaving = daemon.raw().await;
     let (_, turn) = leaving
@@ -220,8 +217,7 @@ async fn a_turn_goes_on_when_its_client_leaves() {
 #[tokio::test]
 async fn a_failure_is_told_by_its_kind_and_does_not_last() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let table = [
         ("[[fail overloaded]]", FailureKind::Overloaded),
         ("[[fail network]]", FailureKind::Network),
@@ -242,13 +238,12 @@ async fn a_failure_is_told_by_its_kind_and_does_not_last() {
     }
 }
 
-/// F31: the agent's death ends the turn at once, wakes whoever waits, and the next prompt starts it again. A conversation
-/// that only rested in it notices nothing.
+/// F31: the agent's death ends the turn at once, wakes whoever waits, and the next prompt starts it again. A
+/// conversation that only rested in it notices nothing.
 #[tokio::test]
 async fn the_death_of_the_agent_ends_its_turn_and_the_next_prompt_goes_on() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let ids = [app.make(&home.project()).await, app.make(&home.project()).await];
     for id in ids {
         app.send(id, "first").await;
@@ -287,8 +282,7 @@ async fn the_death_of_the_agent_ends_its_turn_and_the_next_prompt_goes_on() {
 #[tokio::test]
 async fn an_agent_that_crashes_is_told_with_its_last_words() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let said = app.say(id, "[[say before]][[crash]]").await;
     let failure = said.turn.failure.unwrap();
@@ -307,8 +301,7 @@ async fn an_agent_that_crashes_is_told_with_its_last_words() {
 #[tokio::test]
 async fn no_event_of_a_turn_is_later_than_the_next() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for _ in 0..10 {
         let mut events = app.events(id).await;
@@ -331,8 +324,7 @@ async fn no_event_of_a_turn_is_later_than_the_next() {
 #[tokio::test]
 async fn a_stop_reason_that_is_not_known_is_told_as_the_agent_said_it() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .make_with(&home.project(), json!({"agent": "scripted"}))
         .await

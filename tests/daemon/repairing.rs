@@ -1,4 +1,5 @@
-//! A repaired copy is written under a new id, a conversation goes on with that of its head, and no transcript is changed.
+//! A repaired copy is written under a new id, a conversation goes on with that of its head, and no transcript
+//! is changed.
 
 use std::fs;
 use std::path::Path;
@@ -60,13 +61,12 @@ fn take_out(path: &Path, text: &str) {
     fs::write(path, kept.join("\n") + "\n").unwrap();
 }
 
-/// Open in the agent, with a record that is torn and a result that is gone: the session is closed, and the conversation goes on
-/// with all that is left, over a kill too.
+/// Open in the agent, with a record that is torn and a result that is gone: the session is closed, and the
+/// conversation goes on with all that is left, over a kill too.
 #[tokio::test]
 async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let prompts = ["one", "[[tool Read {}]]", "three", "four"];
     let id = app.begun(&home.project(), &prompts).await;
     let (old, path) = head(&home, &app, id).await;
@@ -130,8 +130,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     assert_eq!(found(&app, &new).await, [] as [Value; 0]);
 
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let resumed = app.send(id, "on").await.resumed.unwrap();
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     assert_eq!(resumed.upstream_id, new);
@@ -142,7 +141,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     assert_eq!(fs::read(&path).unwrap(), before, "the source is as it was");
     // An undo has nothing to take back: what was repaired is the same history.
     let undo = app.call("conversation/undo", json!({"conversationId": id})).await;
-    refused(undo, ErrorKind::Conflict, "");
+    refused(undo, ErrorKind::Conflict);
     // By the id of the head it is that conversation's too.
     tear(&home, new.as_str(), "echo: three");
     app.close(id).await;
@@ -150,16 +149,14 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     assert_eq!(app.get(id).await.head, again.repaired);
     // What is in its past is nobody's to go on with.
     let refusal = repair(&app, json!({"upstreamId": old})).await;
-    let error = refused(refusal, ErrorKind::Conflict, "which does not go on with it");
-    assert!(!error.message.contains("undo"), "{error:?}");
+    refused(refusal, ErrorKind::Conflict);
 }
 
 /// An undo is named where it leads back to what is to be repaired.
 #[tokio::test]
 async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let (old, _) = head(&home, &app, id).await;
     app.fork(id, true).await.unwrap();
@@ -167,7 +164,7 @@ async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
     app.close(id).await;
     tear(&home, old.as_str(), "echo: one");
     let refusal = repair(&app, json!({"upstreamId": old})).await;
-    refused(refusal, ErrorKind::Conflict, "or undo what has come after it");
+    refused(refusal, ErrorKind::Conflict);
     app.call("conversation/undo", json!({"conversationId": id}))
         .await
         .unwrap();
@@ -178,11 +175,10 @@ async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
 #[tokio::test]
 async fn where_nothing_is_wrong_no_copy_is_made() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let none = repair(&app, json!({"conversationId": id})).await;
-    refused(none, ErrorKind::NotFound, "no session yet");
+    refused(none, ErrorKind::NotFound);
     app.send(id, "[[tool Read {}]]").await;
     let (old, path) = head(&home, &app, id).await;
     let names = transcripts(&home);
@@ -211,7 +207,7 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
     );
     fs::write(&path, "@@@\n").unwrap();
     let none = repair(&app, json!({"conversationId": id})).await;
-    refused(none, ErrorKind::TranscriptDamaged, "no message of a conversation");
+    refused(none, ErrorKind::TranscriptDamaged);
     assert_eq!(transcripts(&home), names);
     assert_eq!(app.get(id).await.head, Some(old));
 }
@@ -219,8 +215,7 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
 #[tokio::test]
 async fn what_goes_on_has_to_end_first() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let (old, _) = head(&home, &app, id).await;
     tear(&home, old.as_str(), "echo: one");
@@ -230,7 +225,7 @@ async fn what_goes_on_has_to_end_first() {
     let asked = async {
         events.until("interruptRaised").await;
         for params in [json!({"conversationId": id}), json!({"upstreamId": old})] {
-            refused(repair(&app, params).await, ErrorKind::Busy, "a turn is running");
+            refused(repair(&app, params).await, ErrorKind::Busy);
         }
         let params = json!({"conversationId": id});
         app.call("conversation/cancel", params).await.unwrap();
@@ -246,8 +241,7 @@ async fn what_goes_on_has_to_end_first() {
 async fn a_repeated_call_repairs_once() {
     let home = Home::new();
     let (id, old, first) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.begun(&home.project(), &["one", "two"]).await;
         let (old, _) = head(&home, &app, id).await;
         tear(&home, old.as_str(), "echo: one");
@@ -258,13 +252,12 @@ async fn a_repeated_call_repairs_once() {
         (id, old, first)
     };
     assert!(first.repaired.is_some());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": old, "requestId": "r1"});
     assert_eq!(repair(&app, params).await.unwrap(), first);
     assert_eq!(app.chain(id).await.len(), 2);
     let other = json!({"upstreamId": old, "requestId": "r1", "maxToolOutput": 5});
-    refused(repair(&app, other).await, ErrorKind::Conflict, "was used before");
+    refused(repair(&app, other).await, ErrorKind::Conflict);
     assert_eq!(transcripts(&home).len(), 2);
 }
 
@@ -304,8 +297,7 @@ async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
 #[tokio::test]
 async fn long_results_are_cut_where_that_is_asked_for() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["[[tool Read {}]]", "two"]).await;
     let (old, path) = head(&home, &app, id).await;
     app.close(id).await;
@@ -342,12 +334,12 @@ async fn long_results_are_cut_where_that_is_asked_for() {
     assert_eq!((cause, fidelity), (RollCause::Other, Fidelity::Partial));
     assert_eq!(app.remembered(id).await, ["[[tool Read {}]]", "two"]);
     let zero = json!({"conversationId": id, "maxToolOutput": 0});
-    refused(repair(&app, zero).await, ErrorKind::InvalidParams, "1 or more");
+    refused(repair(&app, zero).await, ErrorKind::InvalidParams);
     let alone = app.call(
         "transcript/check",
         json!({"conversationId": id, "maxToolOutput": 9}),
     );
-    refused(alone.await, ErrorKind::InvalidParams, "without repair");
+    refused(alone.await, ErrorKind::InvalidParams);
 
     // All of it is in the source, and a branch in place at its end goes back to that.
     let at = app.chain(id).await.pop().unwrap().from_checkpoint_id;
@@ -370,19 +362,14 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     let fork = codex::rollout(&home, codex::HEAD_FORK_ID);
     codex::write(&fork, codex::HEAD_FORK);
     let before = fs::read(&path).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": codex::ROOT_ID, "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
     let named = json!({"conversationId": id});
     let history = app.call("conversation/history", named.clone()).await.unwrap();
     let cut = json!({"conversationId": id, "maxToolOutput": 9});
-    refused(
-        repair(&app, cut).await,
-        ErrorKind::Unsupported,
-        "Claude's transcripts only",
-    );
+    refused(repair(&app, cut).await, ErrorKind::Unsupported);
     let answer = repair(&app, named.clone()).await.unwrap();
     assert_eq!(kinds(&answer), [FindingKind::GarbageLine, FindingKind::TornLine]);
     assert_eq!(answer.repairs.unwrap().left_out, 2);
@@ -422,11 +409,7 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     assert!(fs::read_to_string(copied).unwrap().contains(codex::ROOT_ID));
     fs::remove_file(&path).unwrap();
     let refusal = repair(&app, fork_id).await;
-    refused(
-        refusal,
-        ErrorKind::TranscriptDamaged,
-        "Codex refuses to resume the session",
-    );
+    refused(refusal, ErrorKind::TranscriptDamaged);
     // Nor can one that does not say which session it is.
     codex::write(
         &path,
@@ -434,6 +417,6 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     );
     let names = fs::read_dir(path.parent().unwrap()).unwrap().count();
     let refusal = repair(&app, json!({"upstreamId": codex::ROOT_ID})).await;
-    refused(refusal, ErrorKind::Conflict, "which does not go on with it");
+    refused(refusal, ErrorKind::Conflict);
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), names);
 }

@@ -1,5 +1,5 @@
-//! One conversation of the agent behind the gate, and what a test does to it: calls that are held, a death, and what has to
-//! hold afterwards.
+//! One conversation of the agent behind the gate, and what a test does to it: calls that are held, a death,
+//! and what has to hold afterwards.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
@@ -109,7 +109,8 @@ impl<'a> Scene<'a> {
         serde_json::from_value(answer["result"].clone()).unwrap_or_else(|error| panic!("{error}: {answer}"))
     }
 
-    /// Checks that the next prompt goes on with all that was said, in one process, and that the dead are gone.
+    /// Checks that the next prompt goes on with all that was said, in one process, and that the dead are
+    /// gone.
     pub(crate) async fn goes_on(mut self, dead: Vec<u32>) {
         let turn = self.send("after it").await;
         if let Some(resumed) = &turn.resumed {
@@ -140,6 +141,7 @@ impl<'a> Scene<'a> {
             (failure.kind, failure.retryable),
             (FailureKind::AgentDied, !called)
         );
+        // The rest depends on which of its processes ended first.
         assert!(failure.message.contains("signal"), "{}", failure.message);
         let conversation = self.get().await;
         assert_eq!(conversation.state, ConversationState::Interrupted);
@@ -157,5 +159,6 @@ pub(crate) fn is_told(answer: &Value) {
         "{answer}"
     );
     let message = answer["error"]["message"].as_str().unwrap();
+    // The rest depends on which of its processes ended first.
     assert!(message.contains("signal"), "{message}");
 }

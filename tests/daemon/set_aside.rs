@@ -63,8 +63,7 @@ async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
 async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
     for damage in ["missing", "garbage", "empty", "cut off"] {
         let home = Home::new();
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let (id, folder) = kept(&home, &app).await;
         // A daemon that still packs a copy would write the list again.
         drop(app);
@@ -78,8 +77,7 @@ async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
             _ => fs::write(&list, &text[..text.len() / 2]).unwrap(),
         }
         let before = contents(&folder);
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         app.send(id, "second").await;
         app.close(id).await;
         let answer = keep(&app, json!({"conversationId": id})).await.unwrap();
@@ -101,8 +99,7 @@ async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
 #[tokio::test]
 async fn copies_of_a_newer_version_stay_where_it_looks_for_them() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, folder) = kept(&home, &app).await;
     // A daemon that still packs a copy would write the list again.
     drop(app);
@@ -114,8 +111,7 @@ async fn copies_of_a_newer_version_stay_where_it_looks_for_them() {
     text["files"] = json!("elsewhere");
     fs::write(&list, text.to_string()).unwrap();
     let before = contents(&folder);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.send(id, "second").await;
     app.close(id).await;
     let error = keep(&app, json!({"conversationId": id})).await.unwrap_err();
@@ -129,8 +125,7 @@ async fn copies_of_a_newer_version_stay_where_it_looks_for_them() {
 #[tokio::test]
 async fn strangers_among_the_copies_stay_and_keeping_goes_on() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, folder) = kept(&home, &app).await;
     fs::create_dir(folder.join("stray")).unwrap();
     fs::write(folder.join("stray/notes"), "mine").unwrap();
@@ -147,8 +142,7 @@ async fn strangers_among_the_copies_stay_and_keeping_goes_on() {
 
 /// A finished move: its folder, which holds the transcript as it was.
 async fn moved(home: &Home) -> (ConversationId, PathBuf) {
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     move_to(&app, id, &home.folder_named("other")).await.unwrap();
     app.close(id).await;
@@ -169,8 +163,7 @@ async fn a_move_whose_journal_is_damaged_keeps_the_originals() {
         flip(&journal, [0, first / 2, first][place]);
         let before = contents(&folder);
         assert!(before.len() > 1, "a journal and an original");
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         let moves = home.data().join("moves");
         assert_eq!(contents(&moves), before, "{place}");
         let aside = reported(&app, &moves).await;
@@ -180,8 +173,7 @@ async fn a_move_whose_journal_is_damaged_keeps_the_originals() {
         // It stays what it is.
         drop(app);
         drop(daemon);
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         assert_eq!(reported(&app, &moves).await, aside, "{place}");
         assert_eq!(contents(&moves), before, "{place}");
     }
@@ -195,8 +187,7 @@ async fn a_move_whose_journal_is_missing_keeps_the_originals() {
     fs::remove_file(folder.join("journal")).unwrap();
     let before = contents(&folder);
     assert!(!before.is_empty());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let moves = home.data().join("moves");
     assert_eq!(contents(&moves), before);
     assert_eq!(reported(&app, &moves).await.len(), 1);
@@ -228,8 +219,7 @@ async fn a_move_of_a_newer_version_stays_where_it_looks_for_it() {
     let journal = folder.join("journal");
     fs::write(&journal, newer(&fs::read_to_string(&journal).unwrap())).unwrap();
     let before = contents(&folder);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(contents(&folder), before);
     assert_eq!(reported(&app, &home.data().join("moves")).await, [folder]);
 }
@@ -241,8 +231,7 @@ async fn a_move_of_the_version_before_is_undone_to_the_byte() {
     let journal = folder.join("journal");
     let original = fs::read_to_string(folder.join("kept/0")).unwrap();
     fs::write(&journal, without_version(&fs::read_to_string(&journal).unwrap())).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(reported(&app, &home.data()).await, [] as [PathBuf; 0]);
     app.call("conversation/undo", json!({"conversationId": id}))
         .await
@@ -255,8 +244,7 @@ async fn a_move_of_the_version_before_is_undone_to_the_byte() {
 /// A move of a folder, and the file that says what went where.
 async fn moved_tree(home: &Home) -> (String, PathBuf) {
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     app.begun(&old, &["one"]).await;
     stray(home, STRAY, &old, &old);
     let id = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
@@ -271,13 +259,12 @@ async fn a_move_of_a_folder_that_cannot_be_read_is_not_forgotten() {
     flip(&path, 10);
     let before = fs::read(&path).unwrap();
     let there = agents_files(&home);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let trees = home.data().join("trees");
     assert_eq!(contents(&trees), [before]);
     assert_eq!(reported(&app, &trees).await.len(), 1);
     // Neither is it carried on, back or forth.
-    refused(undo_tree(&app, &id).await, ErrorKind::NotFound, "");
+    refused(undo_tree(&app, &id).await, ErrorKind::NotFound);
     assert_eq!(agents_files(&home), there);
 }
 
@@ -288,17 +275,15 @@ async fn a_move_of_a_folder_is_read_in_its_own_version_only() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, newer(&text)).unwrap();
     {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let trees = home.data().join("trees");
         assert_eq!(reported(&app, &trees).await, std::slice::from_ref(&path));
-        refused(undo_tree(&app, &id).await, ErrorKind::NotFound, "");
+        refused(undo_tree(&app, &id).await, ErrorKind::NotFound);
         assert_eq!(fs::read_to_string(&path).unwrap(), newer(&text));
     }
     // The version before this one.
     fs::write(&path, without_version(&text)).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 2);
 }
 
@@ -326,8 +311,7 @@ async fn the_plan_of_an_import_that_cannot_be_read_stays_with_what_was_unpacked(
     plan("garbage", "garbage\n".to_owned());
     let later = plan("newer", newer("plan"));
     let before = contents(&imports);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(fs::read_to_string(&left).unwrap(), "half");
     let mut after = contents(&imports);
     let mut expected = before.clone();
@@ -349,8 +333,7 @@ async fn the_note_of_a_copy_that_cannot_be_read_stays() {
     let later = copies.join("newer");
     fs::write(&later, newer("note")).unwrap();
     let before = contents(&copies);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(contents(&copies), before);
     let aside = reported(&app, &copies).await;
     assert_eq!(aside.len(), 2, "{aside:?}");

@@ -6,14 +6,13 @@ use crate::home::Home;
 use crate::scripted;
 use crate::support::App;
 
-/// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of agent and
-/// daemon. It is no wish of anybody's: nothing of it is applied again.
+/// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of
+/// agent and daemon. It is no wish of anybody's: nothing of it is applied again.
 #[tokio::test]
 async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
     let capabilities = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
     let home = Home::with_config(&scripted::configured("reporter", Some(capabilities)));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let plain = app
         .make_with(&home.project(), json!({"agent": "loopback"}))
         .await
@@ -57,8 +56,7 @@ async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
     app.close(id).await;
     check(&app, "closed").await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     check(&app, "after a restart").await;
     app.send(id, "{}").await;
     check(&app, "resumed by an agent that reports nothing then").await;

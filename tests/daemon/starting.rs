@@ -118,8 +118,7 @@ fn a_socket_that_cannot_be_is_refused() {
 #[tokio::test]
 async fn what_the_daemon_makes_is_its_users_alone() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "secret").await;
     let mode = |path: std::path::PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -172,8 +171,8 @@ fn a_service_manager_is_told_when_the_daemon_is_ready() {
     child.wait().unwrap();
 }
 
-/// A large store that has to be built anew takes memory that a process never gives back, so the daemon starts itself
-/// again behind that: the same process, and whoever waits for it hears of nothing.
+/// A large store that has to be built anew takes memory that a process never gives back, so the daemon starts
+/// itself again behind that: the same process, and whoever waits for it hears of nothing.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {

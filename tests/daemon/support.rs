@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
@@ -141,7 +142,8 @@ impl App {
         page.checkpoints.into_iter().rev().collect()
     }
 
-    /// The messages of a conversation, oldest first: their ids, and the kind of the last thing that each says.
+    /// The messages of a conversation, oldest first: their ids, and the kind of the last thing that each
+    /// says.
     pub(crate) async fn messages(&self, id: ConversationId) -> Vec<(String, String)> {
         let page = within(self.client.history(id.into(), None, None, None))
             .await
@@ -213,20 +215,24 @@ pub(crate) fn told(error: ClientError) -> BridgeError {
     }
 }
 
-/// Checks that a call was refused in this way, with these words in the message.
-pub(crate) fn refused<T: std::fmt::Debug>(
+/// Checks that a call was refused with this kind. The words are in one file, see `error_words`.
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, BridgeError>, kind: ErrorKind) -> BridgeError {
+    let file = Path::new(Location::caller().file()).file_stem().unwrap();
+    refused_call(file.to_str().unwrap(), result, kind)
+}
+
+/// As [`refused`], for a call that the test names.
+#[track_caller]
+pub(crate) fn refused_call<T: std::fmt::Debug>(
+    call: &str,
     result: Result<T, BridgeError>,
     kind: ErrorKind,
-    words: &str,
 ) -> BridgeError {
-    let error = result.unwrap_err();
-    assert_eq!(error.kind, kind, "{error:?}");
-    assert_eq!(error.retryable, kind.usually_retryable(), "{error:?}");
-    assert!(
-        error.message.contains(words),
-        "{:?} lacks {words:?}",
-        error.message
-    );
+    let error = result.expect_err(call);
+    assert_eq!(error.kind, kind, "{call}: {error:?}");
+    assert_eq!(error.retryable, kind.usually_retryable(), "{call}: {error:?}");
+    error_words::check(call, json!(kind).as_str().unwrap(), &error.message);
     error
 }
 
@@ -415,7 +421,8 @@ impl Raw {
     }
 }
 
-/// How a request is refused: code, kind, and whether it may be tried again. The words are in one file, see `error_words`.
+/// How a request is refused: code, kind, and whether it may be tried again. The words are in one file, see
+/// `error_words`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal<'a>(pub(crate) i64, pub(crate) &'a str, pub(crate) bool);
 

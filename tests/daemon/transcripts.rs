@@ -72,8 +72,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
         "codex/sessions/2020/11/03/rollout-2020-11-03T12-02-00-{ROLLOUT}.jsonl"
     ));
     write(&rollout, &format!("{meta}\n{prompt}\n"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "My own\nprompt").await;
 
@@ -140,8 +139,7 @@ async fn pages_hold_each_transcript_once() {
         // Some of the same time, of which the path decides.
         elsewhere(&claude, &format!("s{number}"), number / 2, &format!("t{number}"));
     }
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut seen = Vec::new();
     let mut params = json!({"limit": 3});
     loop {
@@ -167,8 +165,7 @@ async fn what_cannot_be_listed_is_said() {
         &home.path().join("data/loopback/projects/-x/s2.jsonl"),
         "garbage\n\0\0{",
     );
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let page = app.call("transcript/list", json!({})).await.unwrap();
     assert_eq!(page["unreadable"], json!([app_home.join("projects")]));
     assert_eq!(
@@ -176,27 +173,20 @@ async fn what_cannot_be_listed_is_said() {
         ["", "Still there"]
     );
 
-    for (params, kind, words) in [
-        (json!({"agent": "zork"}), ErrorKind::NotFound, "known are"),
-        (json!({"agent": "other"}), ErrorKind::Unsupported, "kind generic"),
-        (json!({"cwd": "relative"}), ErrorKind::InvalidCwd, "absolute"),
-        (json!({"limit": 0}), ErrorKind::InvalidParams, "between 1 and 500"),
-        (
-            json!({"cursor": "x"}),
-            ErrorKind::InvalidParams,
-            "not one that transcript/list gave",
-        ),
-        (
-            json!({"cursor": "9e99:/x"}),
-            ErrorKind::InvalidParams,
-            "not one that transcript/list gave",
-        ),
+    for (params, kind) in [
+        (json!({"agent": "zork"}), ErrorKind::NotFound),
+        (json!({"agent": "other"}), ErrorKind::Unsupported),
+        (json!({"cwd": "relative"}), ErrorKind::InvalidCwd),
+        (json!({"limit": 0}), ErrorKind::InvalidParams),
+        (json!({"cursor": "x"}), ErrorKind::InvalidParams),
+        (json!({"cursor": "9e99:/x"}), ErrorKind::InvalidParams),
     ] {
-        refused(app.call("transcript/list", params).await, kind, words);
+        refused(app.call("transcript/list", params).await, kind);
     }
 }
 
-/// An agent that was started in a folder by a link writes down the link's path; who asks from there asks for the folder.
+/// An agent that was started in a folder by a link writes down the link's path; who asks from there asks for
+/// the folder.
 #[tokio::test]
 async fn a_folder_is_found_by_whatever_path_leads_to_it() {
     let home = home();
@@ -218,8 +208,7 @@ async fn a_folder_is_found_by_whatever_path_leads_to_it() {
         let path = claude.join(format!("projects/-p/s{minute}.jsonl"));
         write(&path, &format!("{prompt}\n"));
     }
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let in_folder = async |cwd: &Path| {
         let found = list(&app, json!({"agent": "claude", "cwd": cwd})).await;
         let ids = found.iter().map(|transcript| transcript["upstreamId"].clone());
@@ -263,8 +252,7 @@ async fn what_changed_while_no_daemon_ran_is_listed() {
         &["old moved"],
     ];
     for (life, expected) in lists.into_iter().enumerate() {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         assert_eq!(
             titles(&list(&app, json!({"agent": "claude"})).await),
             expected,

@@ -15,16 +15,14 @@ async fn settings_that_start_or_grant_something_are_taken_only_when_trusted() {
         "additionalDirectories": [there.path().join("project/more")],
     });
     let (path, given) = {
-        let daemon = there.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = there.opened().await;
         let made = app
             .make_with(&there.project(), json!({"settings": settings}))
             .await;
         let path = bundled(&app, made.id).await;
         (path, made.settings)
     };
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     let mut params = json!({"path": path, "cwd": here.project()});
     let answer = app.call("conversation/import", params.clone()).await.unwrap();
     assert_eq!(

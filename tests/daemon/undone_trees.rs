@@ -1,4 +1,5 @@
-//! Moves of folders that are undone, or were cut short: what becomes of what was done since, and of the next one.
+//! Moves of folders that are undone, or were cut short: what becomes of what was done since, and of the next
+//! one.
 
 use std::fs;
 
@@ -17,8 +18,7 @@ use crate::support::refused;
 async fn an_undo_takes_along_what_was_done_since() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (edited, gone) = (
         app.begun(&old, &["one", "two"]).await,
         app.begun(&old, &["three"]).await,
@@ -28,7 +28,7 @@ async fn an_undo_takes_along_what_was_done_since() {
     app.send(edited, "more").await;
     let elsewhere = home.folder_named("elsewhere");
     move_to(&app, gone, &elsewhere).await.unwrap();
-    let error = refused(undo_tree(&app, &id).await, ErrorKind::Conflict, "since");
+    let error = refused(undo_tree(&app, &id).await, ErrorKind::Conflict);
     assert!(error.message.contains(&gone.to_string()));
     assert_eq!(app.get(edited).await.cwd, new);
     // Its own move is undone by itself.
@@ -50,26 +50,25 @@ async fn an_undo_of_what_went_further_is_refused() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let newer = home.folder_named("newer");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     stray(&home, STRAY, &old, &old);
     let first = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
     let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
-    refused(undo_tree(&app, &first).await, ErrorKind::Conflict, "went further");
+    refused(undo_tree(&app, &first).await, ErrorKind::Conflict);
     undo_tree(&app, &second).await.unwrap();
     assert_eq!(undo_tree(&app, &first).await.unwrap().moved, 1);
     assert_eq!(listed_in(&app, &old).await, [STRAY]);
 }
 
-/// What an earlier move has left half way comes back before the next one begins, so that no start undoes that one later.
+/// What an earlier move has left half way comes back before the next one begins, so that no start undoes that
+/// one later.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let id = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.begun(&old, &["one"]).await;
         move_tree(&app, &old, &new).await.unwrap();
         id
@@ -84,13 +83,12 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
         .stdin(fs::File::open(there).unwrap())
         .spawn()
         .unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = move_tree(&app, &new, &home.folder_named("other")).await;
     let cwd = app.get(id).await.cwd;
     holder.kill().unwrap();
     holder.wait().unwrap();
-    refused(answer, ErrorKind::Busy, "earlier move");
+    refused(answer, ErrorKind::Busy);
     assert_eq!(cwd, new);
     // It comes back first, and then all of it goes.
     let moved = move_tree(&app, &old, &new).await.unwrap();
@@ -110,15 +108,15 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// A kill between the end of a move and the noting of its answer: the same call is answered from what the move has written down.
+/// A kill between the end of a move and the noting of its answer: the same call is answered from what the
+/// move has written down.
 #[tokio::test]
 async fn an_answer_that_was_not_noted_is_found_with_the_move() {
     let (home, other) = (Home::new(), Home::new());
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let params = json!({"from": old, "to": new, "requestId": "t1"});
     let answer = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         app.begun(&old, &["one"]).await;
         call(&app, "transcript/move", params.clone()).await.unwrap()
     };
@@ -128,13 +126,11 @@ async fn an_answer_that_was_not_noted_is_found_with_the_move() {
     for file in files_below(&home.data().join("trees")) {
         fs::copy(&file, trees.join(file.file_name().unwrap())).unwrap();
     }
-    let daemon = other.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = other.opened().await;
     assert_eq!(call(&app, "transcript/move", params).await.unwrap(), answer);
     let different = json!({"from": old, "to": new, "settings": true, "requestId": "t1"});
     refused(
         call(&app, "transcript/move", different).await,
         ErrorKind::Conflict,
-        "request id",
     );
 }

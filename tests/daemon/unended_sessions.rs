@@ -1,5 +1,5 @@
-//! Sessions that their agent does not end: what changes their files is refused until nobody can write to them any more,
-//! however often it is asked for.
+//! Sessions that their agent does not end: what changes their files is refused until nobody can write to them
+//! any more, however often it is asked for.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::{BridgeError, ErrorKind};
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::home::{Home, kill_now};
 use crate::moving::move_to;
 use crate::scripted;
-use crate::support::{App, within};
+use crate::signs::Watched;
+use crate::support::App;
 
 /// A reply in one word.
 const SAYS: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hm."}}}}"#;
@@ -33,8 +34,7 @@ async fn repair(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
 #[tokio::test]
 async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_asked_for() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, SAYS).await;
     let elsewhere = home.folder_named("elsewhere");
@@ -46,17 +46,18 @@ async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_as
     }
     assert_eq!(app.get(id).await.cwd, home.project());
 
+    let log = Watched::below(home.path());
     for (pid, line) in home.processes() {
         if line.contains("scripted-agent") {
             kill_now(pid);
         }
     }
-    let moving = async {
-        // The daemon hears of the death by itself.
-        while let Err(error) = move_to(&app, id, &elsewhere).await {
-            assert_eq!(error.kind, ErrorKind::Busy);
-        }
-    };
-    within(moving).await;
+    log.wait_for("report of the agent's end", || {
+        home.logged().contains("an agent has ended").then_some(())
+    });
+    // The log is a moment ahead of what refuses the move.
+    while let Err(error) = move_to(&app, id, &elsewhere).await {
+        assert_eq!((error.kind, error.retryable), (ErrorKind::Busy, true));
+    }
     assert_eq!(app.get(id).await.cwd, elsewhere);
 }

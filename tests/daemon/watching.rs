@@ -1,4 +1,5 @@
-//! What is told of transcripts while they grow: checkpoints that are on disk, whoever wrote them, and other writers.
+//! What is told of transcripts while they grow: checkpoints that are on disk, whoever wrote them, and other
+//! writers.
 
 use std::fs;
 use std::io::Write;
@@ -109,8 +110,7 @@ pub(crate) async fn transcript(app: &App, home: &Home, id: ConversationId) -> Pa
 #[tokio::test]
 async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     let mut all = Vec::new();
@@ -131,8 +131,7 @@ async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
 #[tokio::test]
 async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     let send = |text: &'static str| {
@@ -164,8 +163,7 @@ async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
 #[tokio::test]
 async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_foreign_writing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "here").await;
     app.close(id).await;
@@ -199,12 +197,12 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
 
-/// Some versions write a text before they know why the model stopped: more of the turn may follow, or nothing.
+/// Some versions write a text before they know why the model stopped: more of the turn may follow, or
+/// nothing.
 #[tokio::test]
 async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_behind_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     app.send(id, "here").await;
@@ -247,8 +245,7 @@ async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_
 async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
     const TURNS: u64 = 600;
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut everything = app.events_of(None, None).await;
     app.send(id, "here").await;
@@ -274,19 +271,18 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
     }
 }
 
-/// The conversation has no task when it happens, and the daemon is another one than the one that had its turns.
+/// The conversation has no task when it happens, and the daemon is another one than the one that had its
+/// turns.
 #[tokio::test]
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "here").await;
     let path = transcript(&app, &home, id).await;
     drop(daemon);
     append_turn(&path, "while nobody watched");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events_of(None, None).await;
     append(
         &path,
@@ -301,8 +297,7 @@ async fn a_new_life_tells_what_is_new_and_nothing_old() {
 #[tokio::test]
 async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events_of(None, None).await;
     let folder = home.data().join("loopback/projects/-made-just-now");
     fs::create_dir_all(&folder).unwrap();
@@ -336,8 +331,7 @@ async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
 #[tokio::test]
 async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     for step in 1..=3 {
@@ -369,8 +363,7 @@ async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
 #[tokio::test]
 async fn another_writer_on_a_live_session_is_told_once_each_time() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     app.send(id, "here").await;
@@ -415,8 +408,7 @@ async fn another_writer_on_a_live_session_is_told_once_each_time() {
 #[tokio::test]
 async fn ordinary_life_is_no_foreign_writing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut raw = daemon.raw().await;
     let mut everything = app.events_of(None, None).await;
     let mut all = Vec::new();
@@ -504,12 +496,12 @@ async fn ordinary_life_is_no_foreign_writing() {
     );
 }
 
-/// D10: an app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking twice.
+/// D10: an app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking
+/// twice.
 #[tokio::test]
 async fn a_list_has_what_was_written_before_it_was_asked_for() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let projects = home.data().join("loopback/projects");
     let record = |title: &str| turn(&Value::Null, title, "").0;
     type Step<'a> = (&'a dyn Fn(), &'a [&'a str]);
@@ -564,20 +556,19 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
     }
 }
 
-/// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted for a list.
+/// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted
+/// for a list.
 #[tokio::test]
 async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
     app.send(id, "two").await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
     drop(daemon);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     assert_eq!(listed_turns(&app).await, Value::Null, "nobody has read it");
     newest(&app, id).await;

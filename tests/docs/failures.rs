@@ -9,8 +9,8 @@ use super::{root, text};
 /// How many of other people's failures are told apart, as `F1` to `F42`.
 const FAILURES: u32 = 42;
 
-/// What is wrong with the table of failures: a row without tests, a failure that is named twice, a test that is not
-/// there, tests none of which says that it means the failure. `read` gives the text of a file.
+/// What is wrong with the table of failures: a row without tests, a failure that is named twice, a test that
+/// is not there, tests none of which says that it means the failure. `read` gives the text of a file.
 fn wrong_in_table(table: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     let (mut names, mut failures) = (BTreeSet::new(), BTreeSet::new());
@@ -47,8 +47,8 @@ fn wrong_in_table(table: &str, read: impl Fn(&str) -> Option<String>) -> Vec<Str
     wrong
 }
 
-/// The numbers up to this one that are neither a row of the table nor told as missing above it, or are both. Such a line
-/// begins with the number, as "- F29, a subagent".
+/// The numbers up to this one that are neither a row of the table nor told as missing above it, or are both.
+/// Such a line begins with the number, as "- F29, a subagent".
 fn unaccounted(table: &str, last: u32) -> Vec<String> {
     let begins = |line: &str, mark: &str, name: &str| {
         let rest = line.strip_prefix(mark).and_then(|rest| rest.strip_prefix(name));
@@ -62,8 +62,8 @@ fn unaccounted(table: &str, last: u32) -> Vec<String> {
     names.filter(|name| !is_accounted(name)).collect()
 }
 
-/// The failures that a test means, in its name or above it; none where a file has no such function, or it is not marked
-/// as a test.
+/// The failures that a test means, in its name or above it; none where a file has no such function, or it is
+/// not marked as a test.
 fn meant_by(text: &str, name: &str) -> Option<BTreeSet<String>> {
     let (before, _) = text.split_once(&format!("fn {name}("))?;
     // The line of the function itself may begin with `async`.

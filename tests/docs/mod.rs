@@ -1,9 +1,12 @@
-//! The documentation's commands and clients, run as a reader would run them. Pages are `README.md` and `packaging/docs/*.md`.
+//! The documentation's commands and clients, run as a reader would run them. Pages are `README.md` and
+//! `packaging/docs/*.md`.
 //!
-//! - In a block marked `console`, each line that begins with `$ ` is a command, and the lines below it are its output. The blocks
-//!   of a page run in order, in one shell and one scratch home, where `loopback` is the agent; each begins in the same folder.
-//! - Output matches if it differs only in ids, times and other numbers. `…` stands for any text within a line; alone on a line, for
-//!   any lines. A command has to fail if an output line begins with `error: `, and to succeed otherwise.
+//! - In a block marked `console`, each line that begins with `$ ` is a command, and the lines below it are
+//!   its output. The blocks of a page run in order, in one shell and one scratch home, where `loopback` is
+//!   the agent; each begins in the same folder.
+//! - Output matches if it differs only in ids, times and other numbers. `…` stands for any text within a
+//!   line; alone on a line, for any lines. A command has to fail if an output line begins with `error: `, and
+//!   to succeed otherwise.
 //! - The Python block of `README.md` is a client that prints the answer to its prompt.
 //! - All other blocks, such as `sh` for commands that install something, are not run.
 

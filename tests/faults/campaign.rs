@@ -13,7 +13,8 @@ use crate::random::Random;
 /// How many rounds run at a time.
 const LANES: usize = 8;
 
-/// How many conversations the rounds have to have before the campaign ends, unless `FAULT_ROUNDS` says otherwise.
+/// How many conversations the rounds have to have before the campaign ends, unless `FAULT_ROUNDS` says
+/// otherwise.
 const CONVERSATIONS: usize = 300;
 
 /// How many faults there have to be before it ends.

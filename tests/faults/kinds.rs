@@ -87,7 +87,8 @@ impl Kind {
                 (Fault::KillAgent, 5),
                 (Fault::KillProxy, 5),
             ],
-            // No duplicate: an agent that gets a prompt twice runs it twice, and it was not the daemon that sent it twice.
+            // No duplicate: an agent that gets a prompt twice runs it twice, and it was not the daemon that
+            // sent it twice.
             Self::Prompt => &[
                 (Fault::Drop, 15),
                 (Fault::Delay, 30),

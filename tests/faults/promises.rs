@@ -1,5 +1,5 @@
-//! What a conversation was told of going on by itself, and what has to come of it: what was promised goes out or is told
-//! why not, at most once, also over a restart; what was called off never does.
+//! What a conversation was told of going on by itself, and what has to come of it: what was promised goes out
+//! or is told why not, at most once, also over a restart; what was called off never does.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -53,8 +53,8 @@ pub(crate) enum Follows {
     Never(String),
     /// Nothing was left to go on with: the history has to hold the agent's answer.
     IsAnswered,
-    /// It went out in the life before, for nothing is left of it: the history has to hold the text with this mark, or the
-    /// word to go on.
+    /// It went out in the life before, for nothing is left of it: the history has to hold the text with this
+    /// mark, or the word to go on.
     HasGoneOut(Option<String>),
 }
 

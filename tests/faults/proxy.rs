@@ -1,4 +1,5 @@
-//! The agent of a round: a proxy with the built-in agent behind it. The program is `tests/support/programs/fault_proxy.rs`.
+//! The agent of a round: a proxy with the built-in agent behind it. The program is
+//! `tests/support/programs/fault_proxy.rs`.
 
 use std::fs;
 use std::path::Path;

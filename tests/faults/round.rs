@@ -1,7 +1,7 @@
 //! One round: a daemon whose agent is behind the proxy, and a client with some conversations.
 //!
-//! The client does several things at a time over one connection. Every call has to be answered; a turn in which nothing
-//! is said for a while is cancelled, as a person would.
+//! The client does several things at a time over one connection. Every call has to be answered; a turn in
+//! which nothing is said for a while is cancelled, as a person would.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,10 +23,12 @@ use crate::random::Random;
 /// After how long a silence a turn is cancelled.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// The same once no more faults are done: longer than the agent's start and the opening of a session may take.
+/// The same once no more faults are done: longer than the agent's start and the opening of a session may
+/// take.
 const CALM_QUIET: Duration = Duration::from_secs(5);
 
-/// How long any call may take: the longest is a climb of the whole ladder of which each rung is met by a fault.
+/// How long any call may take: the longest is a climb of the whole ladder of which each rung is met by a
+/// fault.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
 
 /// How long it may take until nothing runs any more: a turn may go on by itself some times.
@@ -35,21 +37,23 @@ const LONGEST_WAIT: Duration = Duration::from_secs(120);
 /// Calls that are open at a time.
 const MOST_OPEN: usize = 3;
 
-/// Prompts after the last fault, of which one has to be answered. An agent without output is given up after 2 s, in which
-/// four sessions are waited for in vain; a turn of before may have to be cancelled.
+/// Prompts after the last fault, of which one has to be answered. An agent without output is given up after 2
+/// s, in which four sessions are waited for in vain; a turn of before may have to be cancelled.
 const CALM_PROMPTS: usize = 7;
 
 /// How many of a hundred conversations are asked once more in the end although their last turn ended well.
 const PERCENT_ASKED: usize = 15;
 
-/// How often the daemon is killed, of a hundred times, when something was read while a conversation is to go on by itself.
+/// How often the daemon is killed, of a hundred times, when something was read while a conversation is to go
+/// on by itself.
 const PERCENT_KILLED_PROMISED: usize = 5;
 
 /// The same when one was just called off.
 const PERCENT_KILLED_CALLED_OFF: usize = 80;
 
-/// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error, limited,
-/// not resumable (as long as each way to resume meets a fault), conflict (nothing to branch from), question resolved.
+/// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error,
+/// limited, not resumable (as long as each way to resume meets a fault), conflict (nothing to branch from),
+/// question resolved.
 const EXPECTED_ERRORS: [i64; 7] = [1003, 1006, 1007, 1009, 1011, 1012, 1013];
 
 /// The deadlines are short, so that what is lost is given up soon.
@@ -507,7 +511,8 @@ impl Round {
         }
     }
 
-    /// Kills the daemon; the next one must know everything that was told, and what nobody was told is asked again.
+    /// Kills the daemon; the next one must know everything that was told, and what nobody was told is asked
+    /// again.
     fn kill_and_start(&mut self) {
         note(self.home.path(), Fault::KillDaemon);
         self.daemon.take().unwrap().kill();

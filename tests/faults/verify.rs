@@ -119,8 +119,8 @@ pub(crate) fn history(client: &mut Client, id: &str) -> History {
     }
 }
 
-/// Each turn that was acknowledged stands there, in order, unless its loss was told; no prompt stands there twice. How
-/// many had to.
+/// Each turn that was acknowledged stands there, in order, unless its loss was told; no prompt stands there
+/// twice. How many had to.
 fn verify_history(client: &mut Client, ledger: &Ledger, history: &History) -> usize {
     for sent in &ledger.sent {
         let times = history.prompts.iter().filter(|prompt| *prompt == sent).count();

@@ -1,5 +1,5 @@
-//! The clients of `packaging/clients`, each against a real daemon: with a question, with a connection that is lost, and
-//! with a daemon that is killed.
+//! The clients of `packaging/clients`, each against a real daemon: with a question, with a connection that is
+//! lost, and with a daemon that is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::{SOURCE, command, has, said};
 
-/// What is asked: words, a question, and words behind it. What stands behind the first is for JSON no end of a line.
+/// What is asked: words, a question, and words behind it. What stands behind the first is for JSON no end of
+/// a line.
 const PROMPT: &str = "[[say one\u{2028}]][[ask may I?]][[say two]]";
 
 /// At which line of the daemon the first connection is lost.
@@ -89,7 +90,8 @@ impl Daemon {
         path
     }
 
-    /// A client, begun by the program and the arguments before its own, which are the socket and what follows.
+    /// A client, begun by the program and the arguments before its own, which are the socket and what
+    /// follows.
     fn client(client: &[&str], socket: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(client[0]);
         command.args(&client[1..]).arg(socket).args(arguments);

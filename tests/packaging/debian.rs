@@ -1,7 +1,9 @@
-//! The Debian package in a root of its own: what it brings, what becomes of daemons that run from it, and what it leaves.
+//! The Debian package in a root of its own: what it brings, what becomes of daemons that run from it, and
+//! what it leaves.
 //!
-//! Nothing else is installed in that root, so dpkg is told to overlook dependencies, and it is nobody's own root: programs and the
-//! package's scripts run with what this system has. What the package needs of a system is read from its programs instead.
+//! Nothing else is installed in that root, so dpkg is told to overlook dependencies, and it is nobody's own
+//! root: programs and the package's scripts run with what this system has. What the package needs of a system
+//! is read from its programs instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -169,7 +171,8 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
         let id = said("new", &sessionctl.args(new).output().unwrap());
         id.trim().to_owned()
     };
-    // One that the command line has started, with an agent of its own; one that was started by itself; and one of another copy.
+    // One that the command line has started, with an agent of its own; one that was started by itself; and
+    // one of another copy.
     let id = new(machine.sessionctl("first"));
     said(
         "send",
@@ -232,8 +235,8 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
     }
 }
 
-/// What programs need to start, as `objdump -p` tells it: each shared library, and the newest version of glibc whose symbols
-/// they use.
+/// What programs need to start, as `objdump -p` tells it: each shared library, and the newest version of
+/// glibc whose symbols they use.
 fn needs(told: &str) -> (BTreeSet<&str>, Vec<u32>) {
     let libraries = told
         .lines()
@@ -251,8 +254,8 @@ fn version(text: &str) -> Option<Vec<u32>> {
     text.split('.').map(|part| part.parse().ok()).collect()
 }
 
-/// What is wrong with the dependencies that a package tells. `bringing`: the packages that have each needed library, one of
-/// which is enough.
+/// What is wrong with the dependencies that a package tells. `bringing`: the packages that have each needed
+/// library, one of which is enough.
 fn wrong_dependencies(
     depends: &str,
     bringing: &BTreeMap<&str, BTreeSet<String>>,

@@ -1,4 +1,5 @@
-//! The launchd agent: what the script makes of it as on macOS, whose own programs are played, and what that starts.
+//! The launchd agent: what the script makes of it as on macOS, whose own programs are played, and what that
+//! starts.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -56,7 +57,8 @@ impl User {
             .join("Library/LaunchAgents/io.session-bridge.sessiond.plist")
     }
 
-    /// Runs a script of `packaging`. The shell is what the directory of users says, and what the environment does.
+    /// Runs a script of `packaging`. The shell is what the directory of users says, and what the environment
+    /// does.
     fn script(&self, name: &str, arguments: &[&str], shells: [&str; 2]) -> Output {
         let mut command = Command::new(Path::new(SOURCE).join("packaging").join(name));
         command.args(arguments).env_clear().current_dir(self.home());

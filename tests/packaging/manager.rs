@@ -1,7 +1,8 @@
 //! What was installed, run by systemd itself as a user's manager, where this machine lets one be had.
 //!
-//! The manager is in namespaces of its own. It gathers all processes of the group (cgroup) that it finds itself in and changes
-//! what is below `/run`, so it gets a group with nobody else in it, and sees no others. It ends with the test, however that does.
+//! The manager is in namespaces of its own. It gathers all processes of the group (cgroup) that it finds
+//! itself in and changes what is below `/run`, so it gets a group with nobody else in it, and sees no others.
+//! It ends with the test, however that does.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -35,7 +36,8 @@ fi
 find "$group" -depth -type d -exec rmdir {} \;
 "#;
 
-/// Starts the manager, and ends with it when nobody reads any more. `$2`: folders that may be changed, and only seem to be.
+/// Starts the manager, and ends with it when nobody reads any more. `$2`: folders that may be changed, and
+/// only seem to be.
 const WITHIN: &str = r#"
 # As those outside count.
 read -r pid rest </proc/self/stat
@@ -210,8 +212,8 @@ impl Manager {
         only_data_are_left(&self.home);
     }
 
-    /// The service runs before there is a client, starts with the next one when it was stopped, is brought back, and has what it had;
-    /// the id of a conversation.
+    /// The service runs before there is a client, starts with the next one when it was stopped, is brought
+    /// back, and has what it had; the id of a conversation.
     fn serves(&self, sessionctl: &Path) -> String {
         let told = |arguments: &[&str]| self.told(sessionctl, &[&["--no-start"], arguments].concat());
         assert_eq!(self.shown("sessiond.socket", "ActiveState"), "active");

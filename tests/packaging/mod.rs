@@ -1,12 +1,14 @@
 //! What packages and scripts install works, also as a service, and is removed without a trace.
 //!
-//! The programs are those that were built for the tests. Where a script builds from source, it does so with the profile of the
-//! tests, so nothing is built twice. A test that needs something the system lacks prints `skipped: ` and what.
+//! The programs are those that were built for the tests. Where a script builds from source, it does so with
+//! the profile of the tests, so nothing is built twice. A test that needs something the system lacks prints
+//! `skipped: ` and what.
 //!
-//! How bare it is: the user has an empty home, and hardly a variable but the path and what cargo needs for a build; what is
-//! installed goes to folders of its own. The machine is not bare. Programs run with the libraries, shell and tools of this system
-//! (`/usr`), scripts also with the `PATH` of whoever runs the tests. A build from source uses their toolchain, the crates
-//! that were fetched before, and this source's `target` folder: it does not show that a fresh checkout builds on a new machine.
+//! How bare it is: the user has an empty home, and hardly a variable but the path and what cargo needs for a
+//! build; what is installed goes to folders of its own. The machine is not bare. Programs run with the
+//! libraries, shell and tools of this system (`/usr`), scripts also with the `PATH` of whoever runs the
+//! tests. A build from source uses their toolchain, the crates that were fetched before, and this source's
+//! `target` folder: it does not show that a fresh checkout builds on a new machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +47,8 @@ fn built() -> &'static Path {
 enum Programs {
     /// They were built for the tests.
     Built,
-    /// It builds them, where cargo builds for this source anyway, so that what is there already is not built again.
+    /// It builds them, where cargo builds for this source anyway, so that what is there already is not built
+    /// again.
     Source,
 }
 

@@ -72,7 +72,8 @@ fn passages(text: &str) -> Vec<String> {
     passages
 }
 
-/// What a text names that is in the source and not where the text is, though it does not say so; and what it links to there.
+/// What a text names that is in the source and not where the text is, though it does not say so; and what it
+/// links to there.
 fn lost(text: &str, is_in_source: impl Fn(&str) -> bool, is_there: impl Fn(&str) -> bool) -> Vec<String> {
     let mut lost = Vec::new();
     for passage in passages(text) {

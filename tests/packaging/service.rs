@@ -1,6 +1,6 @@
-//! What was installed, run as a user's service manager runs it: the manager listens where the installed units say, starts
-//! what they say with the first client, and stops it by a signal. No manager is needed for that, so that it holds on every
-//! machine.
+//! What was installed, run as a user's service manager runs it: the manager listens where the installed units
+//! say, starts what they say with the first client, and stops it by a signal. No manager is needed for that,
+//! so that it holds on every machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -63,8 +63,8 @@ fn specified(value: &str, runtime: &Path) -> String {
     text
 }
 
-/// The words of a command line as systemd takes it apart: at spaces, but not within double quotes; `\` takes the next one
-/// as it is.
+/// The words of a command line as systemd takes it apart: at spaces, but not within double quotes; `\` takes
+/// the next one as it is.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut is_quoted) = (Vec::new(), None::<String>, false);
     let mut characters = line.chars();
@@ -250,8 +250,8 @@ impl Drop for Service {
     }
 }
 
-/// The service starts with its first client, serves the command line where that looks without being told, stops cleanly,
-/// and starts again with what it had. The demonstration works beside it.
+/// The service starts with its first client, serves the command line where that looks without being told,
+/// stops cleanly, and starts again with what it had. The demonstration works beside it.
 pub(crate) fn serves(installed: &Installed<'_>) {
     let manager = Manager::listen(installed);
     let (service, id) = manager.started_by(&["new", "--agent", "loopback", "--title", "served"]);

@@ -220,7 +220,8 @@ fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
     assert_eq!(said.last(), Some(&user("on the source")));
 }
 
-/// The agent copies a forked session's file at once, so that it can be forked again before it was ever prompted.
+/// The agent copies a forked session's file at once, so that it can be forked again before it was ever
+/// prompted.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_of_a_branch_that_was_never_prompted_has_the_whole_history() {

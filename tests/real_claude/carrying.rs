@@ -8,10 +8,10 @@ use bridge_protocol::link::{Fidelity, LinkReason};
 
 use super::bridge::Bridge;
 use super::limits::forget;
-use crate::passing::without_ids;
 use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
+use crate::transfers::without_ids;
 
 pub(crate) const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","description":"one"} ;; Bash {"command":"echo two","description":"two"}]] [[think a long thought|compared]]"#;
 
@@ -35,7 +35,8 @@ pub(crate) fn with_names(mut said: Vec<Said>) -> Vec<Said> {
     said
 }
 
-/// With a roll, a fork in place, and a file beside the transcript that the fork names in another session's folder.
+/// With a roll, a fork in place, and a file beside the transcript that the fork names in another session's
+/// folder.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_bundle_goes_on_whole_in_another_home_and_folder() {
@@ -106,7 +107,8 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
     assert_eq!(asked, [&expected[..], &behind].concat());
 }
 
-/// A fork's long results and its subagents stay in the folder of its source, which the other conversation holds.
+/// A fork's long results and its subagents stay in the folder of its source, which the other conversation
+/// holds.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_from_another_conversation_comes_along() {

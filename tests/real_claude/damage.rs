@@ -48,8 +48,8 @@ fn uuid_in(line: &str) -> Option<String> {
     Some(record["uuid"].as_str()?.to_owned())
 }
 
-/// Where the agent noted that the conversation stands: in this record and no other. By itself it notes that when it likes,
-/// mostly at the end of its process.
+/// Where the agent noted that the conversation stands: in this record and no other. By itself it notes that
+/// when it likes, mostly at the end of its process.
 fn note(lines: &mut Vec<String>, place: &str) {
     lines.retain(|line| !line.contains(r#""type":"last-prompt""#));
     lines.push(json!({"type": "last-prompt", "lastPrompt": "x", "leafUuid": place}).to_string());
@@ -77,8 +77,8 @@ fn sent(bridge: &Bridge) -> Vec<String> {
         .collect()
 }
 
-/// A record in the middle is torn: the agent joins what is left, without a word, and the model misses that record
-/// alone. We say that something is missing, and our own reading of the file is the model's.
+/// A record in the middle is torn: the agent joins what is left, without a word, and the model misses that
+/// record alone. We say that something is missing, and our own reading of the file is the model's.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
@@ -89,8 +89,9 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
         let torn = reply_to(lines, "number two");
         lines[torn].replace_range(1..20, "@");
     });
-    let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
-    let read = session_bridge::transcript::reading::turns(&path, None).expect("the turns");
+    let client = bridge.client();
+    let page = bridge.call(async move { client.history(id.into(), None, None, None).await });
+    let page = page.expect("conversation/history");
     let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
     assert_eq!(
         sent(&bridge),
@@ -103,11 +104,8 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
             "go on"
         ]
     );
-    let read: Vec<String> = read
-        .into_iter()
-        .flat_map(|turn| [turn.prompt, turn.reply])
-        .filter(|text| !text.is_empty())
-        .collect();
+    let parts = page.messages.into_iter().flat_map(|message| message.content);
+    let read: Vec<String> = parts.filter_map(|part| part.text).collect();
     assert_eq!(read, sent(&bridge)[..5]);
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
@@ -115,7 +113,8 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
     );
 }
 
-/// The last turn is cut off, as a disk does that lost its power: nothing in the file is wrong, and it is told.
+/// The last turn is cut off, as a disk does that lost its power: nothing in the file is wrong, and it is
+/// told.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_lost_tail_is_told() {
@@ -143,8 +142,8 @@ fn a_lost_tail_is_told() {
     );
 }
 
-/// Somebody went back in place, and the agent was killed before it noted so: it goes on as if nobody had. Nothing is damaged,
-/// and it is told.
+/// Somebody went back in place, and the agent was killed before it noted so: it goes on as if nobody had.
+/// Nothing is damaged, and it is told.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
@@ -357,8 +356,8 @@ const DAMAGES: [Damage; 13] = [
         ],
         gaps: &[GapKind::Broken],
         told: &[0, 1],
-        // The agent would be sent what was noted alone; a repaired copy keeps what stands behind, and the call, with what the
-        // agent fills in.
+        // The agent would be sent what was noted alone; a repaired copy keeps what stands behind, and the
+        // call, with what the agent fills in.
         sent: &[0, 1, 2, 3, 4, 6, 7, 8],
         fidelity: Fidelity::Partial,
     },
@@ -459,7 +458,8 @@ const DAMAGES: [Damage; 13] = [
     },
 ];
 
-/// What a check finds, what a history tells and what the model is sent agree, of sessions that the bare adapter has made.
+/// What a check finds, what a history tells and what the model is sent agree, of sessions that the bare
+/// adapter has made.
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_damage_is_found_and_read_as_the_agent_reads_it() {

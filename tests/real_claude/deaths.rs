@@ -1,4 +1,5 @@
-//! What is killed or removed in the middle of something: a turn, a tool, two turns at once, an open session's transcript.
+//! What is killed or removed in the middle of something: a turn, a tool, two turns at once, an open session's
+//! transcript.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use super::bridge::Bridge;
 use super::limits::echoed;
 use super::survival::{bash, is_filler, kill_children};
-use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use crate::continuation::{GO_ON, begin_together, check_died_together, went_on};
 use crate::processes::{Process, assert_gone, tool};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};
@@ -40,8 +41,8 @@ fn f31_a_child_killed_in_a_turn_fails_it_and_the_next_prompt_has_it_all() {
     assert_eq!(bridge.lab.model.times_asked(BROKEN_OFF), 1);
 }
 
-/// F31, F18: the same in a tool. Neither the prompt nor the tool is begun again. The tool is in a session of its own, and ends with
-/// the adapter at the latest.
+/// F31, F18: the same in a tool. Neither the prompt nor the tool is begun again. The tool is in a session of
+/// its own, and ends with the adapter at the latest.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f31_a_child_killed_in_a_tool_fails_the_turn_and_neither_is_begun_again() {
@@ -99,8 +100,8 @@ mod smoke {
     }
 }
 
-/// F23: the turns of two conversations end with the adapter that they share, and nobody knows of which. Each goes on by itself,
-/// with an adapter of its own.
+/// F23: the turns of two conversations end with the adapter that they share, and nobody knows of which. Each
+/// goes on by itself, with an adapter of its own.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_adapter_go_on_apart() {
@@ -134,7 +135,8 @@ fn f23_turns_that_died_with_their_adapter_go_on_apart() {
     assert_eq!(bridge.lab.model.times_asked(GO_ON), 2);
 }
 
-/// The agent has the history in memory and goes on with it; on disk it leaves only what came after, and that is told.
+/// The agent has the history in memory and goes on with it; on disk it leaves only what came after, and that
+/// is told.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() {
@@ -223,7 +225,8 @@ fn remove_transcript(bridge: &Bridge, head: &str) {
     fs::remove_file(transcript).expect("the transcript removed");
 }
 
-/// Allows a [`lasting_tool`] and waits until it runs and its call is on disk: the agent writes a little later than it does.
+/// Allows a [`lasting_tool`] and waits until it runs and its call is on disk: the agent writes a little later
+/// than it does.
 fn allow_tool(bridge: &Bridge, id: ConversationId, head: &str) -> Process {
     bridge.allow_next(id);
     let tool = bridge.begun_tool();
@@ -270,8 +273,8 @@ fn check_sent(bridge: &Bridge, before: &[Said]) {
     assert!(between.iter().all(is_filled_in), "{between:?}");
 }
 
-/// What the agent puts in place of a broken off tool's result and of the reply. Where the tool was ended a moment before the agent
-/// itself, that is told.
+/// What the agent puts in place of a broken off tool's result and of the reply. Where the tool was ended a
+/// moment before the agent itself, that is told.
 fn is_filled_in(said: &Said) -> bool {
     let is_signal = |text: &str| matches!(text, "Exit code 137" | "Exit code 143");
     let is_broken_off = |text: &str| text.starts_with("[Tool call interrupted") || is_signal(text);

@@ -3,13 +3,14 @@
 use bridge_protocol::diagnosis::Severity;
 
 use super::bridge::Bridge;
+use crate::sign_in::signed_in;
 use crate::support::claude::Account;
-use crate::told::signed_in;
 
 mod smoke {
     use super::*;
 
-    /// A token in the environment is not told as a sign-in, and works all the same: it is a warning and no error.
+    /// A token in the environment is not told as a sign-in, and works all the same: it is a warning and no
+    /// error.
     #[test]
     #[ignore = "installs the real adapter"]
     fn the_doctor_is_told_who_is_signed_in() {

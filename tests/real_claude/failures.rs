@@ -19,7 +19,8 @@ const CASES: [Case; 5] = [
     ("[[err 413]]", FailureKind::ContextOverflow, false),
 ];
 
-/// All of them at once in one process, beside a turn that nobody refuses; afterwards each goes on with all that was said.
+/// All of them at once in one process, beside a turn that nobody refuses; afterwards each goes on with all
+/// that was said.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
@@ -54,8 +55,8 @@ fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
     assert_eq!(bridge.lab.model.asked("next to them"), expected);
 }
 
-/// Left to itself the agent makes room by a summary of its own and tries once more. Where that does not help, the turn fails, and
-/// the conversation goes on from the summary.
+/// Left to itself the agent makes room by a summary of its own and tries once more. Where that does not help,
+/// the turn fails, and the conversation goes on from the summary.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart() {
@@ -91,7 +92,8 @@ fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart(
     assert_eq!(kept, expected);
 }
 
-/// A person signs in beside the agent, which may have read who it is at its start: everybody goes on in another process.
+/// A person signs in beside the agent, which may have read who it is at its start: everybody goes on in
+/// another process.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f1_a_sign_in_that_is_asked_for_is_told_and_everybody_goes_on_in_another_process() {

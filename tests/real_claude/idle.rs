@@ -12,8 +12,8 @@ use crate::support::entry::AgentEntry;
 use crate::support::model_server::{model, user};
 use crate::support::signs::Watched;
 
-/// The adapter sends itself `/compact` in a long session shortly before the model's cache expires. That is no writing of
-/// another process, and no turn is missing afterwards.
+/// The adapter sends itself `/compact` in a long session shortly before the model's cache expires. That is no
+/// writing of another process, and no turn is missing afterwards.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_that_the_adapter_compacts_while_it_is_idle_goes_on_whole() {

@@ -13,7 +13,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use jiff::Timestamp;
 
 use super::bridge::Bridge;
-use crate::going_on::GO_ON;
+use crate::continuation::GO_ON;
 use crate::processes::assert_gone;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
@@ -98,8 +98,8 @@ fn a_limit_at_the_first_prompt_is_told_with_its_end_over_a_restart() {
 mod smoke {
     use super::*;
 
-    /// The daemon is killed while it waits: the next one goes on at the reset. The agent has kept the refused prompt, so that
-    /// the model gets it once.
+    /// The daemon is killed while it waits: the next one goes on at the reset. The agent has kept the refused
+    /// prompt, so that the model gets it once.
     #[test]
     #[ignore = "installs the real adapter"]
     fn d3_a_limited_prompt_goes_on_by_itself_and_reaches_the_model_once() {
@@ -184,8 +184,8 @@ fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_history_that_the_agent_will_not_have_is_told_in_words() {
-    // The agent has moved to another configuration folder, as with another account: what it wrote in the old one it
-    // does not know, and a copy beside the old one it would not know either.
+    // The agent has moved to another configuration folder, as with another account: what it wrote in the old
+    // one it does not know, and a copy beside the old one it would not know either.
     let mut old_root = std::path::PathBuf::new();
     let Some(mut bridge) = Bridge::start_changed(Account::Subscription, |entry| {
         old_root.clone_from(&entry.transcripts);
@@ -283,9 +283,9 @@ fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
     assert_eq!(bridge.lab.model.asked("anything"), [user("anything")]);
 }
 
-/// Makes the agent forget a session whose transcript is whole: the folder that holds it is moved away and a link is
-/// left, as people do who keep their transcripts on another disk. The agent looks straight into the working
-/// directory's own folder; among the others it passes over links.
+/// Makes the agent forget a session whose transcript is whole: the folder that holds it is moved away and a
+/// link is left, as people do who keep their transcripts on another disk. The agent looks straight into the
+/// working directory's own folder; among the others it passes over links.
 pub(super) fn forget(bridge: &Bridge, id: ConversationId, head: &str) {
     let mut children = bridge.agent_processes();
     children.retain(|process| !process.is_adapter());

@@ -1,5 +1,5 @@
-//! Conversations that go to another folder: the model is sent what it would have been sent, and the agent's own list shows the
-//! session where it is now.
+//! Conversations that go to another folder: the model is sent what it would have been sent, and the agent's
+//! own list shows the session where it is now.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,8 @@ fn listed_in(bridge: &Bridge, folder: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// D1: with a tool's long result beside it, from a session that is open, into a folder whose name is long and not ASCII.
+/// D1: with a tool's long result beside it, from a session that is open, into a folder whose name is long and
+/// not ASCII.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_goes_on_whole_in_another_folder() {
@@ -91,8 +92,8 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     assert_eq!(bridge.findings(&bridge.head(id)), []);
 }
 
-/// F12, D14: the agent has deleted it before the conversation moves. What is put back, with the long result beside it, is in the
-/// new folder, and stays there over a restart.
+/// F12, D14: the agent has deleted it before the conversation moves. What is put back, with the long result
+/// beside it, is in the new folder, and stays there over a restart.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f12_what_was_deleted_before_a_move_goes_on_whole_in_the_new_folder() {
@@ -134,7 +135,8 @@ fn f12_what_was_deleted_before_a_move_goes_on_whole_in_the_new_folder() {
 
 const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text words of the subagent]]","subagent_type":"general-purpose","run_in_background":false}]] [[text looked]]"#;
 
-/// A fork's long results and its subagents stay in the folder of its source: each is whole, whichever of the two moves.
+/// A fork's long results and its subagents stay in the folder of its source: each is whole, whichever of the
+/// two moves.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
@@ -164,8 +166,8 @@ fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
     assert_eq!(asked, [&said(&told)[..], &[user("there now")]].concat());
 }
 
-/// D1: a project is renamed; what its own agent lists in the new folder is all that it listed in the old one, also what was said
-/// without the bridge, and the model is sent what it would have been sent.
+/// D1: a project is renamed; what its own agent lists in the new folder is all that it listed in the old one,
+/// also what was said without the bridge, and the model is sent what it would have been sent.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge() {
@@ -189,7 +191,8 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
     adapter.stop();
     let told = bridge.history(id);
     let cwd = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
-    // Its own settings, with a project as its program for the terminal notes one. Nothing of it runs that could write them.
+    // Its own settings, with a project as its program for the terminal notes one. Nothing of it runs that
+    // could write them.
     bridge.close(id);
     let settings = bridge.lab.transcript_root().join(".claude.json");
     let read = || -> Value {
@@ -234,7 +237,8 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
     );
 }
 
-/// D14: what a fork of the agent's own borrows is brought to it when its first turn has ended: it stands when its source is gone.
+/// D14: what a fork of the agent's own borrows is brought to it when its first turn has ended: it stands when
+/// its source is gone.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_outlives_its_source() {
@@ -261,7 +265,8 @@ fn what_a_fork_borrows_outlives_its_source() {
     assert_eq!(bridge.delete_with_transcripts(source), []);
     // The agent removes what lay beside it too.
     assert!(!old.exists() && !old.with_extension("").exists());
-    // The transcript is the agent's: its text still leads to the source's folder, where the result was. It is beside the fork now.
+    // The transcript is the agent's: its text still leads to the source's folder, where the result was. It is
+    // beside the fork now.
     let findings = bridge.findings(&bridge.head(fork));
     let missing = findings
         .iter()

@@ -55,8 +55,8 @@ fn what_is_refused_is_not_done() {
 mod smoke {
     use super::*;
 
-    /// The daemon is killed while a question is open. The next one shows it, and what is answered then reaches the model as words,
-    /// for the agent's own question died with it.
+    /// The daemon is killed while a question is open. The next one shows it, and what is answered then
+    /// reaches the model as words, for the agent's own question died with it.
     #[test]
     #[ignore = "installs the real adapter"]
     fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {

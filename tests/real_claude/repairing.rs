@@ -7,10 +7,9 @@ use bridge_protocol::check::{CheckAnswer, FindingKind};
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 use bridge_protocol::rpc::TranscriptRpcClient;
-use session_bridge::transcript::repair::INTERRUPTED;
 
 use super::bridge::Bridge;
-use crate::support::claude::Account;
+use crate::support::claude::{Account, INTERRUPTED};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 
 const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
@@ -46,9 +45,9 @@ fn take_result(lines: &mut Vec<String>, output: &str) {
     assert_eq!(lines.len() + 1, before, "the result's record");
 }
 
-/// Of a torn record in the middle and a result that is gone the model is sent all that is left, and with the call what the agent
-/// itself would have filled in; where the agent resumes the source by itself it leaves the call out. The session was open, and is
-/// closed before.
+/// Of a torn record in the middle and a result that is gone the model is sent all that is left, and with the
+/// call what the agent itself would have filled in; where the agent resumes the source by itself it leaves
+/// the call out. The session was open, and is closed before.
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_the_repaired_history() {

@@ -1,5 +1,5 @@
-//! The vendor's own library for transcripts (`@anthropic-ai/claude-agent-sdk`), of the version that the adapter is
-//! installed with and is made of: run by Node on a lab's folder, it says what it reads there.
+//! The vendor's own library for transcripts (`@anthropic-ai/claude-agent-sdk`), of the version that the
+//! adapter is installed with and is made of: run by Node on a lab's folder, it says what it reads there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,7 +88,8 @@ fn run(lab: &ClaudeLab, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON of the library")
 }
 
-/// The library beside the adapter's script, `node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js`.
+/// The library beside the adapter's script,
+/// `node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js`.
 fn library(adapter: &Path) -> PathBuf {
     let modules = adapter.ancestors().nth(4).expect("the folder of packages");
     modules.join("@anthropic-ai/claude-agent-sdk/sdk.mjs")

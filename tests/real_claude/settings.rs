@@ -19,8 +19,8 @@ fn newest(bridge: &Bridge) -> Value {
     bridge.lab.model.requests().pop().expect("a request")
 }
 
-/// A turn by which the settings of these tests show: model and system prompt in what the model is sent, the mode in
-/// that a file is written without a question.
+/// A turn by which the settings of these tests show: model and system prompt in what the model is sent, the
+/// mode in that a file is written without a question.
 fn check(bridge: &Bridge, id: ConversationId, text: &str) {
     let file = bridge.lab.project().join(format!("{text}.txt"));
     let input = json!({"file_path": file, "content": "written"});

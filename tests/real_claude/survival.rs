@@ -238,8 +238,8 @@ fn a_deleted_conversations_transcript_does_not_come_back() {
     assert_eq!(bridge.lab.transcript(&head), None);
 }
 
-/// D14: the vendor deletes what is old, with all that lies beside it. A link that was made when the turn ended is all that is
-/// left of it.
+/// D14: the vendor deletes what is old, with all that lies beside it. A link that was made when the turn
+/// ended is all that is left of it.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
@@ -351,8 +351,8 @@ pub(crate) fn bash(command: &str) -> String {
     format!("[[tool Bash {input}]]")
 }
 
-/// The history up to the prompt that was cut short, that prompt once, what the agent makes of its unfinished answer,
-/// and the next prompt.
+/// The history up to the prompt that was cut short, that prompt once, what the agent makes of its unfinished
+/// answer, and the next prompt.
 fn check_cut_short(said: &[Said], before: &[Said], cut_short: &str) {
     assert_eq!(&said[..before.len()], before);
     assert_eq!(said[before.len()], user(cut_short));

@@ -1,5 +1,5 @@
-//! Transcripts that the real agent wrote, through the daemon and without it: what is listed, read and found wrong agrees
-//! with what the model was sent and with what the vendor's own library reads.
+//! Transcripts that the real agent wrote, through the daemon and without it: what is listed, read and found
+//! wrong agrees with what the model was sent and with what the vendor's own library reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -101,8 +101,8 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
     assert_eq!(session["firstPrompt"], listed.title.as_str());
     assert_eq!(session["cwd"], listed.cwd.as_str());
     assert_eq!(session["fileSize"], listed.bytes);
-    // The library tells when the file was changed, which is after its last record was made, by a clock that goes in
-    // steps.
+    // The library tells when the file was changed, which is after its last record was made, by a clock that
+    // goes in steps.
     let changed = session["lastModified"].as_i64().expect("a time");
     let last = listed.updated_at.as_millisecond();
     assert!(last <= changed + 2_000, "{last} {changed}");
@@ -143,7 +143,8 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
     assert_eq!(bridge.findings(&head), []);
 }
 
-/// Also after the agent compacted because the model would not take more, which keeps some of the last messages.
+/// Also after the agent compacted because the model would not take more, which keeps some of the last
+/// messages.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_was_compacted_away_stays_readable() {
@@ -214,7 +215,8 @@ fn what_was_compacted_away_stays_readable() {
     assert_eq!(told.remove(1), uuid_of(before.last().expect("a message")));
     assert_eq!(of_library(behind), told);
 
-    // What is told to be loaded is what the model is sent before the next prompt: each message is one block here.
+    // What is told to be loaded is what the model is sent before the next prompt: each message is one block
+    // here.
     let loaded = bridge.loaded_for(id, "loaded");
     let sent = bridge.lab.model.asked("loaded").len() as u64 - 1;
     assert_eq!(loaded, (5, sent));
@@ -268,7 +270,8 @@ fn forks_and_cleared_sessions_are_listed_and_read_each_as_its_own() {
     ] {
         let history = bridge.history(conversation);
         let mut asked = bridge.lab.model.asked(last);
-        // What a command of the agent's own put out is a mark of the agent's, no message; `/clear` puts out nothing.
+        // What a command of the agent's own put out is a mark of the agent's, no message; `/clear` puts out
+        // nothing.
         asked.retain(|said| *said != user("<local-command-stdout></local-command-stdout>"));
         asked.push(model(&format!("ok: {last}")));
         assert_eq!(said(&history), asked);
@@ -355,8 +358,8 @@ fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
     );
 }
 
-/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what is read of it is
-/// what the model is sent.
+/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what
+/// is read of it is what the model is sent.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_other_versions_wrote_goes_on_whole() {
@@ -398,8 +401,9 @@ fn what_other_versions_wrote_goes_on_whole() {
     }
 }
 
-/// What of a history does not depend on the version that goes on with it: today's tool for subagents has another name,
-/// thoughts of other models are the agent's own to drop, and what it says in a person's name comes in a frame of its own.
+/// What of a history does not depend on the version that goes on with it: today's tool for subagents has
+/// another name, thoughts of other models are the agent's own to drop, and what it says in a person's name
+/// comes in a frame of its own.
 fn as_of_today(mut said: Vec<Said>) -> Vec<Said> {
     said.retain(|said| match &said.what {
         What::Thinking(_) => false,
@@ -427,7 +431,8 @@ fn texts(history: &[Message]) -> Vec<(String, String)> {
     texts.collect()
 }
 
-/// The uuids of the messages that the library tells too: it leaves out a remark that the agent makes to the model.
+/// The uuids of the messages that the library tells too: it leaves out a remark that the agent makes to the
+/// model.
 fn of_library(history: &[Message]) -> Vec<String> {
     let is_remark = |message: &&Message| {
         said(std::slice::from_ref(message))

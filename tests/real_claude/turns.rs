@@ -94,8 +94,8 @@ fn updates_arrive_byte_for_byte() {
         })
         .collect();
     assert!(heard.len() > 5, "{heard:?}");
-    // In order, each once; what the adapter said before the session was announced or after the turn's end may be
-    // missing at the ends.
+    // In order, each once; what the adapter said before the session was announced or after the turn's end may
+    // be missing at the ends.
     let mut rest = lines.iter();
     for update in &heard {
         let ending = format!(r#""update":{update}}}}}"#);

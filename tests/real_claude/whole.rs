@@ -1,6 +1,7 @@
-//! A conversation with everything that one can hold: tools that ran side by side, thinking, a subagent, a compaction, turns that
-//! failed and that were interrupted. Wherever one goes back to in it, and however it is brought back, the model is sent what it
-//! would have been sent there, to the letter: so that what its server has kept of the conversation serves still.
+//! A conversation with everything that one can hold: tools that ran side by side, thinking, a subagent, a
+//! compaction, turns that failed and that were interrupted. Wherever one goes back to in it, and however it
+//! is brought back, the model is sent what it would have been sent there, to the letter: so that what its
+//! server has kept of the conversation serves still.
 
 mod deleted;
 mod moved;
@@ -20,8 +21,8 @@ use serde_json::json;
 use super::bridge::Bridge;
 use super::carrying::PARALLEL;
 use super::sdk;
+use crate::branching::{branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::bridge_of::{PNG, with_picture};
-use crate::going_back::{branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, user};
@@ -60,7 +61,8 @@ fn whole(bridge: &Bridge) -> ConversationId {
     assert!(bridge.cancel(id));
     let turn = running.wait().expect("a turn");
     assert_eq!(turn.stop_reason, StopReason::Cancelled);
-    // Behind a mark of interruption the agent fills in a reply when it resumes, and a branch is always resumed.
+    // Behind a mark of interruption the agent fills in a reply when it resumes, and a branch is always
+    // resumed.
     bridge.close(id);
     bridge.prompted(id, LAST);
     id
@@ -86,7 +88,8 @@ fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
     assert!(fs::read(&source).expect("the source").starts_with(&before));
 }
 
-/// The place before a compaction, which a message and the checkpoint that was told then name, has what was compacted later.
+/// The place before a compaction, which a message and the checkpoint that was told then name, has what was
+/// compacted later.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_before_a_compaction_stands_what_was_compacted() {

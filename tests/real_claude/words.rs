@@ -1,5 +1,6 @@
-//! What the agent's terminal window and editors write, which over ACP never arises: made by hand, it is listed as the vendor's
-//! own library lists it, and what the model is asked with in a person's name is a turn.
+//! What the agent's terminal window and editors write, which over ACP never arises: made by hand, it is
+//! listed as the vendor's own library lists it, and what the model is asked with in a person's name is a
+//! turn.
 
 use std::fs;
 
@@ -130,7 +131,8 @@ fn a_transcript_is_called_what_the_vendors_library_calls_it() {
     }
 }
 
-/// Nothing of a file without `origin` is kept from the model, and what the agent wrote itself is no turn of its own.
+/// Nothing of a file without `origin` is kept from the model, and what the agent wrote itself is no turn of
+/// its own.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_an_agent_or_an_editor_wrote_is_read_and_is_no_turn() {

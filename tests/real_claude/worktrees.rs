@@ -1,5 +1,5 @@
-//! Sessions in the worktrees of a git repository: which of several transcripts of one id the agent takes, and that we know
-//! it beforehand.
+//! Sessions in the worktrees of a git repository: which of several transcripts of one id the agent takes, and
+//! that we know it beforehand.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,10 +8,9 @@ use std::process::Command;
 
 use bridge_protocol::link::{Fidelity, Via};
 use serde_json::json;
-use session_bridge::transcript::locate::{located, own_folder};
 
 use super::bridge::Bridge;
-use crate::support::claude::Account;
+use crate::support::claude::{Account, project_folder};
 use crate::support::model_server::user;
 
 /// Runs git in a folder; false where there is none, and the agent has none either.
@@ -30,8 +29,8 @@ fn git(folder: &Path, arguments: &[&str]) -> bool {
     }
 }
 
-/// Where copies lie, where the session is resumed, and which copy the agent takes. `project` is the main worktree, `outside`
-/// is no part of the repository.
+/// Where copies lie, where the session is resumed, and which copy the agent takes. `project` is the main
+/// worktree, `outside` is no part of the repository.
 const CASES: [(&[&str], &str, Option<&str>); 13] = [
     // The only one is found wherever it is.
     (&["a"], "project", Some("a")),
@@ -86,43 +85,50 @@ fn of_copies_in_worktrees_the_agent_takes_the_one_that_we_read() {
     let root = lab.transcript_root();
     let own = lab.transcript(&session).expect("a transcript");
     let text = fs::read_to_string(&own).expect("the transcript");
-    let file = own.file_name().expect("a name");
-    let put = |places: &[&str]| {
-        for path in lab.transcripts() {
-            fs::remove_file(path).expect("a transcript");
-        }
+    fs::remove_file(own).expect("the transcript");
+    // Copies of the transcript, under a new id, each of which says where it lies.
+    let copied_to = |places: &[&str]| {
+        let id = uuid::Uuid::new_v4().to_string();
         for place in places {
-            let folder = own_folder(&root, &lab.scratch().join(place));
+            let folder = project_folder(&root, &lab.scratch().join(place));
             fs::create_dir_all(&folder).expect("a folder");
             let text = text.replace("said before", &format!("said in {place}"));
-            fs::write(folder.join(file), text).expect("a copy");
+            let file = folder.join(format!("{id}.jsonl"));
+            fs::write(file, text.replace(&session, &id)).expect("a copy");
         }
+        id
+    };
+    let said_first = |id| {
+        let first = bridge.history(id).swap_remove(0).content.swap_remove(0);
+        first.text.expect("a prompt")
     };
     for (number, (places, cwd, taken)) in CASES.iter().enumerate() {
-        put(places);
+        let copied = copied_to(places);
         let cwd = lab.scratch().join(cwd);
-        let found = located(&root, &session, Some(&cwd)).expect("a search");
-        let adapter = lab.adapter();
-        let opening = json!({"sessionId": session, "cwd": cwd, "mcpServers": []});
-        let resumed = adapter.call("session/resume", opening);
         let what = format!("{places:?}, resumed in {}", cwd.display());
-        assert_eq!(resumed.is_ok(), taken.is_some(), "{what}: {resumed:?}");
-        if let Some(taken) = taken {
-            let asked = format!("go on {number}");
-            adapter.prompt(&session, &asked).expect("a turn");
-            let said = user(&format!("said in {taken}"));
-            assert!(lab.model.asked(&asked).contains(&said), "{what}");
-            let first = own_folder(&root, &lab.scratch().join(taken)).join(file);
-            assert_eq!(found.paths.first(), Some(&first), "{what}");
+        let adopted = bridge.adopt_into(&copied, Some(&cwd)).expect(&what).id;
+        let read = said_first(adopted);
+        let asked = format!("go on {number}");
+        let resumed = bridge.prompted(adopted, &asked).resumed.expect(&what);
+        assert!(lab.model.asked(&asked).contains(&user(&read)), "{what}");
+        match taken {
+            // The agent found it where it lies.
+            Some(taken) => {
+                assert_eq!(
+                    (resumed.via, read),
+                    (Via::Resume, format!("said in {taken}")),
+                    "{what}"
+                );
+            }
+            // It found none, so the daemon made a copy under a new id.
+            None => assert_eq!(resumed.via, Via::Copied, "{what}"),
         }
-        let is_found = found.by_folder > 0 || found.paths.len() == 1;
-        assert_eq!(is_found, taken.is_some(), "{what}");
-        adapter.stop();
     }
 
     // The session ran in the main worktree, and lies in that of another.
-    put(&["outside", "b"]);
-    let adopted = bridge.adopt(&session).expect("conversation/adopt");
+    let adopted = bridge
+        .adopt(&copied_to(&["outside", "b"]))
+        .expect("conversation/adopt");
     let resumed = bridge
         .prompted(adopted.id, "go on adopted")
         .resumed

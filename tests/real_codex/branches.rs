@@ -8,13 +8,14 @@ use bridge_protocol::link::Fidelity;
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, echoed, only_output};
-use crate::going_back::asked_before;
+use crate::branching::asked_before;
 use crate::support::model_server::{What, user};
 use crate::support::prefix::Prefix;
 
 const LAST: &str = "at the end";
 
-/// A compaction is a turn of Codex' own behind the one that somebody asked for. It is of the session that made it.
+/// A compaction is a turn of Codex' own behind the one that somebody asked for. It is of the session that
+/// made it.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
@@ -52,8 +53,8 @@ fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
     }
 }
 
-/// Within a turn a branch has what stands up to the message, no call without its result, and nothing that is filled in; in the
-/// session that is branched nothing changes.
+/// Within a turn a branch has what stands up to the message, no call without its result, and nothing that is
+/// filled in; in the session that is branched nothing changes.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_at_a_message_has_no_call_without_its_result() {

@@ -8,8 +8,8 @@ use bridge_protocol::link::Fidelity;
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
-use crate::passing::without_ids;
 use crate::support::model_server::user;
+use crate::transfers::without_ids;
 
 /// A fork in place, and one side by side of it: histories that begin in two and three files.
 #[test]
@@ -64,7 +64,8 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
         assert_eq!(here.findings(&head), []);
     }
 
-    // Both that have the same ids as there share no file with those under new ones, and forks go on being forks.
+    // Both that have the same ids as there share no file with those under new ones, and forks go on being
+    // forks.
     here.stop_daemon();
     here.start_daemon();
     let fork = here.fork(id, false).conversation.id;

@@ -1,11 +1,12 @@
-//! A history that Codex compacts by itself, in the middle of a turn, since the model tells that it has become too long.
+//! A history that Codex compacts by itself, in the middle of a turn, since the model tells that it has become
+//! too long.
 
 use std::fs;
 
 use bridge_protocol::conversation::{BranchedVia, Settings};
 
 use super::bridge::Bridge;
-use crate::going_back::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
+use crate::branching::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
 use crate::support::model_server::{What, user};
 
 /// It is compacted behind the first call, of which the agent tells nothing behind it.

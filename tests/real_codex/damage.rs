@@ -1,4 +1,5 @@
-//! Rollouts with a damaged record: what the agent makes of each is what a check says and what a history tells.
+//! Rollouts with a damaged record: what the agent makes of each is what a check says and what a history
+//! tells.
 
 use std::fs;
 

@@ -4,7 +4,7 @@ use bridge_protocol::conversation::Settings;
 use bridge_protocol::diagnosis::Severity;
 
 use super::bridge::Bridge;
-use crate::told::signed_in;
+use crate::sign_in::signed_in;
 
 mod smoke {
     use super::*;

@@ -104,8 +104,8 @@ fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
     assert_eq!(said, [&echoed("first")[..], &with_tool].concat());
 }
 
-/// A person signs in beside the agent, which may have read who it is at its start. Codex holds what it has closed until its
-/// server ends, so that the others in there leave it too.
+/// A person signs in beside the agent, which may have read who it is at its start. Codex holds what it has
+/// closed until its server ends, so that the others in there leave it too.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f1_a_sign_in_that_is_asked_for_is_told_and_the_sessions_go_on_in_another_process() {

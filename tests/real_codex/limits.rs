@@ -6,13 +6,14 @@ use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
 use super::bridge::Bridge;
-use crate::going_on::{GO_ON, went_on};
+use crate::continuation::{GO_ON, went_on};
 use crate::support::model_server::{model, user};
 
 mod smoke {
     use super::*;
 
-    /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there once.
+    /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there
+    /// once.
     #[test]
     #[ignore = "installs the real adapter"]
     fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {

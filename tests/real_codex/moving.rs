@@ -1,4 +1,5 @@
-//! Conversations that go to another folder: Codex finds the rollout wherever it ran, so that nothing of it moves.
+//! Conversations that go to another folder: Codex finds the rollout wherever it ran, so that nothing of it
+//! moves.
 
 use std::fs;
 use std::path::Path;

@@ -9,8 +9,8 @@ use bridge_protocol::turn::StopReason;
 use serde_json::Value;
 
 use super::bridge::Bridge;
+use crate::branching::{branches_behind_each, edits_of_each, goes_through};
 use crate::bridge_of::{PNG, with_picture, with_png};
-use crate::going_back::{branches_behind_each, edits_of_each, goes_through};
 
 const TOOLS: &str =
     r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command {"cmd":"echo two"}]] [[text compared]]"#;
@@ -71,7 +71,8 @@ fn d2_pictures_are_where_they_were_on_each_branch_and_behind_each_edit() {
     assert_eq!(pictures(&bridge, "moved"), 2);
 }
 
-/// Codex makes a picture smaller before it sends it: what it makes of it is the same wherever one goes back to.
+/// Codex makes a picture smaller before it sends it: what it makes of it is the same wherever one goes back
+/// to.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_that_is_made_smaller_is_the_same_on_each_branch_and_behind_each_edit() {

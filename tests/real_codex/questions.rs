@@ -1,6 +1,7 @@
 //! Questions of the agent, answered over the socket.
 //!
-//! Codex asks a person only in a mode that says so, and there about what its model wants to run outside of the sandbox.
+//! Codex asks a person only in a mode that says so, and there about what its model wants to run outside of
+//! the sandbox.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, Settings};
@@ -103,7 +104,8 @@ mod smoke {
     }
 }
 
-/// When the server below the adapter goes, the adapter stays and takes its question back. Nobody has answered it.
+/// When the server below the adapter goes, the adapter stays and takes its question back. Nobody has answered
+/// it.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d15_a_question_outlives_the_server_that_asked_and_its_answer_reaches_the_model_once() {

@@ -10,7 +10,8 @@ use bridge_protocol::rpc::TranscriptRpcClient;
 use super::bridge::Bridge;
 use crate::support::model_server::{model, user};
 
-/// A reply's record is torn in the middle, and the last line breaks off. The session was open, and is closed before.
+/// A reply's record is torn in the middle, and the last line breaks off. The session was open, and is closed
+/// before.
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_what_is_left_of_a_torn_rollout() {

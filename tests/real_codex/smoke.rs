@@ -1,12 +1,12 @@
-//! What is run at every check: each promise once. Modules named `smoke` elsewhere belong to it; every other test of the real
-//! adapter is run on demand.
+//! What is run at every check: each promise once. Modules named `smoke` elsewhere belong to it; every other
+//! test of the real adapter is run on demand.
 
 use std::fs;
 
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::Fidelity;
 
-use crate::going_back::{asked_before, survives_everything};
+use crate::branching::{asked_before, survives_everything};
 use crate::real_codex::bridge::Bridge;
 
 const PARALLEL: &str = r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command {"cmd":"echo two"}]] [[think a long thought|compared]]"#;
@@ -20,7 +20,8 @@ fn a_conversation_survives_branches_edits_restarts_a_move_and_a_deletion() {
     survives_everything(&mut bridge, &["first words", PARALLEL], BranchedVia::Native);
 }
 
-/// At its end and at the place before it, a fork of a compacted session sends the model what the source was sent there.
+/// At its end and at the place before it, a fork of a compacted session sends the model what the source was
+/// sent there.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_fork_of_a_compacted_session_sends_what_its_source_sends_next() {

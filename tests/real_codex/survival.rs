@@ -1,4 +1,5 @@
-//! Processes of the agent that are killed in the middle of a turn, and what is left: everything of the history.
+//! Processes of the agent that are killed in the middle of a turn, and what is left: everything of the
+//! history.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, RemainingReason, Settings};
@@ -10,7 +11,7 @@ use serde_json::json;
 
 use super::bridge::Bridge;
 use super::transcripts::{BROKEN_OFF, asked, echoed, only_output};
-use crate::going_on::{GO_ON, begin_together, check_died_together, went_on};
+use crate::continuation::{GO_ON, begin_together, check_died_together, went_on};
 use crate::processes::{Process, assert_gone};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 use crate::support::signs::Watched;
@@ -69,7 +70,8 @@ mod smoke {
     }
 }
 
-/// The adapter stays, says that its server is gone, and starts another by itself: for every session that it has.
+/// The adapter stays, says that its server is gone, and starts another by itself: for every session that it
+/// has.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was() {
@@ -108,8 +110,8 @@ fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was
     assert_eq!(asked(&bridge, "beside it"), expected);
 }
 
-/// F23: the turns of several conversations end with the server that they share, and nobody knows of which. Each goes on by
-/// itself, with an adapter and a server of its own.
+/// F23: the turns of several conversations end with the server that they share, and nobody knows of which.
+/// Each goes on by itself, with an adapter and a server of its own.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_server_go_on_apart() {
@@ -136,7 +138,8 @@ fn f23_turns_that_died_with_their_server_go_on_apart() {
     }
 }
 
-/// What was opened and not prompted yet is not on disk, and is gone with the server: nothing is lost, and nobody is told so.
+/// What was opened and not prompted yet is not on disk, and is gone with the server: nothing is lost, and
+/// nobody is told so.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
@@ -203,8 +206,8 @@ pub(crate) fn cut_short_in(prompt: &str) -> [Said; 4] {
     ]
 }
 
-/// The agent's processes, the tool among them, once that has begun. Codex' sandbox gives it another number than it has outside,
-/// so that it is known by its command line.
+/// The agent's processes, the tool among them, once that has begun. Codex' sandbox gives it another number
+/// than it has outside, so that it is known by its command line.
 fn with_tool_begun(bridge: &Bridge) -> Vec<Process> {
     let folder = bridge.lab.project();
     Watched::below(&folder).wait_for("sign of the tool", || {
@@ -286,7 +289,8 @@ fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
     assert_eq!(bridge.head(id), head);
 }
 
-/// A fork is a rollout that goes on from another's. Codex deletes by putting away, and finds what a fork needs there.
+/// A fork is a rollout that goes on from another's. Codex deletes by putting away, and finds what a fork
+/// needs there.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_outlives_the_conversation_that_it_was_forked_from() {

@@ -21,7 +21,8 @@ pub(crate) const WITH_TOOL: &str =
 
 pub(crate) const BROKEN_OFF: &str = "broken off [[slow 300 0.1]]";
 
-/// What a model is sent of the turn [`WITH_TOOL`], but for what the tool gave back: that begins with numbers of Codex' own.
+/// What a model is sent of the turn [`WITH_TOOL`], but for what the tool gave back: that begins with numbers
+/// of Codex' own.
 fn with_tool() -> Vec<Said> {
     vec![
         user(WITH_TOOL),
@@ -49,15 +50,16 @@ pub(crate) fn asked(bridge: &Bridge, text: &str) -> Vec<Said> {
     only_output(bridge.lab.model.asked(text))
 }
 
-/// A history block by block, without what Codex says in a person's name, which the model server leaves out too.
+/// A history block by block, without what Codex says in a person's name, which the model server leaves out
+/// too.
 pub(crate) fn conversed(history: &[Message]) -> Vec<Said> {
     let is_aside = |message: &&Message| message.kind == Some(MessageKind::Aside);
     let kept = history.iter().filter(|message| !is_aside(message));
     said(&kept.cloned().collect::<Vec<_>>())
 }
 
-/// The same with only what tools put out of their results. Before it stand numbers of Codex' own; old versions put it into
-/// an object, which a history does not tell.
+/// The same with only what tools put out of their results. Before it stand numbers of Codex' own; old
+/// versions put it into an object, which a history does not tell.
 pub(crate) fn only_output(mut said: Vec<Said>) -> Vec<Said> {
     for said in &mut said {
         let What::ToolResult(result) = &mut said.what else {
@@ -215,7 +217,8 @@ fn what_is_read_is_what_the_model_was_sent() {
         );
     }
 
-    // What is told to be loaded is what is sent: of a history with errors, of one in three files, and of a compacted one.
+    // What is told to be loaded is what is sent: of a history with errors, of one in three files, and of a
+    // compacted one.
     for (conversation, text, turns) in [(id, "loaded", 5), (second, "loaded in parts", 4)] {
         let loaded = bridge.loaded_for(conversation, text);
         assert_eq!(loaded, (turns, sent_before(&bridge, text)));
@@ -323,8 +326,8 @@ fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
     );
 }
 
-/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what is read of it is
-/// what the model is sent.
+/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what
+/// is read of it is what the model is sent.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_other_versions_wrote_goes_on_whole() {
@@ -390,7 +393,8 @@ fn goes_on_whole(bridge: &Bridge, provider: &str) -> usize {
         bridge.prompted(adopted, &text);
         let mut expected = only_output([&as_sent(&history)[..], &[user(&text)]].concat());
         if fixture.ends_with("0.166.0-limit.jsonl") {
-            // What its compaction kept for the model was cut down to the first prompt: neither the others nor the summary.
+            // What its compaction kept for the model was cut down to the first prompt: neither the others nor
+            // the summary.
             let summary = history
                 .iter()
                 .rposition(|message| message.kind == Some(MessageKind::Summary));
@@ -403,7 +407,8 @@ fn goes_on_whole(bridge: &Bridge, provider: &str) -> usize {
     sessions.len()
 }
 
-/// What Codex sends of a history: where it was compacted, the prompts before the last summary and all from there on.
+/// What Codex sends of a history: where it was compacted, the prompts before the last summary and all from
+/// there on.
 fn as_sent(history: &[Message]) -> Vec<Said> {
     let summary = history
         .iter()
@@ -445,7 +450,8 @@ fn an_archived_transcript_is_listed_where_it_is() {
     );
 }
 
-/// Codex remembers where it has put a rollout. It resumes one that was moved as if nothing were amiss, and refuses the prompt.
+/// Codex remembers where it has put a rollout. It resumes one that was moved as if nothing were amiss, and
+/// refuses the prompt.
 #[test]
 #[ignore = "installs the real adapter"]
 fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
@@ -512,7 +518,8 @@ fn a_packed_session_comes_back_whole() {
     }
 }
 
-/// All of it is a command away, so that it is neither retold nor taken out of the archive behind the person's back.
+/// All of it is a command away, so that it is neither retold nor taken out of the archive behind the person's
+/// back.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_that_was_archived_says_how_it_comes_back() {

@@ -49,7 +49,8 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
     );
     assert_eq!(bridge.foreign_writers(id), 0);
 
-    // Another life of the daemon tells nothing of before, and a branch and a compaction are nobody else's either.
+    // Another life of the daemon tells nothing of before, and a branch and a compaction are nobody else's
+    // either.
     bridge.stop_daemon();
     bridge.start_daemon();
     bridge.prompted(id, "in the next life");

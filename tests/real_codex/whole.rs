@@ -1,6 +1,7 @@
-//! A conversation with everything that one can hold: tools that ran side by side, thinking, a subagent, a compaction, turns that
-//! failed and that were interrupted. Wherever one goes back to in it, and however it is brought back, the model is sent what it
-//! would have been sent there, to the letter: so that what its server has kept of the conversation serves still.
+//! A conversation with everything that one can hold: tools that ran side by side, thinking, a subagent, a
+//! compaction, turns that failed and that were interrupted. Wherever one goes back to in it, and however it
+//! is brought back, the model is sent what it would have been sent there, to the letter: so that what its
+//! server has kept of the conversation serves still.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use bridge_protocol::turn::StopReason;
 
 use super::bridge::Bridge;
 use super::transcripts::BROKEN_OFF;
-use crate::going_back::{asked_before, branches_behind_each, edits_of_each, goes_on, goes_through};
+use crate::branching::{asked_before, branches_behind_each, edits_of_each, goes_on, goes_through};
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
 use crate::support::prefix::Prefix;
 
@@ -145,7 +146,8 @@ fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_plac
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, delete);
 }
 
-/// The last reply is torn, and a line that breaks off stands behind it; later a result further up is torn in the copy.
+/// The last reply is torn, and a line that breaks off stands behind it; later a result further up is torn in
+/// the copy.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
@@ -248,7 +250,8 @@ fn kinds(findings: &[Finding]) -> Vec<FindingKind> {
     findings.iter().map(|finding| finding.kind).collect()
 }
 
-/// Tears the last line of the head's rollout that holds all these words, and puts `end` behind the file. The file, and what is in it.
+/// Tears the last line of the head's rollout that holds all these words, and puts `end` behind the file. The
+/// file, and what is in it.
 fn tear(bridge: &Bridge, id: ConversationId, words: &[&str], end: &str) -> (PathBuf, String) {
     let path = bridge.lab.transcript(&bridge.head(id)).expect("a rollout");
     let text = fs::read_to_string(&path).expect("a rollout");

@@ -1,4 +1,5 @@
-//! Branches within a turn, which continue a part of another session's file: what they go through without that session.
+//! Branches within a turn, which continue a part of another session's file: what they go through without that
+//! session.
 
 use std::fs;
 
@@ -8,13 +9,13 @@ use bridge_protocol::link::{Fidelity, Via};
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, echoed};
-use crate::passing::without_ids;
 use crate::support::model_server::{Said, user};
+use crate::transfers::without_ids;
 
 const ON_THE_BRANCH: &str = r#"[[tool exec_command {"cmd":"echo again"}]] [[text greeted again]]"#;
 
-/// A conversation, a branch within its turn, and one within a turn of that; each with what a model would be sent before its next
-/// prompt.
+/// A conversation, a branch within its turn, and one within a turn of that; each with what a model would be
+/// sent before its next prompt.
 struct Branched {
     source: ConversationId,
     branch: (ConversationId, Vec<Said>),

@@ -1,7 +1,7 @@
 //! The store against a killed process: what was acknowledged is there after any end, and the ways back agree.
 //!
-//! A helper program commits and prints each acknowledged change; the test kills it with SIGKILL at random moments and looks at
-//! what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it.
+//! A helper program commits and prints each acknowledged change; the test kills it with SIGKILL at random
+//! moments and looks at what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,8 +35,8 @@ impl Random {
     }
 }
 
-/// Lets a child acknowledge some changes, kills it so many changes on disk later, and returns the last that it
-/// acknowledged.
+/// Lets a child acknowledge some changes, kills it so many changes on disk later, and returns the last that
+/// it acknowledged.
 fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
     let mut child = Command::new(test_programs::path())
         .arg("store-writer")

@@ -1,6 +1,6 @@
-//! A daemon that has a real adapter as its agent, and a desktop app's view of it: calls and events over the socket.
-//! Blocking, as the tests are; the client itself runs on a thread of its own. A part of the programs that test real
-//! adapters, not of what is shared with others: only they have a daemon.
+//! A daemon that has a real adapter as its agent, and a desktop app's view of it: calls and events over the
+//! socket. Blocking, as the tests are; the client itself runs on a thread of its own. A part of the programs
+//! that test real adapters, not of what is shared with others: only they have a daemon.
 
 use std::fs;
 use std::io::Read;
@@ -332,7 +332,8 @@ impl<L: Lab> Bridge<L> {
             .expect("transcript/keep");
     }
 
-    /// Waits until the daemon holds copies of so many sessions, asking again with each change of its data folder.
+    /// Waits until the daemon holds copies of so many sessions, asking again with each change of its data
+    /// folder.
     pub(crate) fn wait_kept(&self, sessions: u64) {
         Watched::below(&self.home.path().join("data")).wait_for("kept copies", || {
             let client = self.client();

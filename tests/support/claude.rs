@@ -21,6 +21,36 @@ pub(crate) enum Account {
     Subscription,
 }
 
+/// The folder below `root` in which the agent keeps the transcripts of a working directory: its path without
+/// symbolic links, with a dash for all but ASCII letters and digits; after 200 of UTF-16's units a hash of
+/// the whole path replaces the rest.
+pub(crate) fn project_folder(root: &Path, cwd: &Path) -> PathBuf {
+    let resolved = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
+    let units: Vec<u16> = resolved.to_str().expect("UTF-8").encode_utf16().collect();
+    let plain = |unit: &u16| u8::try_from(*unit).ok().filter(u8::is_ascii_alphanumeric);
+    let mut name: String = units
+        .iter()
+        .take(200)
+        .map(|unit| plain(unit).map_or('-', char::from))
+        .collect();
+    if units.len() > 200 {
+        let hash = |hash: i32, unit: &u16| hash.wrapping_mul(31).wrapping_add(i32::from(*unit));
+        let mut rest = units.iter().fold(0, hash).unsigned_abs();
+        let mut digits = Vec::new();
+        while rest > 0 || digits.is_empty() {
+            digits.extend(char::from_digit(rest % 36, 36));
+            rest /= 36;
+        }
+        name.push('-');
+        name.extend(digits.iter().rev());
+    }
+    root.join("projects").join(name)
+}
+
+/// What the agent sends the model as the result of a tool call that has none in the transcript.
+pub(crate) const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \
+    outcome is unknown. Check whether it took effect before relying on it or running it again.]";
+
 /// One test's adapter, model and folders. All end with it.
 pub(crate) struct ClaudeLab {
     // Dropped in this order: the model first, so that no late request finds the folders gone.
@@ -55,8 +85,8 @@ impl ClaudeLab {
         Some(lab)
     }
 
-    /// The agent's settings. They have it ask before each tool: without them it starts in auto mode, in which a model
-    /// decides what needs no question.
+    /// The agent's settings. They have it ask before each tool: without them it starts in auto mode, in which
+    /// a model decides what needs no question.
     pub(crate) fn settings(&self) -> PathBuf {
         self.transcript_root().join("settings.json")
     }

@@ -125,8 +125,8 @@ impl CodexLab {
         self.scratch().join("home")
     }
 
-    /// The sandbox of its tools holds the project's folder and no other: in `/tmp` it would put a `.git` and the like for as long
-    /// as a tool runs, which other tests see.
+    /// The sandbox of its tools holds the project's folder and no other: in `/tmp` it would put a `.git` and
+    /// the like for as long as a tool runs, which other tests see.
     fn configuration(&self, provider: &str) -> String {
         // A JSON string is a TOML string too.
         let url = json!(format!("{}/v1", self.model.url()));

@@ -2,8 +2,9 @@
 
 /// The fewest of `known` that have to be taken for missing, so that all others stand in their order.
 ///
-/// `after` finds an entry at or behind a place and says where what comes after it begins. What `is_told_elsewhere` counts
-/// for nothing when it is not in its place. Texts may repeat: the first place where one stands need not be its own.
+/// `after` finds an entry at or behind a place and says where what comes after it begins. What
+/// `is_told_elsewhere` counts for nothing when it is not in its place. Texts may repeat: the first place
+/// where one stands need not be its own.
 pub(crate) fn fewest_missing(
     known: &[String],
     after: impl Fn(&str, usize) -> Option<usize>,

@@ -1,6 +1,6 @@
-//! A model in place of Anthropic's (the Messages API) or OpenAI's (see [`super::responses`]) on a loopback port, scripted
-//! from the prompt (see [`super::script`]), keeping every request. What it received is the only proof of which history
-//! an agent really runs on: [`ModelServer::asked`] tells it.
+//! A model in place of Anthropic's (the Messages API) or OpenAI's (see [`super::responses`]) on a loopback
+//! port, scripted from the prompt (see [`super::script`]), keeping every request. What it received is the
+//! only proof of which history an agent really runs on: [`ModelServer::asked`] tells it.
 //!
 //! Blocking, one thread a connection; everything ends when the [`ModelServer`] is dropped.
 
@@ -97,13 +97,14 @@ impl ModelServer {
         format!("http://{}", self.address)
     }
 
-    /// Has the next answer in the turn of a prompt that holds `text` tell that the history takes so many tokens.
+    /// Has the next answer in the turn of a prompt that holds `text` tell that the history takes so many
+    /// tokens.
     pub(crate) fn tell_tokens(&self, text: &str, tokens: u64) {
         self.shared.lock().costly = Some((text.to_owned(), tokens));
     }
 
-    /// Has it say these words when the agent has it sum a history up: its directives are what the model knows of the turn from then
-    /// on.
+    /// Has it say these words when the agent has it sum a history up: its directives are what the model knows
+    /// of the turn from then on.
     pub(crate) fn tell_summary(&self, words: &str) {
         self.shared.lock().summary = Some(words.to_owned());
     }
@@ -139,8 +140,8 @@ impl ModelServer {
         found.unwrap_or_else(|| panic!("the model was never asked {prompt:?}"))
     }
 
-    /// How often the model was asked a prompt that holds `text`, as the newest one: once a step of its turn, and once more for
-    /// each try of the agent's own.
+    /// How often the model was asked a prompt that holds `text`, as the newest one: once a step of its turn,
+    /// and once more for each try of the agent's own.
     pub(crate) fn times_asked(&self, text: &str) -> usize {
         let requests = self.requests();
         let said = requests.iter().map(|body| self.shared.wire.conversation_of(body));

@@ -48,6 +48,13 @@ pub(crate) struct Adapter {
 #[derive(Debug)]
 pub(crate) struct Skip(pub(crate) String);
 
+/// The version of this package that the tests install.
+pub(crate) fn version_of(package: &str) -> Option<&'static str> {
+    let all = CLAUDE.packages.iter().chain(CODEX.packages);
+    let mut versions = all.filter_map(|wanted| wanted.strip_prefix(package)?.strip_prefix('@'));
+    versions.next()
+}
+
 /// Claude's adapter, installed when it is not yet. Safe to call from tests that run side by side.
 pub(crate) fn claude_adapter() -> Result<Adapter, Skip> {
     adapter(&CLAUDE)

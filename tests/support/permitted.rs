@@ -8,8 +8,8 @@ use bridge_protocol::turn::{InterruptKind, StopReason};
 
 use crate::bridge_of::{Bridge, Lab};
 
-/// The prompt has the agent ask whether it may make `made.txt`: the question is shown and waits, and once it is answered the
-/// file is made and the turn ends.
+/// The prompt has the agent ask whether it may make `made.txt`: the question is shown and waits, and once it
+/// is answered the file is made and the turn ends.
 pub(crate) fn asked_and_done<L: Lab>(bridge: &Bridge<L>, id: ConversationId, prompt: &str) {
     let running = bridge.begin_prompt(id, prompt, None);
     let interrupt = bridge.question(id);

@@ -1,12 +1,13 @@
-//! What a request holds that the model's server can keep of it: all that stands before the prompt, to the letter.
+//! What a request holds that the model's server can keep of it: all that stands before the prompt, to the
+//! letter.
 
 use serde_json::{Value, json};
 
 /// What takes the place of the prompt, so that requests with different ones can be compared.
 const PROMPT: &str = "THE PROMPT";
 
-/// What decides of a request what the model's server has kept, without marks of how long it is to be kept: they go along
-/// with the end of the conversation.
+/// What decides of a request what the model's server has kept, without marks of how long it is to be kept:
+/// they go along with the end of the conversation.
 #[derive(Debug, Clone)]
 pub(crate) struct Prefix {
     /// The model and what it is told to be.
@@ -48,8 +49,8 @@ impl Prefix {
         prefix
     }
 
-    /// The same but for what an agent makes of the session and its first prompt: ids of items, and a number that Claude Code
-    /// tells the server.
+    /// The same but for what an agent makes of the session and its first prompt: ids of items, and a number
+    /// that Claude Code tells the server.
     pub(crate) fn of_any_session(mut self) -> Prefix {
         self.system = Value::Null;
         let items = self.conversation.as_array_mut().into_iter().flatten();
@@ -119,7 +120,8 @@ fn without_marks(value: &mut Value) {
     }
 }
 
-/// Whether an item's id is one that Codex makes of the session's, each time anew: a UUID of version 5. No model is told ids.
+/// Whether an item's id is one that Codex makes of the session's, each time anew: a UUID of version 5. No
+/// model is told ids.
 fn is_made_of_session(id: &str) -> bool {
     let uuid = id
         .rsplit('_')

@@ -1,5 +1,5 @@
-//! The processes that a test's daemon has, seen from outside: by their environment and command line, as the kernel
-//! shows them, and by descriptors, which no later process can inherit.
+//! The processes that a test's daemon has, seen from outside: by their environment and command line, as the
+//! kernel shows them, and by descriptors, which no later process can inherit.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -26,8 +26,8 @@ pub(crate) struct Process {
 }
 
 impl<L: Lab> Bridge<L> {
-    /// The agent's processes: adapter, its children, and the tools of those. They all carry the test's scratch folder
-    /// in their environment.
+    /// The agent's processes: adapter, its children, and the tools of those. They all carry the test's
+    /// scratch folder in their environment.
     pub(crate) fn agent_processes(&self) -> Vec<Process> {
         naming(self.lab.scratch().to_str().expect("a path in UTF-8"))
     }
@@ -85,7 +85,8 @@ impl Process {
         pidfd_send_signal(&self.descriptor, Signal::CONT).expect("a signal");
     }
 
-    /// Waits until its parent has taken note of its end. Only then no signal can be sent to it, not even in vain.
+    /// Waits until its parent has taken note of its end. Only then no signal can be sent to it, not even in
+    /// vain.
     pub(crate) fn wait_noted(&self) {
         let is_noted = signs::is_noted_within(&self.descriptor, END_LIMIT);
         assert!(
@@ -130,8 +131,8 @@ pub(crate) fn assert_gone(processes: &[Process]) {
     assert!(left.is_empty(), "left behind: {left:#?}");
 }
 
-/// A file of the kernel's whose parts are divided by zero bytes. One that cannot be read is of a process that has
-/// gone, or is somebody else's.
+/// A file of the kernel's whose parts are divided by zero bytes. One that cannot be read is of a process that
+/// has gone, or is somebody else's.
 fn shown(pid: u32, file: &str) -> String {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     String::from_utf8_lossy(&bytes)

@@ -62,7 +62,8 @@ impl<L: Lab> Bridge<L> {
         checkpoints
     }
 
-    /// Closes the session, goes on with a prompt and returns what was told to be loaded for it: the turn and the messages.
+    /// Closes the session, goes on with a prompt and returns what was told to be loaded for it: the turn and
+    /// the messages.
     pub(crate) fn loaded_for(&self, id: ConversationId, text: &str) -> (u64, u64) {
         let loads = || {
             let events = self.events(id).into_iter();
@@ -108,8 +109,8 @@ impl<L: Lab> Bridge<L> {
             .count()
     }
 
-    /// Adopts the last of three sessions that [`forks_of_forks`] has made: all three are its chain, and each names the place in
-    /// the one before from which it goes on.
+    /// Adopts the last of three sessions that [`forks_of_forks`] has made: all three are its chain, and each
+    /// names the place in the one before from which it goes on.
     pub(crate) fn adopts_with_its_past(&self, sessions: &[String; 3]) -> ConversationId {
         let (client, last) = (self.client(), UpstreamId::new(sessions[2].as_str()));
         let answer = self
@@ -191,7 +192,8 @@ impl<L: Lab> Bridge<L> {
     }
 }
 
-/// The turns of the last of three sessions: one that was forked after its second turn, and that fork after its own.
+/// The turns of the last of three sessions: one that was forked after its second turn, and that fork after
+/// its own.
 const FORKED_TURNS: [&str; 4] = ["the first words", "the second", "on the branch", "on its branch"];
 
 /// The three, made by the adapter alone, as an editor does.
@@ -215,9 +217,9 @@ pub(crate) fn forks_of_forks(adapter: &AcpClient, cwd: &Path) -> [String; 3] {
     [source, fork, of_fork]
 }
 
-/// A history block by block, as a model server tells of a request: without errors in place of replies, which no model is
-/// told, and calls that are made together before their results: a result is written as soon as it is there, and that may be
-/// before the next call is.
+/// A history block by block, as a model server tells of a request: without errors in place of replies, which
+/// no model is told, and calls that are made together before their results: a result is written as soon as it
+/// is there, and that may be before the next call is.
 pub(crate) fn said(messages: &[Message]) -> Vec<Said> {
     let of_conversation = messages
         .iter()

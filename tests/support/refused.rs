@@ -16,7 +16,8 @@ pub(crate) fn failed(turn: &TurnResult) -> (FailureKind, bool) {
     (failure.kind, failure.retryable)
 }
 
-/// Each is told for what it is, leaves its session open, and concerns neither the others nor the healthy turn.
+/// Each is told for what it is, leaves its session open, and concerns neither the others nor the healthy
+/// turn.
 pub(crate) fn told_each_for_itself<L: Lab, const CASES: usize>(
     bridge: &Bridge<L>,
     cases: [(ConversationId, Case); CASES],

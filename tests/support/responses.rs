@@ -1,5 +1,6 @@
-//! A model in place of OpenAI's: the Responses API, as Codex uses it. The same server, script and directives as for
-//! Claude (see [`super::model_server`] and [`super::script`]); here are its wire and what a request of it holds.
+//! A model in place of OpenAI's: the Responses API, as Codex uses it. The same server, script and directives
+//! as for Claude (see [`super::model_server`] and [`super::script`]); here are its wire and what a request of
+//! it holds.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -96,7 +97,8 @@ fn is_prompt(text: &str) -> bool {
     !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning))
 }
 
-/// The newest text of a person, and how many times the model has answered since: each run of its items is an answer.
+/// The newest text of a person, and how many times the model has answered since: each run of its items is an
+/// answer.
 fn newest_prompt(body: &Value) -> (String, usize) {
     let none = Vec::new();
     let items = body["input"].as_array().unwrap_or(&none);

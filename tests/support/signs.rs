@@ -1,5 +1,5 @@
-//! What tests wait for where nobody says a word: that a process ends, that something stands in a folder, that something
-//! happens there. Linux tells each of them.
+//! What tests wait for where nobody says a word: that a process ends, that something stands in a folder, that
+//! something happens there. Linux tells each of them.
 
 // Each test program uses its own part of this.
 #![allow(dead_code)]
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -61,6 +61,33 @@ fn tells_within(descriptors: &mut [PollFd<'_>], limit: Duration) -> bool {
     }
 }
 
+/// A file, and what is read of it.
+pub(crate) struct Reads(OwnedFd);
+
+impl Reads {
+    /// Reports each read of this file from here on, and each closing of it.
+    pub(crate) fn of(file: &Path) -> Self {
+        let queue = inotify::init(CreateFlags::CLOEXEC).unwrap();
+        let flags = WatchFlags::ACCESS | WatchFlags::CLOSE_NOWRITE;
+        inotify::add_watch(&queue, file, flags).unwrap();
+        Self(queue)
+    }
+
+    /// Waits for the next event; whether the file was closed.
+    pub(crate) fn next_is_close(&self) -> bool {
+        assert!(is_readable_within(&self.0, PATIENCE), "the file is not read");
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
+        let mut reader = Reader::new(&self.0, &mut buffer);
+        let mut is_close = false;
+        loop {
+            is_close |= reader.next().unwrap().events().contains(ReadFlags::CLOSE_NOWRITE);
+            if reader.is_buffer_empty() {
+                return is_close;
+            }
+        }
+    }
+}
+
 /// A folder and those below it, watched.
 pub(crate) struct Watched {
     root: PathBuf,
@@ -96,7 +123,8 @@ impl Watched {
         }
     }
 
-    /// Lets so many changes pass, or fewer when this tells something before: a process its end, a pipe a word or its end.
+    /// Lets so many changes pass, or fewer when this tells something before: a process its end, a pipe a word
+    /// or its end.
     pub(crate) fn let_pass(&self, changes: usize, otherwise: impl AsFd) {
         let mut passed = 0;
         while passed < changes {

@@ -1,4 +1,5 @@
-//! Where the helper programs of `tests/support/programs` are. They are an example of this package, so that they are not installed.
+//! Where the helper programs of `tests/support/programs` are. They are an example of this package, so that
+//! they are not installed.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -37,7 +38,8 @@ pub(crate) fn path() -> &'static Path {
     &PROGRAMS
 }
 
-/// Makes a data folder with conversations of these ids in this folder. All of them hold this upstream id, if there is one.
+/// Makes a data folder with conversations of these ids in this folder. All of them hold this upstream id, if
+/// there is one.
 pub(crate) fn fill_store(data: &Path, cwd: &str, shared: Option<&str>, ids: &[impl AsRef<str>]) {
     DirBuilder::new()
         .recursive(true)

@@ -66,7 +66,8 @@ fn quoted_length(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// Cuts code into what ships and what only tests see: a module under `#[cfg(test)]` stands at the end of its file.
+/// Cuts code into what ships and what only tests see: a module under `#[cfg(test)]` stands at the end of its
+/// file.
 pub(crate) fn split_tests<'a>(path: &str, code: &'a str) -> (&'a str, &'a str) {
     if path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs") {
         return ("", code);

@@ -1,9 +1,10 @@
 //! A rollout as months of work make it: one session, its lines as Codex 0.166.0 writes them.
 //!
-//! The mix, in records: a turn begins with marks, the folder and one prompt (100 bytes to 3 KB), told twice; then up to
-//! twelve calls of a tool, each a line of the call (its arguments up to 4 KB), one of what came out (200 bytes to 100 KB, small
-//! ones by far the most), and one that tells of both again; a reasoning that is encrypted (300 bytes to 4 KB) before one in
-//! three; counts of tokens between them; then the reply, told three times. The texts are those of the other format.
+//! The mix, in records: a turn begins with marks, the folder and one prompt (100 bytes to 3 KB), told twice;
+//! then up to twelve calls of a tool, each a line of the call (its arguments up to 4 KB), one of what came
+//! out (200 bytes to 100 KB, small ones by far the most), and one that tells of both again; a reasoning that
+//! is encrypted (300 bytes to 4 KB) before one in three; counts of tokens between them; then the reply, told
+//! three times. The texts are those of the other format.
 
 use std::io::Write;
 use std::path::Path;

@@ -103,8 +103,9 @@ fn figures(role: &str, path: &Path, uuid: &str) -> Outcome<[f64; 3]> {
     figures.map_err(|_| format!("{role} said: {said}{}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Cuts a transcript behind a record, of which nothing is known before, and says how many microseconds that took, how many of
-/// them went into the index, and the peak of memory in MB (0 where the system does not tell).
+/// Cuts a transcript behind a record, of which nothing is known before, and says how many microseconds that
+/// took, how many of them went into the index, and the peak of memory in MB (0 where the system does not
+/// tell).
 pub(crate) fn be_cut(path: &Path, uuid: &str) -> Outcome<()> {
     let folder = path.parent().ok_or("no folder")?;
     let library = Library::default();
@@ -120,8 +121,8 @@ pub(crate) fn be_cut(path: &Path, uuid: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Copies the lines of a transcript with another session id, and again only those before the one with this uuid, and says how
-/// many microseconds each took, and how many lines there are.
+/// Copies the lines of a transcript with another session id, and again only those before the one with this
+/// uuid, and says how many microseconds each took, and how many lines there are.
 pub(crate) fn be_copy(path: &Path, uuid: &str) -> Outcome<()> {
     let target = path.with_file_name(format!("{NEW}.jsonl"));
     let last = format!("\"uuid\":\"{uuid}\"");

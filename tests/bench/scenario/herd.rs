@@ -18,7 +18,8 @@ const CONVERSATIONS: u64 = 1_000;
 /// Ordinary prompts on their way at once: as many as conversations that begin to go on at once.
 const AT_ONCE: usize = 8;
 
-/// How much longer they may take than the ordinary prompts: each also asks its transcript, and writes down more.
+/// How much longer they may take than the ordinary prompts: each also asks its transcript, and writes down
+/// more.
 const WORTH_OF_FLOORS: f64 = 3.0;
 
 /// How long before the moment the first of them is told to wait for it.

@@ -277,8 +277,8 @@ fn figures(role: &str, path: &Path) -> Outcome<[f64; 3]> {
     figures.map_err(|_| format!("{role} said: {said}{}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Makes the index of a transcript, and says how many microseconds it took, the peak of memory in MB (0 where the system
-/// does not tell), and how many records there are.
+/// Makes the index of a transcript, and says how many microseconds it took, the peak of memory in MB (0 where
+/// the system does not tell), and how many records there are.
 pub(crate) fn be_index(path: &Path) -> Outcome<()> {
     let library = Library::default();
     let (records, took_us) = match rollout_at(path) {

@@ -1,4 +1,5 @@
-//! Moving: a folder tree with a thousand transcripts goes elsewhere, beside copying and syncing the same files.
+//! Moving: a folder tree with a thousand transcripts goes elsewhere, beside copying and syncing the same
+//! files.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,4 +1,5 @@
-//! A start whose database is gone or not believed, as after a loss of power: it is built anew from the journal.
+//! A start whose database is gone or not believed, as after a loss of power: it is built anew from the
+//! journal.
 
 use serde_json::json;
 

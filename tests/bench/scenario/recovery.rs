@@ -1,4 +1,5 @@
-//! A prompt behind the death of its agent, beside what the agent itself takes: its start, its resume and its turn.
+//! A prompt behind the death of its agent, beside what the agent itself takes: its start, its resume and its
+//! turn.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,7 +15,8 @@ use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 
-/// Deaths of one run, each of the only agent of a daemon of its own: a second one soon after would be waited for.
+/// Deaths of one run, each of the only agent of a daemon of its own: a second one soon after would be waited
+/// for.
 const DEATHS: usize = 4;
 
 /// Measures it.

@@ -1,5 +1,5 @@
-//! Lists of transcripts: the first one of a life, those behind it, one that has to look at all files again, and what the
-//! vendor's own library takes for the same.
+//! Lists of transcripts: the first one of a life, those behind it, one that has to look at all files again,
+//! and what the vendor's own library takes for the same.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

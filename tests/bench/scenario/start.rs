@@ -1,4 +1,5 @@
-//! A start with nothing in the store, and with much: until the first answer, what a list costs then, and the memory.
+//! A start with nothing in the store, and with much: until the first answer, what a list costs then, and the
+//! memory.
 
 use std::process::Command;
 

@@ -7,8 +7,7 @@ use super::*;
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
     use std::io::{Seek, SeekFrom, Write};
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let path = rollout(&home, ROOT_ID);
     let first_turn: String = ROOT.lines().take(14).map(|line| format!("{line}\n")).collect();
     let rest: String = ROOT.lines().skip(14).map(|line| format!("{line}\n")).collect();

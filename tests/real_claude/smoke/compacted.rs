@@ -7,7 +7,7 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, Via};
 use serde_json::Value;
 
-use crate::going_back::{asked_before, goes_on};
+use crate::branching::{asked_before, goes_on};
 use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::support::entry::AgentEntry;
@@ -17,8 +17,8 @@ const COMPACTED: &str = r#"[[tool Bash {"command":"echo one","description":"d"}]
 
 const AFTER: &str = r#"after both [[tool Bash {"command":"echo three","description":"d"}]] [[text counted]]"#;
 
-/// The agent's fork renames the records that each compaction kept, as our cut does. So every fork sends the model what the
-/// source sends with its next prompt, in the process that made it and in another.
+/// The agent's fork renames the records that each compaction kept, as our cut does. So every fork sends the
+/// model what the source sends with its next prompt, in the process that made it and in another.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_every_fork_of_a_compacted_session_sends_what_its_source_sends_next() {

@@ -1,22 +1,20 @@
-//! Contract tests against the adapter alone: the facts about it that the bridge relies on, each pinned by what the
-//! model was sent. A new version of the adapter that breaks one is seen here first.
+//! Contract tests against the adapter alone: the facts about it that the bridge relies on, each pinned by
+//! what the model was sent. A new version of the adapter that breaks one is seen here first.
 
 use std::fs;
 
-use serde_json::{Map, Value, json};
-use session_bridge::agent::failure::{Evidence, FailureKind, TurnSigns, classify};
-use session_bridge::agent::profile::{AgentKind, RAW_EVENT_METHOD, announced_transcript};
-use session_bridge::transcript::locate::{own_folder, project_folder};
+use serde_json::{Value, json};
 
-use crate::support::acp_client::AcpClient;
-use crate::support::claude::{Account, ClaudeLab};
+use crate::support::acp_client::{AcpClient, Notification};
+use crate::support::claude::{Account, ClaudeLab, project_folder};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 
 /// An id that no session has.
 const NOBODY: &str = "6f1a1f5e-0000-4000-8000-000000000000";
 
 fn opening(lab: &ClaudeLab) -> Value {
-    let meta = AgentKind::Claude.profile().session_meta(None);
+    let raw_events = json!([{"type": "system", "subtype": "init"}, {"type": "rate_limit_event"}]);
+    let meta = json!({"claudeCode": {"emitRawSDKMessages": raw_events}});
     json!({"cwd": lab.project(), "mcpServers": [], "_meta": meta})
 }
 
@@ -46,9 +44,22 @@ fn echoed(text: &str) -> [Said; 2] {
     [user(text), model(&format!("ok: {text}"))]
 }
 
-fn classified(error: &Value) -> (FailureKind, bool) {
-    let failure = classify(AgentKind::Claude, &Evidence::of_error(error), &jiff::Zoned::now());
-    (failure.kind, failure.session_unknown)
+/// Asserts that the adapter does not know this session. The daemon classifies captures of both answers.
+fn assert_unknown(error: &Value, session_id: &str, what: &str) {
+    assert_eq!(
+        (&error["code"], &error["data"]["sessionId"]),
+        (&json!(-32002), &json!(session_id)),
+        "{what}: {error}"
+    );
+}
+
+/// The raw events of this type that the adapter has emitted.
+fn raw_events(adapter: &AcpClient, kind: &str) -> Vec<Value> {
+    let of_kind = |notification: Notification| {
+        let message = &notification.params["message"];
+        (notification.method == "_claude/sdkMessage" && message["type"] == kind).then(|| message.clone())
+    };
+    adapter.notifications().into_iter().filter_map(of_kind).collect()
 }
 
 #[test]
@@ -66,16 +77,7 @@ fn a_new_session_writes_nothing_and_is_unknown_elsewhere_until_prompted() {
         let error = elsewhere
             .call(method, opening_of(&lab, &session))
             .expect_err(method);
-        assert_eq!(
-            (&error["code"], &error["data"]["sessionId"]),
-            (&json!(-32002), &json!(session)),
-            "{method}"
-        );
-        assert_eq!(
-            classified(&error),
-            (FailureKind::InvalidRequest, true),
-            "{method}"
-        );
+        assert_unknown(&error, &session, method);
     }
 
     prompted(&adapter, &session, "hello");
@@ -91,22 +93,22 @@ fn unknown_ids_are_told_apart_from_other_failures() {
     let adapter = lab.adapter();
     for method in ["session/fork", "session/resume", "session/load"] {
         let error = adapter.call(method, opening_of(&lab, NOBODY)).expect_err(method);
-        assert_eq!(
-            (&error["code"], &error["data"]["sessionId"]),
-            (&json!(-32002), &json!(NOBODY)),
-            "{method}"
-        );
+        assert_unknown(&error, NOBODY, method);
         let error = adapter
             .call(method, opening_of(&lab, "not-a-uuid"))
             .expect_err(method);
-        assert_eq!(
-            classified(&error),
-            (FailureKind::InvalidRequest, true),
+        if method == "session/fork" {
+            assert_unknown(&error, "not-a-uuid", method);
+            continue;
+        }
+        let details = error["data"]["details"].as_str().unwrap_or_default();
+        assert!(
+            error["code"] == -32603 && details.contains("requires a valid session ID"),
             "{method}: {error}"
         );
     }
     let error = adapter.prompt(NOBODY, "hello").expect_err("a prompt to nobody");
-    assert_eq!(classified(&error), (FailureKind::InvalidRequest, true));
+    assert_unknown(&error, NOBODY, "session/prompt");
     assert_eq!(
         adapter.call("session/close", json!({"sessionId": NOBODY})),
         Ok(json!({}))
@@ -117,10 +119,7 @@ fn unknown_ids_are_told_apart_from_other_failures() {
     let error = adapter
         .call("session/new", gone)
         .expect_err("a folder that is gone");
-    assert_eq!(
-        (&error["code"], classified(&error)),
-        (&json!(-32602), (FailureKind::InvalidRequest, false))
-    );
+    assert_eq!(error["code"], -32602, "{error}");
 }
 
 #[test]
@@ -233,12 +232,8 @@ fn a_fork_can_be_cut_after_a_message() {
 
     let at = |message_id: &str| {
         let mut params = opening_of(&lab, &source);
-        let point = AgentKind::Claude
-            .profile()
-            .fork_point_meta(message_id)
-            .expect("Claude has fork points");
-        let meta: &mut Map<String, Value> = params["_meta"].as_object_mut().expect("an object");
-        meta.extend(point);
+        params["_meta"]["jetbrains"] =
+            json!({"air": {"version": 1, "fork": {"version": 1, "messageId": message_id}}});
         params
     };
     let branch = fork(&adapter, at(&message_id));
@@ -254,10 +249,7 @@ fn a_fork_can_be_cut_after_a_message() {
     let error = adapter
         .call("session/fork", at("msg_of_nobody"))
         .expect_err("a fork at nothing");
-    assert_eq!(
-        (&error["code"], classified(&error)),
-        (&json!(-32602), (FailureKind::InvalidRequest, false))
-    );
+    assert_eq!(error["code"], -32602, "{error}");
 }
 
 #[test]
@@ -317,26 +309,18 @@ fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
     let error = adapter.prompt(&session, &limited).expect_err("a limit");
     assert_eq!(error["data"]["errorKind"], "rate_limit");
 
-    let mut signs = TurnSigns::default();
-    let notifications = adapter.notifications();
-    for notification in &notifications {
-        signs.observe(&notification.method, &notification.params);
-    }
-    let evidence = Evidence::of_error(&error).with_signs(&signs);
-    let failure = classify(AgentKind::Claude, &evidence, &jiff::Zoned::now());
-    assert_eq!(failure.kind, FailureKind::RateLimited);
-    assert_eq!(failure.resets_at.map(jiff::Timestamp::as_second), Some(resets_at));
-    // The words alone tell it to the minute.
-    let from_words = classify(
-        AgentKind::Claude,
-        &Evidence::of_error(&error),
-        &jiff::Zoned::now(),
+    // Only the raw event has the exact time.
+    let limits = raw_events(&adapter, "rate_limit_event");
+    let limit = &limits.last().expect("a raw event")["rate_limit_info"];
+    assert_eq!(
+        (&limit["status"], &limit["resetsAt"]),
+        (&json!("rejected"), &json!(resets_at))
     );
-    let seconds = from_words.resets_at.expect("a time in the words").as_second();
+    // The message has it in words, which the daemon reads where there is no such event.
+    let message = error["message"].as_str().expect("a message");
     assert!(
-        (resets_at - 60..=resets_at).contains(&seconds),
-        "{} said of {resets_at}",
-        failure.message
+        message.contains("hit your limit") && message.contains("resets "),
+        "{message}"
     );
 
     prompted(&adapter, &session, "after it");
@@ -359,8 +343,7 @@ fn a_resume_keeps_the_model_and_the_system_prompt_which_may_be_given_again() {
     };
     let adapter = lab.adapter();
     let with_prompt = |mut params: Value| {
-        let meta = AgentKind::Claude.profile().session_meta(Some("Answer in Latin."));
-        params["_meta"] = Value::Object(meta);
+        params["_meta"]["systemPrompt"] = json!({"append": "Answer in Latin."});
         params
     };
     let newest = || lab.model.requests().pop().expect("a request");
@@ -415,12 +398,10 @@ fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     let announced = || -> Vec<String> {
-        let notifications = adapter.notifications();
-        let raw = notifications
-            .iter()
-            .filter(|notification| notification.method == RAW_EVENT_METHOD);
-        raw.filter_map(|notification| announced_transcript(&notification.params))
-            .map(str::to_owned)
+        let inits = raw_events(&adapter, "system").into_iter();
+        let inits = inits.filter(|event| event["subtype"] == "init");
+        inits
+            .filter_map(|event| event["session_id"].as_str().map(str::to_owned))
             .collect()
     };
     prompted(&adapter, &session, "before");
@@ -494,18 +475,8 @@ fn the_folder_of_a_transcript_is_named_as_we_name_it() {
         let session = made["sessionId"].as_str().expect("an id");
         prompted(&adapter, session, "here");
         let transcript = lab.transcript(session).expect("a transcript");
-        let parent = transcript.parent().and_then(|folder| folder.file_name());
-        let expected = project_folder(&cwd.canonicalize().expect("a folder"));
-        assert_eq!(
-            parent.expect("a folder").to_str(),
-            Some(&*expected),
-            "{}",
-            cwd.display()
-        );
-        assert_eq!(
-            own_folder(&lab.transcript_root(), &cwd),
-            transcript.parent().expect("a folder")
-        );
+        let expected = project_folder(&lab.transcript_root(), &cwd);
+        assert_eq!(transcript.parent(), Some(&*expected), "{}", cwd.display());
     }
     adapter.stop();
 }
@@ -536,7 +507,7 @@ fn a_session_in_several_other_folders_is_not_found() {
     let adapter = lab.adapter();
     let opening = opening_of(&lab, &session);
     let refused = adapter.call("session/resume", opening.clone());
-    assert!(classified(&refused.expect_err("a refusal")).1);
+    assert_unknown(&refused.expect_err("a refusal"), &session, "session/resume");
     fs::remove_file(&copies[0]).expect("a copy");
     adapter.call("session/resume", opening).expect("session/resume");
     prompted(&adapter, &session, "after");

@@ -7,12 +7,12 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::Via;
 use serde_json::Value;
 
-use crate::going_back::asked_before;
+use crate::branching::asked_before;
 use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 
-/// Without settings of its own the agent starts in auto mode. A conversation that asks goes on asking, also in the new
-/// session of an edit of its first prompt.
+/// Without settings of its own the agent starts in auto mode. A conversation that asks goes on asking, also
+/// in the new session of an edit of its first prompt.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_new_session_starts_in_auto_mode_and_a_conversation_keeps_its_own_mode() {
@@ -56,8 +56,8 @@ fn a_new_session_starts_in_auto_mode_and_a_conversation_keeps_its_own_mode() {
     );
 }
 
-/// What a compacted session is sent once more of auto mode when a process opens it is the same for a resume, the agent's fork
-/// and our cut, and stands after the prompt.
+/// What a compacted session is sent once more of auto mode when a process opens it is the same for a resume,
+/// the agent's fork and our cut, and stands after the prompt.
 #[test]
 #[ignore = "installs the real adapter"]
 fn forks_of_a_compacted_session_in_auto_mode_send_what_their_source_sends_when_it_is_resumed() {

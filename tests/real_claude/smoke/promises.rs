@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::BranchedVia;
 
-use crate::going_back::survives_everything;
+use crate::branching::survives_everything;
 use crate::real_claude::bridge::Bridge;
 use crate::real_claude::carrying::PARALLEL;
 use crate::support::claude::Account;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::*;
-use crate::going_back::asked_before;
+use crate::branching::asked_before;
 
-/// By a daemon that was started since, and into another folder: the model is sent what it was sent there in the source, to the
-/// letter, and behind the prompt, in the agent's own words, where it works now.
+/// By a daemon that was started since, and into another folder: the model is sent what it was sent there in
+/// the source, to the letter, and behind the prompt, in the agent's own words, where it works now.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
@@ -60,8 +60,8 @@ fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
         }
         let said = asked_before(&bridge, &text);
         if *next == BEHIND_COMPACTION && said.system != expected.system {
-            // Its instructions the agent notes behind a compaction before or after the next prompt comes. Where it has not yet, it
-            // makes them anew, and they name the folder of its notes.
+            // Its instructions the agent notes behind a compaction before or after the next prompt comes.
+            // Where it has not yet, it makes them anew, and they name the folder of its notes.
             let [old, new] = [bridge.lab.project(), folder.clone()].map(|folder| folder_name(&folder));
             let system = expected.system.to_string().replace(&old, &new);
             expected.system = serde_json::from_str(&system).expect("JSON");

@@ -1,5 +1,5 @@
-//! The whole conversation, damaged and repaired: the model is sent what it would have been sent, to the letter, but for what is
-//! gone and what takes its place.
+//! The whole conversation, damaged and repaired: the model is sent what it would have been sent, to the
+//! letter, but for what is gone and what takes its place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use bridge_protocol::check::{FindingKind, Repairs};
 use bridge_protocol::history::Message;
 use bridge_protocol::link::LinkReason;
 use serde_json::Value;
-use session_bridge::transcript::repair::INTERRUPTED as FILLED_IN;
 use uuid::Uuid;
 
 use super::*;
-use crate::going_back::asked_before;
+use crate::branching::asked_before;
 use crate::real_claude::carrying::LONG;
 use crate::real_claude::repairing::repair;
+use crate::support::claude::INTERRUPTED;
 use crate::support::model_server::Said;
 
 /// As [`PARALLEL`], behind the compaction.
@@ -72,7 +72,7 @@ const DAMAGES: [Damage; 5] = [
             let gone = results.pop().expect("the second");
             results.push(json!({
                 "type": "tool_result",
-                "content": [{"type": "text", "text": FILLED_IN}],
+                "content": [{"type": "text", "text": INTERRUPTED}],
                 "is_error": true,
                 "tool_use_id": gone["tool_use_id"],
             }));
@@ -260,7 +260,8 @@ fn a_repair_keeps_to_the_letter_all_that_is_not_damaged() {
             (Via::Resume, Fidelity::Full),
             "{what}"
         );
-        // It names its own long result; which file the agent has told the model to read for what it compacted stays.
+        // It names its own long result; which file the agent has told the model to read for what it compacted
+        // stays.
         let conversation = next.conversation.to_string();
         let conversation = conversation
             .replace(&format!("{session}.jsonl"), &format!("{old}.jsonl"))
@@ -290,7 +291,7 @@ fn a_repair_keeps_to_the_letter_all_that_is_not_damaged() {
     let mut expected: Vec<Said> = said(&told[..summary.expect("a summary")]);
     let mut results = expected.iter_mut().rev();
     let result = results.find(|said| matches!(said.what, What::ToolResult(_)));
-    result.expect("the second result").what = What::ToolResult(FILLED_IN.to_owned());
+    result.expect("the second result").what = What::ToolResult(INTERRUPTED.to_owned());
     assert_eq!(
         bridge.lab.model.asked(text),
         [&expected[..], &[user(text)]].concat()

@@ -1,5 +1,5 @@
-//! A proxy between the daemon and the built-in agent that drops, delays, cuts, doubles and reorders lines, closes pipes and
-//! kills processes.
+//! A proxy between the daemon and the built-in agent that drops, delays, cuts, doubles and reorders lines,
+//! closes pipes and kills processes.
 
 use std::fs::File;
 use std::io::Write;
@@ -30,7 +30,8 @@ const fn milliseconds(milliseconds: i64) -> Timespec {
     }
 }
 
-/// Passes lines on between its own input and output, and those of an agent that it starts: `SESSIOND HOME SEED`.
+/// Passes lines on between its own input and output, and those of an agent that it starts: `SESSIOND HOME
+/// SEED`.
 pub(crate) fn run(arguments: &[String]) {
     let [sessiond, home, seed] = arguments else {
         panic!("SESSIOND HOME SEED")

@@ -1,5 +1,5 @@
-//! An ACP agent that says exactly what its prompt tells it to say, byte for byte; `tests/daemon/scripted.rs` has the script's
-//! language.
+//! An ACP agent that says exactly what its prompt tells it to say, byte for byte; `tests/daemon/scripted.rs`
+//! has the script's language.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};

@@ -12,8 +12,8 @@ pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
 /// A file in the home of the test with the error that the agent answers to `session/load` while it is there.
 pub(crate) const REFUSE_LOAD: &str = "refuse-load";
 
-/// A file in the home of the test with the id of a process. While that lives the agent opens no session: as Codex does not open
-/// what another process still holds.
+/// A file in the home of the test with the id of a process. While that lives the agent opens no session: as
+/// Codex does not open what another process still holds.
 pub(crate) const HELD_BY: &str = "held-by";
 
 /// What Codex answers for a session that somebody else writes to.
@@ -23,5 +23,6 @@ pub(crate) const HELD: &str =
 /// A file in the home of the test with the error that the agent answers to `session/new` while it is there.
 pub(crate) const REFUSE_NEW: &str = "refuse-new";
 
-/// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is there.
+/// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is
+/// there.
 pub(crate) const NEXT_SESSION: &str = "next-session";

@@ -43,7 +43,8 @@ fn request(step: u64) -> RequestId {
     RequestId::new(format!("request {step}"))
 }
 
-/// The change of this step: a new head for one of the conversations, now and then with a pending or a long prompt.
+/// The change of this step: a new head for one of the conversations, now and then with a pending or a long
+/// prompt.
 fn change(store: &Store, step: u64) -> Change {
     let at = Timestamp::from_second(i64::try_from(step).unwrap()).unwrap();
     let id = conversation(step);

@@ -1,4 +1,5 @@
-//! A fork's long results and its subagents stay with the session that it was forked from, and come along all the same.
+//! A fork's long results and its subagents stay with the session that it was forked from, and come along all
+//! the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ use crate::carrying::{bundle, import};
 use crate::home::Home;
 use crate::support::App;
 
-/// A fork side by side whose only result of a tool lies with its source, as does what a subagent said; and the folder of
-/// that source.
+/// A fork side by side whose only result of a tool lies with its source, as does what a subagent said; and
+/// the folder of that source.
 async fn forked(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     let source = app.make(&home.project()).await;
     app.send(source, "one [[tool read {\"a\":1}]]").await;
@@ -77,16 +78,14 @@ async fn findings(app: &App, id: ConversationId) -> Value {
 async fn what_a_fork_borrows_comes_along_with_it() {
     let (there, here) = (Home::new(), Home::new());
     let (id, lender, path) = {
-        let daemon = there.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = there.opened().await;
         let (id, lender) = forked(&there, &app).await;
         assert_eq!(findings(&app, id).await, json!([]));
         let exported = bundle(&app, id).await;
         assert_eq!(exported.get("missing"), None, "{exported}");
         (id, lender, exported["path"].clone())
     };
-    let daemon = here.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = here.opened().await;
     for new_ids in [false, true] {
         let params = json!({"path": path, "cwd": here.project(), "newIds": new_ids});
         let imported = import(&app, params).await.unwrap();
@@ -102,8 +101,7 @@ async fn what_a_fork_borrows_comes_along_with_it() {
     }
 
     // What is gone is told.
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     fs::remove_dir_all(&lender).unwrap();
     let exported = bundle(&app, id).await;
     let told = exported["missing"][0]["detail"].as_str().unwrap();
@@ -119,8 +117,7 @@ async fn what_a_fork_borrows_comes_along_with_it() {
 async fn a_fork_that_is_there_with_its_source_is_found_as_it_is() {
     let home = Home::new();
     let (id, path, before) = {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let (id, _) = forked(&home, &app).await;
         (
             id,
@@ -132,8 +129,7 @@ async fn a_fork_that_is_there_with_its_source_is_found_as_it_is() {
         drop(fs::remove_dir_all(home.data().join(gone)));
     }
     fs::remove_file(home.data().join("journal.jsonl")).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     import(&app, json!({"path": path, "sameFolders": true}))
         .await
         .unwrap();

@@ -1,13 +1,14 @@
-//! What `daemon/diagnose` tells of a real agent.
+//! What `daemon/diagnose` reports of a real agent.
 
 use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
 use bridge_protocol::rpc::DaemonRpcClient;
 use serde_json::Value;
-use session_bridge::agent::profile::MEASURED_VERSIONS;
 
 use crate::bridge_of::{Bridge, Lab};
+use crate::support::npm;
 
-/// Who is signed in by the agent's own word, and how bad that is, once all else is as it was measured.
+/// Who is signed in, as the agent reports it, and how severe that is. Everything else must be as it was
+/// measured.
 pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Severity) {
     let client = bridge.client();
     let told: Diagnosis = bridge
@@ -21,8 +22,7 @@ pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Se
         one.clone()
     };
     let agent = of(DiagnosticKind::Agent);
-    let measured = MEASURED_VERSIONS.iter().find(|(name, _)| *name == package);
-    let (_, version) = *measured.expect("a measured version");
+    let version = npm::version_of(package).expect("a version that the tests install");
     assert_eq!(
         (agent.severity, &agent.data["version"]),
         (Severity::Ok, &version.into())
@@ -31,7 +31,7 @@ pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Se
         let offers = agent.data["offers"].as_array().expect("offers");
         assert!(offers.contains(&offer.into()), "{offer}: {offers:?}");
     }
-    // The one that each has; a version that was not measured would be another.
+    // Each has exactly one; a version other than the one that the daemon was measured with would add another.
     assert_eq!(of(DiagnosticKind::Quirk).severity, Severity::Note);
     assert_eq!(of(DiagnosticKind::Transcripts).severity, Severity::Ok);
     let sign_in = of(DiagnosticKind::SignIn);

@@ -38,8 +38,7 @@ const ODD: [&str; 6] = [
 #[tokio::test]
 async fn updates_pass_byte_for_byte() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = scripted_conversation(&app, &home).await;
     let mut raw = daemon.raw().await;
     let mut everything = daemon.raw().await;
@@ -87,8 +86,7 @@ async fn updates_pass_byte_for_byte() {
 #[tokio::test]
 async fn what_clients_say_reaches_the_agent_byte_for_byte() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = scripted_conversation(&app, &home).await;
     let mut raw = daemon.raw().await;
     raw.subscribe(id).await;
@@ -127,8 +125,7 @@ async fn what_clients_say_reaches_the_agent_byte_for_byte() {
 #[tokio::test]
 async fn what_the_agent_asks_and_reports_is_kept_as_it_wrote_it() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = scripted_conversation(&app, &home).await;
     let call = r#"{"toolCallId":"t" ,"rawInput":{"n":12345678901234567890.10},"new":[]}"#;
     let options = r#"[{"optionId":"o","name":"O","kind":"allow_once","x":1.0}]"#;
@@ -161,8 +158,7 @@ async fn what_the_agent_asks_and_reports_is_kept_as_it_wrote_it() {
 #[tokio::test]
 async fn what_nobody_offers_is_refused_and_what_nobody_knows_ignored() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = scripted_conversation(&app, &home).await;
     let request = |id: &str, method: &str, session: &str| {
         format!(
@@ -218,8 +214,7 @@ async fn a_line_of_the_agent_over_the_limit_is_left_out_and_told() {
         "[limits]\nmax_line_bytes = 8192\n{}",
         scripted::configured("scripted", None)
     ));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = scripted_conversation(&app, &home).await;
     let chunk = |text: &str| {
         update(&format!(
@@ -248,8 +243,7 @@ async fn a_line_of_the_agent_over_the_limit_is_left_out_and_told() {
 async fn three_hundred_sessions_share_one_process_that_was_initialized_once() {
     const SESSIONS: usize = 300;
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut ids = Vec::new();
     for _ in 0..SESSIONS {
         ids.push(scripted_conversation(&app, &home).await);
@@ -289,12 +283,12 @@ async fn three_hundred_sessions_share_one_process_that_was_initialized_once() {
     );
 }
 
-/// F14: what an agent says behind its answer is told, and belongs to no turn; what it answers twice counts once.
+/// F14: what an agent says behind its answer is told, and belongs to no turn; what it answers twice counts
+/// once.
 #[tokio::test]
 async fn what_is_said_behind_the_answer_belongs_to_no_turn() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = scripted_conversation(&app, &home).await;
     let chunk = |text: &str| {
         update(&format!(
@@ -333,8 +327,7 @@ async fn what_is_said_behind_the_answer_belongs_to_no_turn() {
 #[tokio::test]
 async fn an_error_that_nobody_knows_is_a_failure_of_the_turn() {
     let home = home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = scripted_conversation(&app, &home).await;
     let error = "{\"jsonrpc\":\"2.0\",\"id\":$P,\"error\":{\"code\":-31999,\"message\":\"The tubes are clogged\",\"data\":[1]}}";
     let turn = app.send(id, error).await;

@@ -1,5 +1,6 @@
-//! Changes from outside, under a daemon that runs: a sign-in that expires, an agent's program that is replaced, transcripts
-//! that are taken away, a disk that fills up. Nothing is lost, what is wrong is said, and it goes on when it is mended.
+//! Changes from outside, under a daemon that runs: a sign-in that expires, an agent's program that is
+//! replaced, transcripts that are taken away, a disk that fills up. Nothing is lost, what is wrong is said,
+//! and it goes on when it is mended.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::continuing::{GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home, kill_now, wait_for_end};
 use crate::support::{App, Raw, refused};
@@ -71,13 +73,13 @@ async fn cut_short(app: &App) -> Vec<ConversationId> {
         .collect()
 }
 
-/// F1: the process has read its token at its start, so that only another one knows of the renewed sign-in. The session, the
-/// daemon and the cut prompt are as they were, and nobody's conversation has to fail once more for that.
+/// F1: the process has read its token at its start, so that only another one knows of the renewed sign-in.
+/// The session, the daemon and the cut prompt are as they were, and nobody's conversation has to fail once
+/// more for that.
 #[tokio::test]
 async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_session() {
     let (home, token) = with_accounts();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
     app.send(id, "before").await;
     app.send(other, "before").await;
@@ -94,11 +96,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
     );
     assert_eq!(cut_short(&app).await, [id]);
     // A new process knows by itself that it cannot do anything; nothing of that prompt is kept.
-    refused(
-        app.try_send(id, "in vain").await,
-        ErrorKind::AuthRequired,
-        "sign in",
-    );
+    refused(app.try_send(id, "in vain").await, ErrorKind::AuthRequired);
 
     fs::write(&token, "second").unwrap();
     let mut events = app.events(id).await;
@@ -128,8 +126,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
 #[tokio::test]
 async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
     let (home, token) = with_accounts();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
     let mut raw = daemon.raw().await;
     let running = asks(&mut raw, other).await;
@@ -152,8 +149,7 @@ async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
 #[tokio::test]
 async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() {
     let (home, token) = with_accounts();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (id, resting) = (app.make(&home.project()).await, app.make(&home.project()).await);
     let (running, asking) = (app.make(&home.project()).await, app.make(&home.project()).await);
     for id in [id, resting] {
@@ -187,12 +183,12 @@ async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() 
     assert_eq!(app.remembered(resting).await, ["before"]);
 }
 
-/// An agent that looks at each prompt needs no other process; what it is asked for goes through the same door.
+/// An agent that looks at each prompt needs no other process; what it is asked for goes through the same
+/// door.
 #[tokio::test]
 async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let turn = app.send(id, "[[fail auth]]").await;
     assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
@@ -210,8 +206,7 @@ async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
 #[tokio::test]
 async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let (cut, cancelled) = (app.make(&home.project()).await, app.make(&home.project()).await);
     assert_eq!(
         failed_of(&app.send(cut, "[[fail network]]").await),
@@ -229,8 +224,7 @@ async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     assert_eq!(cut_short(&app).await, [cut]);
     // It is durable, and found without its task.
     drop((app, daemon));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(cut_short(&app).await, [cut]);
     let others = app.call("conversation/list", json!({"cutShort": false})).await;
     assert_eq!(
@@ -300,8 +294,7 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     let home = Home::new();
     let program = Program::in_home(&home);
     program.install(&home, "1", "");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     // It has another version's name, and can load a session but no longer resume one.
     let filter =
@@ -321,14 +314,14 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// What runs goes on without its file; after that the conversation waits for the program, with everything in it.
+/// What runs goes on without its file; after that the conversation waits for the program, with everything in
+/// it.
 #[tokio::test]
 async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on() {
     let home = Home::new();
     let program = Program::in_home(&home);
     program.install(&home, "1", "");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     fs::remove_file(&program.path).unwrap();
     assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
@@ -336,11 +329,7 @@ async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on(
 
     end_agents(&home, &app, id).await;
     let told = app.try_send(id, "three").await;
-    refused(
-        told,
-        ErrorKind::AgentUnavailable,
-        "was not found; install it, or set `command`",
-    );
+    refused(told, ErrorKind::AgentUnavailable);
     let shown = app.get(id).await;
     assert_eq!(shown.state, ConversationState::Failed);
     assert!(shown.failure.unwrap().contains("was not found"));
@@ -386,13 +375,12 @@ fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
     ]
 }
 
-/// The session is open, and what it was made of is moved out of its sight: that is said, nothing begins anew, and all is
-/// there again when it is put back.
+/// The session is open, and what it was made of is moved out of its sight: that is said, nothing begins anew,
+/// and all is there again when it is put back.
 #[tokio::test]
 async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_words_and_taken_up_again() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
@@ -417,11 +405,7 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
         );
         // The agent has nothing to go on from, and nobody pretends that it has.
         let told = app.try_send(id, "in vain").await;
-        refused(
-            told,
-            ErrorKind::NotResumable,
-            "the session could not be brought back",
-        );
+        refused(told, ErrorKind::NotResumable);
         assert_eq!(app.chain(id).await, chain, "{what}");
         let shown = app.get(id).await;
         assert_eq!(
@@ -446,8 +430,7 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
 #[tokio::test]
 async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let folder = home.transcript_of(&app, id).await;
@@ -466,26 +449,23 @@ async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// It does not come back. That is said by each life of the daemon, and only who asks for it begins anew, told that
-/// nothing was kept.
+/// It does not come back. That is said by each life of the daemon, and only who asks for it begins anew, told
+/// that nothing was kept.
 #[tokio::test]
 async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
-    let words = "the session could not be brought back";
     fs::remove_file(home.transcript_of(&app, id).await).unwrap();
-    refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable, words);
+    let error = refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable);
     let shown = app.get(id).await;
     assert_eq!(shown.state, ConversationState::Failed);
-    assert!(shown.failure.unwrap().contains(words));
+    assert_eq!(shown.failure, Some(error.message));
     drop((app, daemon));
 
-    let daemon = home.start();
-    let app = daemon.app().await;
-    refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable, words);
+    let (_daemon, app) = home.opened().await;
+    refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable);
     assert_eq!(app.get(id).await.head.as_ref(), Some(&head));
     let anew = json!({"conversationId": id, "prompt": "anew", "minFidelity": "none"});
     let turn: TurnResult =
@@ -509,13 +489,12 @@ pub(crate) fn limit_files(daemon: &Daemon<'_>, length: Option<u64>) {
     prlimit(pid, Resource::Fsize, limit).unwrap();
 }
 
-/// The disk is full when a turn ends that was accepted: who asked hears its end all the same, later prompts are refused in
-/// words that help, and with room again everything is as it was told.
+/// The disk is full when a turn ends that was accepted: who asked hears its end all the same, later prompts
+/// are refused in words that help, and with room again everything is as it was told.
 #[tokio::test]
 async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let mut raw = daemon.raw().await;
     let running = asks(&mut raw, id).await;
@@ -528,8 +507,7 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
         (ErrorKind::StoreFailed, true),
         "{error:?}"
     );
-    let words = "free some room on the disk of /";
-    assert!(error.message.contains(words), "{}", error.message);
+    error_words::check("a turn while the disk is full", "storeFailed", &error.message);
     let turns = vec!["one".to_owned(), ASKS.to_owned()];
     assert_eq!(said(&app, id).await, (turns.clone(), vec![]));
 
@@ -538,8 +516,7 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     // It is on disk now, also for the next life.
     let before = app.get(id).await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let after = app.get(id).await;
     assert_eq!(
         (after.state, &after.head, &after.interrupts, after.cut_short),
@@ -549,13 +526,12 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// There is no room for a single byte when the daemon starts: it says so, in words that help, leaves everything as it is, and
-/// starts when there is.
+/// There is no room for a single byte when the daemon starts: it says so, in words that help, leaves
+/// everything as it is, and starts when there is.
 #[tokio::test]
 async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     daemon.kill();
     let kept = |name: &str| fs::read(home.data().join(name)).unwrap();
@@ -582,8 +558,7 @@ async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     );
     assert_eq!(kept("journal.jsonl"), journal);
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one"]);
     assert_eq!(app.chain(id).await.len(), 1);
 }

@@ -1,5 +1,5 @@
-//! Branches at each place of a history, edits of each prompt, and what else a conversation goes through, in the same words for
-//! every real agent.
+//! Branches at each place of a history, edits of each prompt, and what else a conversation goes through, in
+//! the same words for every real agent.
 
 use std::fs;
 
@@ -18,8 +18,9 @@ pub(crate) fn asked_before(bridge: &Bridge<impl Lab>, prompt: &str) -> Prefix {
     Prefix::with(&bridge.lab.model().first_asked(prompt), prompt)
 }
 
-/// Branches behind each of these turns, which were had in one session one after the other, and prompts there: the model is sent
-/// what it was sent with the next prompt, to the letter. `last` is the prompt behind them; `before` comes before each.
+/// Branches behind each of these turns, which were had in one session one after the other, and prompts there:
+/// the model is sent what it was sent with the next prompt, to the letter. `last` is the prompt behind them;
+/// `before` comes before each.
 pub(crate) fn branches_behind_each(
     bridge: &Bridge<impl Lab>,
     id: ConversationId,
@@ -42,8 +43,8 @@ pub(crate) fn branches_behind_each(
     assert_eq!(checkpoints.len(), prompts.len() + 1);
 }
 
-/// Replaces each of these prompts, and takes that back: the model is sent what it was sent with the prompt itself, to the letter,
-/// and after the undo all that it was sent at first. `before` comes before each.
+/// Replaces each of these prompts, and takes that back: the model is sent what it was sent with the prompt
+/// itself, to the letter, and after the undo all that it was sent at first. `before` comes before each.
 pub(crate) fn edits_of_each(
     bridge: &Bridge<impl Lab>,
     id: ConversationId,
@@ -88,9 +89,10 @@ pub(crate) fn edits_of_each(
     assert_eq!(bridge.lab.model().asked(text).last(), Some(&user(text)));
 }
 
-/// Branches behind two results of tools, between which the agent has compacted the history by itself: behind the first stands all
-/// that was said until there, behind the second what the model was sent up to there with the `next` prompt. On each branch, and on
-/// a fork by the agent, one can go back to before the compaction. `first` is the first prompt.
+/// Branches behind two results of tools, between which the agent has compacted the history by itself: behind
+/// the first stands all that was said until there, behind the second what the model was sent up to there with
+/// the `next` prompt. On each branch, and on a fork by the agent, one can go back to before the compaction.
+/// `first` is the first prompt.
 pub(crate) fn branches_around_a_compaction(
     bridge: &Bridge<impl Lab>,
     id: ConversationId,
@@ -154,8 +156,9 @@ pub(crate) fn branches_around_a_compaction(
     }
 }
 
-/// Has a conversation with these prompts and one more. It is branched after each, each is edited and the edit undone; then it goes
-/// through what [`goes_through`] does, and its transcript is deleted. The model is always sent what stands before the place.
+/// Has a conversation with these prompts and one more. It is branched after each, each is edited and the edit
+/// undone; then it goes through what [`goes_through`] does, and its transcript is deleted. The model is
+/// always sent what stands before the place.
 pub(crate) fn survives_everything(bridge: &mut Bridge<impl Lab>, prompts: &[&str], via: BranchedVia) {
     let id = bridge.conversation(Settings::default());
     let last = "at the end";
@@ -174,8 +177,9 @@ pub(crate) fn survives_everything(bridge: &mut Bridge<impl Lab>, prompts: &[&str
     assert!(fs::read(&transcript).expect("it is back").starts_with(&kept));
 }
 
-/// Has a conversation forked by its agent, resumed, brought back by another process, and moved into another folder, and prompts
-/// each time: the model is sent the whole of the request before, and what came of it. The last prompt.
+/// Has a conversation forked by its agent, resumed, brought back by another process, and moved into another
+/// folder, and prompts each time: the model is sent the whole of the request before, and what came of it. The
+/// last prompt.
 pub(crate) fn goes_through(bridge: &mut Bridge<impl Lab>, id: ConversationId) -> &'static str {
     let native = bridge.fork(id, false);
     assert_eq!(native.via, Some(BranchedVia::Native));
@@ -194,7 +198,8 @@ pub(crate) fn goes_through(bridge: &mut Bridge<impl Lab>, id: ConversationId) ->
     "moved"
 }
 
-/// Goes on with the second prompt: the model is sent the whole of the request of the first, what came of it, and nothing else.
+/// Goes on with the second prompt: the model is sent the whole of the request of the first, what came of it,
+/// and nothing else.
 pub(crate) fn goes_on(bridge: &Bridge<impl Lab>, id: ConversationId, prompts: [&str; 2], via: Via) {
     let head = bridge.head(id);
     let turn = bridge.prompted(id, prompts[1]);

@@ -1,5 +1,5 @@
-//! Prompts that wait in line, and a daemon that is killed or stopped meanwhile: none is lost, none goes out by itself, and each
-//! reaches the agent once.
+//! Prompts that wait in line, and a daemon that is killed or stopped meanwhile: none is lost, none goes out
+//! by itself, and each reaches the agent once.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
@@ -87,8 +87,7 @@ async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order()
     let id = killed(&home, &["one", &long, "three"]).await;
     // However often that happens.
     home.start().kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 3);
     let listed = app.call(
         "conversation/list",
@@ -116,8 +115,7 @@ async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order()
 #[tokio::test]
 async fn what_waits_behind_a_turn_is_not_told_as_cut_short() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let mut events = app.events(id).await;
     let mut raw = daemon.raw().await;
@@ -140,14 +138,12 @@ async fn what_waits_behind_a_turn_is_not_told_as_cut_short() {
 async fn a_new_prompt_goes_out_at_once_and_what_is_held_stays() {
     let home = Home::new();
     let id = killed(&home, &["one", "two"]).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let turn = app.send(id, "something else").await;
     assert_eq!(turn.stop_reason, StopReason::EndTurn);
     assert_eq!(held(&app, id).await, 2);
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 2);
     assert_eq!(asked_since(&app, &home, id).await, ["something else"]);
     // Nothing was cut short any more: it begins with the first of them.
@@ -162,8 +158,7 @@ async fn a_new_prompt_goes_out_at_once_and_what_is_held_stays() {
 async fn the_same_call_takes_its_prompt_out_of_the_line() {
     let home = Home::new();
     let id = killed(&home, &["one", "two"]).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut results: Vec<TurnResult> = Vec::new();
     for _ in 0..2 {
         let answer = app.call("conversation/prompt", params(id, "one", 0)).await;
@@ -184,8 +179,7 @@ async fn the_same_call_takes_its_prompt_out_of_the_line() {
 async fn what_is_held_can_be_cancelled_for_good() {
     let home = Home::new();
     let id = killed(&home, &["one", "two", "three"]).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let cancel = async |more: Value| {
         let mut params = json!({"conversationId": id});
         params
@@ -201,8 +195,7 @@ async fn what_is_held_can_be_cancelled_for_good() {
     assert!(cancel(json!({"queued": true})).await);
     assert_eq!(held(&app, id).await, 0);
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 0);
     // Who had asked for it is told so.
     let answer = app.call("conversation/prompt", params(id, "one", 0)).await;
@@ -214,8 +207,7 @@ async fn what_is_held_can_be_cancelled_for_good() {
 async fn a_failure_holds_the_rest() {
     let home = Home::new();
     let id = killed(&home, &["[[limit 3600]]", "two"]).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": Timestamp::now()})).await;
     assert_eq!(continued(&mut events).await.failure, None);
@@ -240,13 +232,11 @@ async fn a_failure_holds_the_rest() {
 async fn a_kill_while_the_line_goes_on_sends_nothing_twice() {
     let home = Home::new();
     let id = killed(&home, &["one", "[[say at it]][[hang]] two", "three"]).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut events = goes_on(&app, id, 2).await;
     events.until("update").await;
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 1);
     goes_on(&app, id, 2).await;
     let asked = asked_since(&app, &home, id).await;
@@ -273,8 +263,7 @@ async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
         assert_eq!(answer["error"]["data"]["kind"], "shuttingDown", "{answer}");
     }
     assert!(daemon.ended().await.success());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let conversation = app.get(id).await;
     assert!(conversation.queue.is_empty() && conversation.cut_short);
 }
@@ -284,8 +273,7 @@ async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
 #[tokio::test]
 async fn a_clean_stop_holds_the_prompts_of_those_who_hung_up() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut other = daemon.raw().await;
     other.ask("daemon/status", json!({})).await;
     let connections = sockets(daemon.pid());
@@ -301,8 +289,7 @@ async fn a_clean_stop_holds_the_prompts_of_those_who_hung_up() {
     within(noticed).await;
     daemon.signal(Signal::TERM);
     assert!(daemon.ended().await.success());
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 1);
     goes_on(&app, id, 2).await;
     let asked = asked_since(&app, &home, id).await;
@@ -323,8 +310,7 @@ fn sockets(pid: u32) -> usize {
 async fn neither_an_export_nor_a_fork_nor_a_reset_has_the_line() {
     let home = Home::new();
     let id = killed(&home, &["one", "two"]).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let exported = app.call(
         "conversation/export",
         json!({"conversationId": id, "format": "json"}),

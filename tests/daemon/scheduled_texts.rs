@@ -1,4 +1,5 @@
-//! A text that a person has the daemon say at a time: it is said once, and it is said, whatever ends meanwhile.
+//! A text that a person has the daemon say at a time: it is said once, and it is said, whatever ends
+//! meanwhile.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -23,8 +24,7 @@ async fn says(app: &App, id: ConversationId, until: &str) {
 
 /// A later life goes on by itself: waits until the agent has `count` prompts, and tells them.
 async fn prompts_later(home: &Home, id: ConversationId, count: usize) -> Vec<String> {
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     loop {
         let prompts = prompts(&app, home, id).await;
@@ -39,8 +39,7 @@ async fn prompts_later(home: &Home, id: ConversationId, count: usize) -> Vec<Str
 #[tokio::test]
 async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let agent = home.only_agent();
     stop_process(agent);
@@ -54,8 +53,7 @@ async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
 #[tokio::test]
 async fn d3_a_text_that_a_stop_cut_short_is_gone_on_with() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     says(&app, id, "update").await;
     daemon.signal(Signal::TERM);
@@ -69,8 +67,7 @@ async fn d3_a_text_that_a_stop_cut_short_is_gone_on_with() {
 #[tokio::test]
 async fn the_same_time_again_keeps_the_text() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     app.send(id, "[[limit 1]]").await;
     let mut events = app.events(id).await;

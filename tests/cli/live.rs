@@ -17,11 +17,7 @@ use super::text;
 #[test]
 fn an_unknown_agent_is_told_with_those_that_are_known() {
     let home = Home::new();
-    let output = home.run(&["new", "--agent", "zork"]);
-    assert_eq!(output.status.code(), Some(4));
-    let told = text(&output.stderr);
-    assert!(told.contains("known are: loopback"), "{told}");
-    assert!(told.contains("hint: sessionctl agents"), "{told}");
+    home.printed(&["new", "--agent", "zork"], 4);
 }
 
 #[test]
@@ -123,7 +119,8 @@ fn with_json_an_error_is_json_too() {
     }
 }
 
-/// A folder that a conversation is to be given is another one; a conversation's own can be made again, or it goes elsewhere.
+/// A folder that a conversation is to be given is another one; a conversation's own can be made again, or it
+/// goes elsewhere.
 #[test]
 fn a_folder_that_is_not_there_is_told_with_what_helps() {
     let home = Home::new();
@@ -132,18 +129,13 @@ fn a_folder_that_is_not_there_is_told_with_what_helps() {
     let cwd = folder.to_str().unwrap();
     let id = home.said(&["new", "--cwd", cwd]);
     std::fs::remove_dir(&folder).unwrap();
-    let (another, elsewhere) = ("--cwd DIR", "sessionctl mv ID NEW");
-    for (arguments, hint, other) in [
-        (&["new", "--cwd", cwd][..], another, "sessionctl mv"),
-        (&["send", &id, "one"], elsewhere, "--cwd"),
-        (&["resume", &id], elsewhere, "--cwd"),
+    for arguments in [
+        &["new", "--cwd", cwd][..],
+        &["send", &id, "one"],
+        &["resume", &id],
     ] {
-        let output = home.run(arguments);
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains(cwd) && !told.contains(other), "{told}");
-        let (_, hinted) = told.split_once("hint: ").unwrap();
-        assert!(hinted.contains(hint), "{told}");
+        let told = home.printed(arguments, 1);
+        assert!(told.contains(cwd), "{told}");
     }
 }
 
@@ -154,20 +146,9 @@ fn a_wrong_answer_is_told_where_the_right_ones_are() {
     home.run(&["send", &id, "[[ask Really?]]"]);
     let show: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     let interrupt = show["conversation"]["interrupts"][0]["id"].as_str().unwrap();
-    let unknown = "there is no question with id none";
-    let wrong = "error: there is no option \"perhaps\"; one of: allow_once, ";
-    for (interrupt, option, code, said) in [
-        ("none", "allow_once", 4, unknown),
-        (interrupt, "perhaps", 2, wrong),
-    ] {
-        let output = home.run(&["answer", &id, interrupt, option]);
-        assert_eq!(output.status.code(), Some(code), "{output:?}");
-        let told = text(&output.stderr);
-        assert!(
-            told.contains(&format!("hint: sessionctl show {id} tells which questions")),
-            "{told}"
-        );
-        assert!(told.contains(said), "{told}");
+    for (interrupt, option, code) in [("none", "allow_once", 4), (interrupt, "perhaps", 2)] {
+        let told = home.printed(&["answer", &id, interrupt, option], code);
+        assert!(told.contains(&format!("sessionctl show {id} ")), "{told}");
     }
 }
 
@@ -178,13 +159,7 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     let asked = home.run(&["send", &id, "[[ask First?]] [[say First is done]]"]);
     assert_eq!(asked.status.code(), Some(8), "{asked:?}");
 
-    let busy = home.run(&["send", &id, "Second"]);
-    assert_eq!(busy.status.code(), Some(5), "{busy:?}");
-    let told = text(&busy.stderr);
-    assert!(
-        told.contains("the turn that is running waits for an answer: First?"),
-        "{told}"
-    );
+    home.printed(&["send", &id, "Second"], 5);
 
     // In line: it must not end for the other turn's question, and stream nothing of that turn.
     let mut waiting = home
@@ -235,7 +210,8 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     assert_eq!(text(&output.stdout), "echo: Second\n");
 }
 
-/// Kills a process and waits until it has ended: until then its socket takes connections that nobody will serve.
+/// Kills a process and waits until it has ended: until then its socket takes connections that nobody will
+/// serve.
 pub(crate) fn kill_and_wait(process: Pid) {
     #[cfg(target_os = "linux")]
     let descriptor = pidfd_open(process, PidfdFlags::empty()).unwrap();
@@ -256,6 +232,15 @@ fn attach_goes_on_when_the_daemon_comes_back() {
         .unwrap();
     let mut notes = BufReader::new(attached.stderr.take().unwrap()).lines();
     let mut shown = BufReader::new(attached.stdout.take().unwrap()).lines();
+    let mut until = |words: &str| {
+        let told = notes
+            .by_ref()
+            .map(Result::unwrap)
+            .find(|line| line.contains(words));
+        assert!(told.is_some(), "{words} is told");
+    };
+    // It has subscribed.
+    until("idle");
     assert_eq!(home.said(&["send", &id, "Before"]), "echo: Before");
     for expected in ["> Before", "echo: Before"] {
         assert_eq!(shown.next().unwrap().unwrap(), expected);
@@ -264,13 +249,6 @@ fn attach_goes_on_when_the_daemon_comes_back() {
     let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
     let daemon = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
     kill_and_wait(Pid::from_raw(daemon).unwrap());
-    let mut until = |words: &str| {
-        let told = notes
-            .by_ref()
-            .map(Result::unwrap)
-            .find(|line| line.contains(words));
-        assert!(told.is_some(), "{words} is told");
-    };
     until("waits up to 60 s for a daemon to answer again");
     // The next command starts a daemon; attach must not.
     home.said(&["show", &id]);
@@ -315,8 +293,7 @@ fn a_configuration_that_is_not_used_is_told() {
 #[test]
 fn transcripts_are_listed_with_the_conversations_that_hold_them() {
     let home = Home::new();
-    let none = home.run(&["transcripts", "--agent", "loopback"]);
-    assert!(text(&none.stderr).contains("no transcripts"), "{none:?}");
+    home.printed(&["transcripts", "--agent", "loopback"], 0);
     let id = home.said(&["new"]);
     home.said(&["send", &id, "Mend the build"]);
     let lines = home.said(&["transcripts", "--agent", "loopback", "mend"]);

@@ -1,4 +1,5 @@
-//! Conversations whose transcripts their agent has deleted, read from what is kept of them: nothing is put back for that.
+//! Conversations whose transcripts their agent has deleted, read from what is kept of them: nothing is put
+//! back for that.
 
 use std::fs;
 use std::path::Path;
@@ -66,8 +67,7 @@ fn without_kept(read: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<(&'static 
 #[tokio::test]
 async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app
         .begun(&home.project(), &["one", "[[tool read {\"a\":1}]] two"])
         .await;
@@ -107,8 +107,7 @@ async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
 #[tokio::test]
 async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     let (there, here) = (Home::new(), Home::new());
-    let daemon = there.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = there.opened().await;
     let id = app.begun(&there.project(), &["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = there.transcript_of(&app, id).await;
@@ -130,12 +129,12 @@ async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     assert_eq!(fs::read_to_string(arrived).unwrap(), "a long result");
 }
 
-/// What a copy lacks of the turns that ran is told as for a file, also where a command stands in it, which may have been a turn.
+/// What a copy lacks of the turns that ran is told as for a file, also where a command stands in it, which
+/// may have been a turn.
 #[tokio::test]
 async fn what_the_copy_lacks_is_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for with_command in [false, true] {
         let id = app.begun(&home.project(), &["one"]).await;
         if with_command {
@@ -163,11 +162,7 @@ async fn what_the_copy_lacks_is_told() {
         fs::remove_dir_all(home.data().join("kept")).unwrap();
         let history = app.call("conversation/history", by_id.clone()).await.unwrap();
         assert_eq!(history["gaps"][0]["kind"], "missing");
-        refused(
-            app.call("transcript/check", by_id).await,
-            ErrorKind::NotFound,
-            "there is no transcript",
-        );
+        refused(app.call("transcript/check", by_id).await, ErrorKind::NotFound);
     }
 }
 
@@ -175,8 +170,7 @@ async fn what_the_copy_lacks_is_told() {
 #[tokio::test]
 async fn a_copy_that_cannot_be_read_is_told() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
     let kept = keep(&app, json!({"conversationId": id})).await.unwrap().kept;
@@ -192,15 +186,14 @@ async fn a_copy_that_cannot_be_read_is_told() {
     let detail = history["gaps"][0]["detail"].as_str().unwrap();
     assert!(detail.contains("what is kept of it cannot be read"), "{detail}");
     let checked = app.call("transcript/check", by_id).await;
-    refused(checked, ErrorKind::TranscriptDamaged, "");
+    refused(checked, ErrorKind::TranscriptDamaged);
 }
 
 /// What was unpacked once is not what is told when the copy has grown since.
 #[tokio::test]
 async fn what_is_read_is_the_copy_as_it_is() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     for turns in 1..4 {
         app.close(id).await;
@@ -215,8 +208,7 @@ async fn what_is_read_is_the_copy_as_it_is() {
 #[tokio::test]
 async fn a_place_that_was_left_is_found_in_its_copy() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let places = app.checkpoints(id).await;
     let edit = json!({"conversationId": id, "at": places[1].id, "prompt": "instead"});
@@ -243,8 +235,7 @@ async fn a_place_that_was_left_is_found_in_its_copy() {
 #[tokio::test]
 async fn places_in_what_is_gone_can_be_branched_at() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two", "three"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
@@ -262,8 +253,7 @@ async fn places_in_what_is_gone_can_be_branched_at() {
 #[tokio::test]
 async fn what_is_gone_is_repaired() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     app.close(id).await;
@@ -297,8 +287,7 @@ async fn what_is_gone_is_repaired() {
 #[tokio::test]
 async fn a_check_finds_what_is_kept_beside_it() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one [[tool read {\"a\":1}]]"]).await;
     app.close(id).await;
     let path = home.transcript_of(&app, id).await;
@@ -338,8 +327,7 @@ async fn a_check_finds_what_is_kept_beside_it() {
 #[tokio::test]
 async fn a_rollout_that_is_gone_is_read_with_those_in_which_it_begins() {
     let home = codex_rollouts::home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let deep = adopt(&app, &home, DEEP_ID).await;
     let whole = codex_rollouts::history(&app, &deep).await;
     assert_eq!(said(&whole).len(), 6);
@@ -375,8 +363,7 @@ async fn what_is_unpacked_does_not_stay() {
         true => files_below(&unpacked).len(),
         false => 0,
     };
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let other = app.begun(&home.project(), &["two"]).await;
     app.close(id).await;
@@ -392,8 +379,7 @@ async fn what_is_unpacked_does_not_stay() {
     app.call("conversation/delete", delete).await.unwrap();
     assert_eq!(texts(), 1);
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     crate::support::within(async {
         while texts() > 0 {
             app.get(other).await;

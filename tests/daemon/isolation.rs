@@ -1,5 +1,5 @@
-//! What must be kept apart: conversations that share a process or a folder, and an answer from what was cut short
-//! before it.
+//! What must be kept apart: conversations that share a process or a folder, and an answer from what was cut
+//! short before it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,8 +17,7 @@ use crate::support::words_of;
 #[tokio::test]
 async fn a_retelling_is_of_its_own_conversation_from_its_first_prompt_on() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut conversations = Vec::new();
     for fruit in ["apples", "pears"] {
         let id = app.make(&home.project()).await;
@@ -41,12 +40,12 @@ async fn a_retelling_is_of_its_own_conversation_from_its_first_prompt_on() {
     }
 }
 
-/// F9, F10: prompts that waited run in the folder and the history of their own conversation, though all share a process.
+/// F9, F10: prompts that waited run in the folder and the history of their own conversation, though all share
+/// a process.
 #[tokio::test]
 async fn prompts_that_waited_run_in_their_own_folder_and_history() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut conversations = Vec::new();
     for name in ["left", "right"] {
         let id = app.make(&home.folder_named(name)).await;
@@ -82,8 +81,7 @@ async fn prompts_that_waited_run_in_their_own_folder_and_history() {
 #[tokio::test]
 async fn a_session_in_a_linked_folder_is_copied_to_where_the_agent_looks() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     home.folder_named("real");
     let link = home.path().join("link");
     symlink(home.path().join("real"), &link).unwrap();
@@ -105,8 +103,7 @@ async fn a_session_in_a_linked_folder_is_copied_to_where_the_agent_looks() {
 #[tokio::test]
 async fn a_reply_that_was_cut_short_is_not_joined_to_the_next() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     let cut = app.send(id, "[[say half an answer]][[crash]]").await;
@@ -126,12 +123,12 @@ async fn a_reply_that_was_cut_short_is_not_joined_to_the_next() {
     assert_eq!(words, "half an answer and the rest");
 }
 
-/// F27: a turn that says nothing is left alone for as long as it takes, while others that rest are put to sleep.
+/// F27: a turn that says nothing is left alone for as long as it takes, while others that rest are put to
+/// sleep.
 #[tokio::test]
 async fn a_silent_turn_is_not_ended_by_any_limit_on_idleness() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let silent = app.make(&home.project()).await;
     let other = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;

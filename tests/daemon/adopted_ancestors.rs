@@ -14,8 +14,7 @@ use crate::support::App;
 #[tokio::test]
 async fn a_source_that_went_on_is_named_and_not_taken_along() {
     let other = Home::new();
-    let daemon = other.start();
-    let app = daemon.app().await;
+    let (daemon, app) = other.opened().await;
     let source = app.make(&other.project()).await;
     let root = app.send(source, "one").await.upstream_id;
     let fork = app.fork(source, false).await.unwrap().conversation.id;
@@ -25,8 +24,7 @@ async fn a_source_that_went_on_is_named_and_not_taken_along() {
     drop(daemon);
     let (root, head) = (root.as_str(), head.as_str());
     let home = brought(&other, &[root, head]);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let branch = adopt(&app, head).await.conversation.id;
     let links = app.chain(branch).await;
     assert_eq!((ids(&links), froms(&links)), (vec![head], vec![Some(root)]));
@@ -38,12 +36,11 @@ async fn a_source_that_went_on_is_named_and_not_taken_along() {
     assert_eq!((said(of_branch), said(of_source)), (4, 4));
 }
 
-/// Three sessions, each the agent's own fork of the one before with one turn more: `one`, `two` and `three`, made in another
-/// home whose daemon has ended.
+/// Three sessions, each the agent's own fork of the one before with one turn more: `one`, `two` and `three`,
+/// made in another home whose daemon has ended.
 async fn generations() -> (Home, [String; 3]) {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut id = app.make(&home.project()).await;
     let mut ids = Vec::new();
     for text in ["one", "two", "three"] {
@@ -76,7 +73,8 @@ fn brought(from: &Home, ids: &[&str]) -> Home {
     home
 }
 
-/// The transcript of a branch `id` off the first records of another, as an agent writes it that forks at a message.
+/// The transcript of a branch `id` off the first records of another, as an agent writes it that forks at a
+/// message.
 fn branched(text: &str, id: &str, from: &str, records: usize) -> String {
     let renamed = |uuid: &Value| uuid.as_str().map(|uuid| json!(format!("{id}-{uuid}")));
     let lines = text
@@ -133,8 +131,7 @@ async fn pages(app: &App, id: ConversationId) -> (Value, Value) {
 async fn a_fork_is_adopted_with_the_sessions_that_it_came_from() {
     let (other, [root, middle, head]) = generations().await;
     let home = brought(&other, &[&root, &middle, &head]);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let answer = adopt(&app, &head).await;
     assert_eq!(answer.missing, []);
     let id = answer.conversation.id;
@@ -219,8 +216,7 @@ async fn a_fork_is_adopted_with_the_sessions_that_it_came_from() {
     // Whichever id is named, it is the same conversation, after a restart too, and it is adopted once.
     drop(app);
     daemon.kill();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for name in [&root, &middle, &head] {
         assert_eq!(found(&app, name).await, id);
         let again = adopt(&app, name).await;
@@ -246,8 +242,7 @@ async fn a_fork_is_adopted_with_the_sessions_that_it_came_from() {
 async fn what_it_came_from_is_what_is_left_when_its_own_transcript_is_gone() {
     let (other, [root, middle, head]) = generations().await;
     let home = brought(&other, &[&root, &middle, &head]);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &head).await.conversation.id;
     fs::remove_file(home.transcript(&head).unwrap()).unwrap();
     let (history, _) = pages(&app, id).await;
@@ -266,7 +261,8 @@ async fn what_it_came_from_is_what_is_left_when_its_own_transcript_is_gone() {
     assert_eq!(text_of(&home, &middle), text_of(&other, &middle));
 }
 
-/// A branch off the part that a branch had carried over: a turn that it left out does not come back by way of the first.
+/// A branch off the part that a branch had carried over: a turn that it left out does not come back by way of
+/// the first.
 #[tokio::test]
 async fn a_place_is_named_in_the_session_in_which_it_was_written() {
     let (other, [root, middle, head]) = generations().await;
@@ -275,8 +271,7 @@ async fn a_place_is_named_in_the_session_in_which_it_was_written() {
     let text = text_of(&home, &head);
     let records = text.lines().filter(|line| line.contains("\"uuid\"")).count();
     put(&home, "branch", &branched(&text, "branch", &head, records / 3));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = adopt(&app, "branch").await;
     let links = app.chain(answer.conversation.id).await;
     assert_eq!(
@@ -295,20 +290,19 @@ async fn a_place_is_named_in_the_session_in_which_it_was_written() {
 
 /// The checkpoints of a session where it was made.
 async fn where_it_was_made(home: &Home, id: &str) -> Value {
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let params = json!({"conversationId": id});
     app.call("conversation/checkpoints", params).await.unwrap()
 }
 
-/// Older versions resumed a session in a new file that begins with the old one's records, under the old one's id.
+/// Older versions resumed a session in a new file that begins with the old one's records, under the old one's
+/// id.
 #[tokio::test]
 async fn records_of_another_session_are_the_past_of_what_it_was_resumed_as() {
     let (other, [_, middle, _]) = generations().await;
     let home = brought(&other, &[&middle]);
     put(&home, "resumed", &text_of(&home, &middle));
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = adopt(&app, "resumed").await;
     let id = answer.conversation.id;
     let links = app.chain(id).await;
@@ -334,8 +328,7 @@ async fn records_of_another_session_are_the_past_of_what_it_was_resumed_as() {
 async fn what_another_conversation_has_stays_its_own() {
     let (other, [root, middle, head]) = generations().await;
     let home = brought(&other, &[&root, &middle, &head]);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let first = adopt(&app, &middle).await.conversation.id;
     let answer = adopt(&app, &head).await;
     let second = answer.conversation.id;
@@ -388,8 +381,7 @@ async fn a_past_that_is_of_no_use_is_told_and_left_out() {
     for (id, text, ..) in &table {
         put(&home, id, text);
     }
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     for (id, _, missing, words) in table {
         let answer = adopt(&app, id).await;
         assert_eq!(ids(&app.chain(answer.conversation.id).await), [id]);
@@ -446,8 +438,7 @@ async fn a_long_past_fills_the_chain_and_no_more() {
         put(&home, &id, &text);
         from = id;
     }
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = adopt(&app, "g20").await;
     let links = app.chain(answer.conversation.id).await;
     let expected: Vec<String> = (5..=20).map(|generation| format!("g{generation}")).collect();
@@ -465,8 +456,7 @@ async fn a_long_past_fills_the_chain_and_no_more() {
 async fn deleting_with_transcripts_spares_what_came_along() {
     let (other, [root, middle, head]) = generations().await;
     let home = brought(&other, &[&root, &middle, &head]);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &head).await.conversation.id;
     let delete = json!({"conversationId": id, "transcripts": "delete"});
     let answer = app.call("conversation/delete", delete).await.unwrap();

@@ -81,8 +81,7 @@ async fn after_a_scripted_round(app: &App, home: &Home) {
 #[tokio::test]
 async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_where_it_was_had() {
     let home = scripted_home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, mut events, before) = begun(&app, &home).await;
     let cleared = UpstreamId::new("cleared");
     app.send(id, &clear_to(&cleared)).await;
@@ -117,8 +116,7 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
 #[tokio::test]
 async fn a_turn_that_comes_to_the_disk_while_the_clear_runs_is_saved_behind_it() {
     let home = scripted_home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, mut events, before) = begun(&app, &home).await;
     let ask = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"a","name":"A","kind":"allow_once"}]}}"#;
     let script = format!("{ask}\nawait 7\n{}", clear_to(&UpstreamId::new("cleared")));
@@ -145,8 +143,7 @@ async fn a_turn_that_comes_to_the_disk_while_the_clear_runs_is_saved_behind_it()
 #[tokio::test]
 async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_was_had() {
     let home = scripted_home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, mut events, source) = begun(&app, &home).await;
     let path = path_of(&home, &source);
     fs::write(&path, first_turn("one")).unwrap();
@@ -170,8 +167,7 @@ async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_
 #[tokio::test]
 async fn a_turn_that_becomes_longer_is_not_told_again() {
     let home = scripted_home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (_, mut events, session) = begun(&app, &home).await;
     let path = path_of(&home, &session);
     fs::write(&path, first_turn("one")).unwrap();
@@ -190,8 +186,7 @@ async fn a_turn_that_becomes_longer_is_not_told_again() {
 #[tokio::test]
 async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let mut raw = daemon.raw().await;
     let id = app.make(&home.project()).await;
     app.send(id, "one").await;
@@ -217,7 +212,8 @@ async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing()
     }
 }
 
-/// Moved away and back it is the same file; copied back it is another one, as it is where one takes its place.
+/// Moved away and back it is the same file; copied back it is another one, as it is where one takes its
+/// place.
 #[tokio::test]
 async fn what_a_transcript_held_that_is_put_back_is_old() {
     type Way = fn(&Path, &Path);
@@ -233,8 +229,7 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
     ];
     for (is_removed, put_back) in ways {
         let home = Home::new();
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let id = app.make(&home.project()).await;
         let mut events = app.events(id).await;
         for text in ["one", "two"] {
@@ -259,8 +254,7 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
 #[tokio::test]
 async fn what_a_transcript_held_that_is_put_back_in_another_life_is_old() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     for text in ["one", "two"] {
         app.send(id, text).await;
@@ -269,8 +263,7 @@ async fn what_a_transcript_held_that_is_put_back_in_another_life_is_old() {
     drop(daemon);
     let aside = home.path().join("aside");
     fs::rename(&path, &aside).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     fs::rename(&aside, &path).unwrap();
     after_a_round(&app, &home).await;
@@ -283,8 +276,7 @@ async fn what_a_transcript_held_that_is_put_back_in_another_life_is_old() {
 #[tokio::test]
 async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
     let home = scripted_home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, mut events, session) = begun(&app, &home).await;
     let path = path_of(&home, &session);
     fs::write(&path, first_turn(&"long ".repeat(100))).unwrap();
@@ -299,8 +291,7 @@ async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
 #[tokio::test]
 async fn what_another_program_had_before_an_export_is_old_after_the_import() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     app.send(id, "here").await;
@@ -321,8 +312,7 @@ async fn what_another_program_had_before_an_export_is_old_after_the_import() {
 #[tokio::test]
 async fn turns_behind_a_place_to_which_somebody_went_back_are_saved() {
     let home = scripted_home();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let path = path_of(&home, &UpstreamId::new("adopted"));
     fs::write(&path, first_turn("one")).unwrap();
     for prompt in ["two", "three", "four", "five"] {

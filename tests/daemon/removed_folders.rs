@@ -6,6 +6,7 @@ use std::process::Command;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
+use super::error_words;
 use crate::home::Home;
 
 /// What `sessionctl ls` prints, which starts no daemon.
@@ -20,8 +21,7 @@ fn listed(home: &Home) -> String {
 #[tokio::test]
 async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
@@ -47,8 +47,7 @@ async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
 #[tokio::test]
 async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     fs::remove_dir_all(home.data()).unwrap();
@@ -61,16 +60,12 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
     assert_eq!(renamed["error"]["data"]["kind"], json!(ErrorKind::StoreFailed));
     assert_eq!(renamed["error"]["data"]["retryable"], false);
     let message = renamed["error"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("was removed while the daemon had it open"),
-        "{message}"
-    );
+    error_words::check("a data folder that was removed", "storeFailed", message);
     // It ends by itself, and what was removed stays so.
     assert!(daemon.ended().await.success());
     assert!(!home.data().exists() && !home.socket().exists());
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(
         app.call("conversation/list", json!({})).await.unwrap()["conversations"],
         json!([])
@@ -80,8 +75,7 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
 #[tokio::test]
 async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_again() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     // Without a turn, whose copies may be written while the folder is being emptied.
     app.make(&home.project()).await;
     fs::remove_dir_all(home.data()).unwrap();

@@ -1,0 +1,38 @@
+//! What commands print for people on standard error: errors, hints and notes. It is asserted here only; all
+//! other tests assert exit codes, `--json`, files and ids.
+//!
+//! `tests/fixtures/printed-words.txt` has a line for each command line that a test checks, written as
+//! `error-words.txt` is: see `tests/daemon/error_words.rs`.
+
+use std::process::Output;
+
+use super::text;
+use crate::daemon::error_words::{compare, plain};
+
+/// Checks the exit code, and that the file has what was printed on standard error; gives that.
+#[track_caller]
+pub(crate) fn check_printed(arguments: &[&str], output: &Output, code: i32) -> String {
+    let printed = text(&output.stderr);
+    let command = arguments.join(" ");
+    assert_eq!(output.status.code(), Some(code), "{command}: {printed}");
+    let [command, words] = [&command, printed.trim_end()].map(|text| plain(&with_whole_ids(text)));
+    compare(
+        "printed-words.txt",
+        &format!("sessionctl {command} => {code}: {words}"),
+    );
+    printed
+}
+
+/// The text with a whole id for each that is shortened to its first 8 characters.
+fn with_whole_ids(text: &str) -> String {
+    let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-');
+    let whole = text.split_inclusive(is_end).map(|part| {
+        let word = part.trim_end_matches(is_end);
+        let is_short = word.len() == 8 && word.bytes().all(|letter| letter.is_ascii_hexdigit());
+        match is_short {
+            true => format!("{word}-0000-0000-0000-000000000000{}", &part[word.len()..]),
+            false => part.to_owned(),
+        }
+    });
+    whole.collect()
+}
