@@ -147,8 +147,8 @@ impl schemars::JsonSchema for ContinueAt {
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let time = generator.subschema_for::<Timestamp>();
         schemars::json_schema!({
-            "description": "When a conversation continues: `reset` (the end of its usage limit), `now`, or a time. A past time \
-                            means now.",
+            "description": "When a conversation continues: `reset` (the end of its usage limit), `now`, or a time. A past \
+                            time means now.",
             "anyOf": [{ "type": "string", "enum": ["reset", "now"] }, time],
         })
     }

@@ -178,7 +178,7 @@ events! {
         /// How much of the history before the turn the branch has.
         fidelity: Fidelity,
     },
-    /// An edit, a fork in place or a move was undone.
+    /// An edit, a fork in place, a move or a reset was undone.
     Undone = "undone" {
         /// The session that is the head again.
         link: Link,

@@ -171,7 +171,8 @@ impl schemars::JsonSchema for ExportAnswer {
         let file = generator.subschema_for::<ExportedFile>();
         let portable = generator.subschema_for::<PortableConversation>();
         schemars::json_schema!({
-            "description": "The path of the file or, if none was requested, what the file would contain. Only a file has a `path`.",
+            "description": "The path of the file or, if none was requested, what the file would contain. \
+                            Only a file has a `path`.",
             "anyOf": [file, portable],
         })
     }

@@ -141,7 +141,7 @@ methods! {
         min_fidelity: Fidelity = default,
     }
 
-    /// Undoes the last edit, fork in place or move, then the one before it.
+    /// Undoes the last edit, fork in place, move or reset, then the one before it.
     "conversation/undo" => Undo(conversation, once) -> UndoAnswer,
     [Busy, InvalidCwd, AgentUnavailable, AgentError, AuthRequired, Limited, NotResumable, Unsupported] {}
 
