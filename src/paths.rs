@@ -2,11 +2,12 @@
 //!
 //! It owns the names below the folders and which of option, environment and platform decides. It must not know what is
 //! in the files, and it touches no disk: everything follows from what it is given. Whether what stands there can be
-//! believed is looked at in `ownership`.
+//! believed is looked at in `ownership`, and which process holds the lock in `lock_holder`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+pub mod lock_holder;
 pub mod ownership;
 pub mod told;
 

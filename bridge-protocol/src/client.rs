@@ -1,13 +1,14 @@
 //! A client of the daemon: jsonrpsee's, over the daemon's Unix socket with one message a line.
 //!
-//! Owns the transport and its limits. [`Call`] calls the methods of [`crate::method`].
+//! Owns the transport, its limits, and the check that the listener is this user's. [`Call`] calls the methods of
+//! [`crate::method`].
 //!
 //! # Lagging
-//! Notifications wait in a buffer of [`SUBSCRIPTION_BUFFER_EVENTS`] until the subscription is polled. One that is
-//! polled too slowly is closed: it yields what the buffer holds, then ends, and its `close_reason()` is `Lagged`. The
-//! daemon does the same on its side, and says so in a last event `lagged`. Nothing is lost for good in either case:
-//! subscribe again with `after` set to the cursor of the last event seen, which continues without a gap where the
-//! daemon still holds what was missed, and with a snapshot that says `gap` where it does not.
+//! Notifications wait in a buffer of [`SUBSCRIPTION_BUFFER_EVENTS`] until the subscription is polled. A subscription that
+//! is polled too slowly is closed: it yields what the buffer holds, then ends, and its `close_reason()` is `Lagged`. The
+//! daemon has the same limit, and sends a last event `lagged`. Nothing is lost in either case: subscribe again with
+//! `after` set to the cursor of the last event seen. If the daemon still holds the missed events, the subscription
+//! continues without a gap; else it begins with a snapshot whose `gap` is true.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use jsonrpsee_core::client::ClientBuilder;
 use thiserror::Error;
 use tokio::net::UnixStream;
 
+use crate::error::BridgeError;
+use crate::method;
 use transport::{LineReceiver, LineSender};
 
 mod call;
@@ -27,14 +30,14 @@ pub use call::Call;
 
 /// jsonrpsee's client, connected to a daemon.
 pub use jsonrpsee_core::client::Client;
-/// Why a call has no result: `Call` is what the daemon answered, which [`crate::BridgeError`] reads; all else happened on
-/// the way.
+/// Why a call has no result. `Call` is the daemon's answer, which [`crate::BridgeError`] reads; everything else is a failure of
+/// the connection.
 pub use jsonrpsee_core::client::Error as ClientError;
 /// The events of a subscription, as they come.
 pub use jsonrpsee_core::client::Subscription;
 pub use transport::TransportError;
 
-/// Longest line that is taken from the daemon: above the longest answer and event that it sends.
+/// Longest line that is read from the daemon: longer than its longest answer and event.
 pub const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
 /// Notifications that one subscription buffers. An agent that streams at its fastest fills it in some tenths of a
@@ -45,31 +48,61 @@ pub const SUBSCRIPTION_BUFFER_EVENTS: usize = 16 * 1024;
 pub const REQUESTS_IN_FLIGHT: usize = 128;
 
 /// How long a request may take: a year, that is without limit. A turn ends when the agent ends it, which may be after
-/// hours, and the daemon answers every request when it stops; a client that wants to wait less can cancel.
+/// hours, and the daemon answers every request when it stops. A client that wants to wait less can cancel.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long a daemon may take to answer the first call. It answers `daemon/status` from memory, within milliseconds.
+pub const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// There is no socket: no daemon runs, or it uses another path.
-    #[error("there is no socket at {}; no daemon runs there", path.display())]
+    #[error("no daemon runs at {}: there is no socket", path.display())]
     NotFound {
-        /// Where one was expected.
+        /// The path of the missing socket.
         path: PathBuf,
     },
-    /// There is a socket, at which nobody answers: the daemon was killed.
-    #[error("nobody answers at the socket {}; the daemon is gone", path.display())]
+    /// No process listens on the socket: the daemon was killed.
+    #[error("no daemon runs at {}: no process listens on the socket", path.display())]
     Refused {
         /// The socket.
         path: PathBuf,
     },
-    /// The socket belongs to another user.
-    #[error("the socket {} may not be used by this user", path.display())]
+    /// This user may not connect to the socket.
+    #[error("this user may not connect to the socket {}", path.display())]
     PermissionDenied {
         /// The socket.
         path: PathBuf,
     },
-    /// Anything else, among it a path that is too long for a socket.
+    /// Another user's process listens on the socket. Nothing was sent to it.
+    #[error("refusing the socket {}: user {owner} listens on it, and you are user {own}", path.display())]
+    ForeignListener {
+        /// The socket.
+        path: PathBuf,
+        /// The user of the listener.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
+    /// A process listens on the socket and does not answer.
+    #[error("{} on the socket {} has not answered within {} s", listener(*pid), path.display(), limit.as_secs())]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// The process that listens, if the system reports it.
+        pid: Option<u32>,
+        /// How long the client waited.
+        limit: Duration,
+    },
+    /// The listener closed the connection before it answered, as a daemon does that stops or is killed.
+    #[error("the daemon closed the connection at {}", path.display())]
+    Closed {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Any other failure, such as a path that is too long for a socket.
     #[error("cannot connect to the socket {}", path.display())]
     Io {
         /// The socket.
@@ -80,9 +113,9 @@ pub enum ConnectError {
     },
 }
 
-/// Connects to the daemon that listens on `socket`.
+/// Connects to the daemon that listens on `socket`, if that is a process of this user. Sends nothing.
 ///
-/// Has to be called within a tokio runtime, which runs the connection until the client is dropped.
+/// Must be called within a tokio runtime, which runs the connection until the client is dropped.
 ///
 /// # Errors
 /// See [`ConnectError`]: [`ConnectError::NotFound`] and [`ConnectError::Refused`] mean that no daemon runs.
@@ -95,13 +128,75 @@ pub async fn connect(socket: &Path) -> Result<Client, ConnectError> {
 /// # Errors
 /// As [`connect`].
 pub async fn connect_with(socket: &Path, builder: ClientBuilder) -> Result<Client, ConnectError> {
-    let stream = UnixStream::connect(socket)
-        .await
-        .map_err(|source| classify(socket, source))?;
+    let (client, _) = open(socket, builder).await?;
+    Ok(client)
+}
+
+/// Connects as [`connect`] does, and calls `daemon/status` to see that the daemon answers, whatever the answer is. Waits for
+/// `limit` at most, best [`FIRST_ANSWER_LIMIT`]; later calls have no limit.
+///
+/// # Errors
+/// As [`connect`], and [`ConnectError::NoAnswer`] and [`ConnectError::Closed`].
+pub async fn connect_answering(socket: &Path, limit: Duration) -> Result<Client, ConnectError> {
+    let (client, pid) = open(socket, builder()).await?;
+    let path = socket.to_owned();
+    match tokio::time::timeout(limit, client.call(method::Status::default())).await {
+        Err(_) => Err(ConnectError::NoAnswer { path, pid, limit }),
+        Ok(Err(error)) if is_lost(&error) => Err(ConnectError::Closed { path }),
+        // An error is an answer too.
+        Ok(_) => Ok(client),
+    }
+}
+
+/// The error with which the daemon refused the connection, if it did: too many are open.
+pub fn refusal(error: &ClientError) -> Option<&BridgeError> {
+    match error {
+        ClientError::RestartNeeded(error) => refusal(error),
+        ClientError::Transport(error) => match error.downcast_ref()? {
+            TransportError::Refused { error, .. } => Some(error),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether the connection ended without a reason from the daemon.
+pub fn is_lost(error: &ClientError) -> bool {
+    let has_ended = matches!(
+        error,
+        ClientError::Transport(_) | ClientError::RestartNeeded(_) | ClientError::ServiceDisconnect
+    );
+    has_ended && refusal(error).is_none()
+}
+
+/// A connection to a listener of this user, and the listener's process id.
+async fn open(socket: &Path, builder: ClientBuilder) -> Result<(Client, Option<u32>), ConnectError> {
+    let failed = |source| classify(socket, source);
+    let stream = UnixStream::connect(socket).await.map_err(failed)?;
+    // Before anything is sent: the path alone does not say who listens.
+    let peer = stream.peer_cred().map_err(failed)?;
+    let own = rustix::process::geteuid().as_raw();
+    if let Some(error) = foreign(socket, peer.uid(), own) {
+        return Err(error);
+    }
+    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
     let (read_half, write_half) = stream.into_split();
     let sender = LineSender::new(write_half, socket);
     let receiver = LineReceiver::new(read_half, socket, LINE_LIMIT_BYTES);
-    Ok(builder.build_with_tokio(sender, receiver))
+    Ok((builder.build_with_tokio(sender, receiver), pid))
+}
+
+/// Refuses every listener but those of the user `own`; root is no exception, since root has a daemon of its own.
+fn foreign(socket: &Path, owner: u32, own: u32) -> Option<ConnectError> {
+    (owner != own).then(|| ConnectError::ForeignListener {
+        path: socket.to_owned(),
+        owner,
+        own,
+    })
+}
+
+fn listener(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "the listener".to_owned(), |pid| format!("process {pid}"))
 }
 
 /// The configuration that [`connect`] uses: no time limit on requests, numbers as ids, this module's buffer sizes.
@@ -120,5 +215,25 @@ fn classify(socket: &Path, source: io::Error) -> ConnectError {
         io::ErrorKind::ConnectionRefused => ConnectError::Refused { path },
         io::ErrorKind::PermissionDenied => ConnectError::PermissionDenied { path },
         _ => ConnectError::Io { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn only_a_listener_of_this_user_is_accepted() {
+        let path = Path::new("/run/s.sock");
+        for (owner, own, is_refused) in [
+            (1000, 1000, false),
+            (1001, 1000, true),
+            (0, 1000, true),
+            (1000, 0, true),
+        ] {
+            assert_eq!(foreign(path, owner, own).is_some(), is_refused, "{owner} {own}");
+        }
     }
 }

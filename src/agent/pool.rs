@@ -206,7 +206,8 @@ impl Agent {
     }
 
     /// Whether it has ended, or is about to.
-    fn is_ending(&self) -> bool {
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
         self.stop.is_cancelled() || self.connection.is_ending()
     }
 
@@ -216,10 +217,16 @@ impl Agent {
         *self.stopped.borrow()
     }
 
-    /// Waits until the process and all its descendants have ended. Cancel safe.
+    /// Whether the pool has nothing more to do for its end: it has ended, or was given up.
+    fn is_over(&self) -> bool {
+        self.has_stopped() || self.stopped.has_changed().is_err()
+    }
+
+    /// Waits until the process and all its descendants have ended, or were given up because they survived SIGKILL:
+    /// [`has_stopped`](Self::has_stopped) says which. Cancel safe.
     pub async fn stopped(&self) {
         let mut stopped = self.stopped.clone();
-        // A keeper that is gone has dropped the process, which kills it.
+        // The keeper drops its end without a word if something survived.
         let _ended = stopped.wait_for(|stopped| *stopped).await;
     }
 }
@@ -380,7 +387,7 @@ impl Pool {
         let all = of_agent.flat_map(|(_, slot)| slot.earlier.iter().filter_map(Weak::upgrade));
         let leaves = |agent: &Arc<Agent>| {
             let is_leaving = agent.is_retired() || agent.is_ending();
-            agent.generation != own.generation && is_leaving && !*agent.stopped.borrow()
+            agent.generation != own.generation && is_leaving && !agent.is_over()
         };
         all.filter(leaves).collect()
     }

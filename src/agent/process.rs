@@ -208,6 +208,14 @@ pub struct StopReport {
     pub sweep: SweepReport,
 }
 
+impl StopReport {
+    /// Whether the process and all its descendants have ended.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.stopped_by != StoppedBy::Nothing && self.sweep.survivors.is_empty()
+    }
+}
+
 /// Knows when the process ends, and how; what the wire waits for beside the end of its output.
 #[derive(Debug, Clone)]
 pub struct DeathWatch {

@@ -1,17 +1,15 @@
 //! The connection to the daemon: found by its socket, started when none answers.
 //!
-//! It owns the order in which sockets are tried, and the bytes of the last answers, so that `--json` can print them
-//! as they came. It must not know what the answers mean.
+//! It owns the order in which sockets are tried, and the bytes of the last answers, which `--json` prints unchanged. It must
+//! not know what the answers mean.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bridge_protocol::client::{Client, ConnectError, connect};
+use bridge_protocol::client::{Client, ConnectError, FIRST_ANSWER_LIMIT, connect_answering};
 use bridge_protocol::raw::RawJson;
 use jiff::Timestamp;
 use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
@@ -19,10 +17,11 @@ use jsonrpsee::core::params::BatchRequestBuilder;
 use jsonrpsee::core::traits::ToRpcParams;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::exit::Exit;
-use super::problem::{Outcome, Problem, is_lost};
+use super::problem::{Outcome, Problem};
 use super::start::{self, Launch};
 use crate::paths::ownership::open_own;
 use crate::paths::{Paths, ownership};
@@ -30,9 +29,9 @@ use crate::paths::{Paths, ownership};
 /// A connected daemon. The methods are those of the contract's client traits.
 pub(super) struct Daemon {
     client: Client,
-    /// The configuration file that it was started with, where the lock file names one.
+    /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
-    /// The newest answer of each method that was called.
+    /// The last answer of each method.
     answers: Mutex<BTreeMap<String, RawJson>>,
 }
 
@@ -41,7 +40,7 @@ pub(super) struct Daemon {
 pub(super) struct Reach {
     /// Where things are.
     pub(super) paths: Paths,
-    /// Whether the socket was named, so that no other is tried.
+    /// Whether the user named the socket, so that no other is tried.
     pub(super) socket_named: bool,
     /// Whether one may be started.
     pub(super) may_start: bool,
@@ -49,20 +48,20 @@ pub(super) struct Reach {
     pub(super) launch: Launch,
 }
 
-/// For how long a daemon that has the lock is waited for where it does not listen: it looks for its socket at least every
-/// second once that is gone.
+/// How long to wait for a daemon that holds the lock and does not listen: once its socket is missing, it makes a new one within
+/// a second.
 const LISTENS_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long one of these waits is.
+/// The pause between two attempts.
 const LISTENS_PAUSE: Duration = Duration::from_millis(10);
 
-/// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, less the byte that ends it.
+/// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, without the final zero.
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 
-/// The most that is read of the lock file; what a daemon writes has a few hundred bytes.
+/// The most that is read of the lock file. A daemon writes a few hundred bytes.
 const LOCK_FILE_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// What is read of the lock file here.
+/// The part of the lock file that is used here.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct LockFile {
     pid: Option<u32>,
@@ -76,7 +75,7 @@ impl Reach {
     /// Connects, and starts a daemon when none answers.
     ///
     /// # Errors
-    /// When a socket cannot be used, when no daemon answers and none may be started, or when it does not start.
+    /// A socket cannot be used, no daemon answers and none may be started, or it does not start.
     pub(super) async fn connect(&self) -> Outcome<Daemon> {
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
@@ -86,9 +85,9 @@ impl Reach {
                 Exit::NoDaemon,
                 format!("no daemon answers at {}", self.paths.bridge_socket.display()),
             )
-            .hint("start one with sessiond, or leave --no-start out"));
+            .hint("start one with sessiond, or omit --no-start"));
         }
-        // Several commands that find no daemon at once start one together: whoever comes second finds the first's.
+        // If several commands find no daemon at once, one of them starts it and the others find it here.
         let turn = start::StartTurn::take(&self.paths).await?;
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
@@ -109,11 +108,11 @@ impl Reach {
         .hint(format!("its log is {}", self.paths.log_file().display())))
     }
 
-    /// Connects to a running daemon and starts none. One that has the lock is given a while to listen: it may just be
-    /// starting or stopping, and one whose socket was removed listens anew.
+    /// Connects to a running daemon and starts none. Waits a while for a daemon that holds the lock and does not listen: it may
+    /// be starting or stopping, or about to replace its removed socket.
     ///
     /// # Errors
-    /// When another user owns or can change what a daemon would believe, or a socket is there that cannot be used.
+    /// Another user owns or can change what a daemon would believe, or listens on the socket; or the socket cannot be used.
     pub(super) async fn find(&self) -> Outcome<Option<Daemon>> {
         let began = Instant::now();
         loop {
@@ -125,7 +124,7 @@ impl Reach {
         }
     }
 
-    /// Whether a daemon runs that ought to listen where it is looked for.
+    /// Whether a daemon runs that should listen on a socket that is tried.
     fn is_expected(&self) -> bool {
         let is_looked_for = |socket: &Path| !self.socket_named || socket == self.paths.bridge_socket;
         start::is_held(&self.paths) && self.locked_socket().is_some_and(|socket| is_looked_for(&socket))
@@ -136,39 +135,57 @@ impl Reach {
         let lock = read_lock(&self.paths.lock_file());
         let locked = lock.as_ref().map(|lock| lock.socket.clone());
         for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
-            match connect(&socket).await {
+            let lock = lock.as_ref().filter(|lock| lock.socket == socket);
+            match self.connect_to(&socket, lock).await {
                 Ok(client) => {
-                    let config = lock
-                        .as_ref()
-                        .filter(|lock| lock.socket == socket)
-                        .and_then(|lock| lock.config.clone());
-                    let daemon = Daemon::new(client, config);
-                    if daemon.answers().await {
-                        return Ok(Some(daemon));
-                    }
+                    let config = lock.and_then(|lock| lock.config.clone());
+                    return Ok(Some(Daemon::new(client, config)));
                 }
-                Err(ConnectError::NotFound { .. } | ConnectError::Refused { .. }) => {}
-                Err(error @ ConnectError::PermissionDenied { .. }) => {
-                    return Err(Problem::new(Exit::NoDaemon, error.to_string())
-                        .hint("each user has a daemon of their own; is this socket somebody else's?"));
-                }
-                // Nothing can listen below a file; what is wrong is told when a daemon is started there.
+                // The socket of a process that is being killed accepts connections until its last moment.
+                Err(
+                    ConnectError::NotFound { .. }
+                    | ConnectError::Refused { .. }
+                    | ConnectError::Closed { .. },
+                ) => {}
+                // Nothing can listen below a file; the start of a daemon there reports what is wrong.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
-                Err(ConnectError::Io { path, source }) => return Err(unusable(&path, &source)),
+                Err(error) => return Err(not_connected(error)),
             }
         }
         Ok(None)
     }
+
+    /// Connects to a daemon that answers. `lock` is the lock file if it names this socket.
+    async fn connect_to(&self, socket: &Path, lock: Option<&LockFile>) -> Result<Client, ConnectError> {
+        let connected = connect_answering(socket, FIRST_ANSWER_LIMIT).await;
+        let holder = lock
+            .and_then(|lock| lock.pid)
+            .filter(|_| start::is_held(&self.paths));
+        match connected {
+            // A service manager listens for a daemon that may still be starting.
+            Err(ConnectError::NoAnswer { pid, .. }) if holder.is_some() && holder != pid => {
+                match connect_answering(socket, start::START_LIMIT).await {
+                    Err(ConnectError::NoAnswer { path, limit, .. }) => Err(ConnectError::NoAnswer {
+                        path,
+                        pid: holder,
+                        limit,
+                    }),
+                    other => other,
+                }
+            }
+            other => other,
+        }
+    }
 }
 
 impl Reach {
-    /// The process that was the last to have the data folder, whether or not it still runs, and when it began.
+    /// The process that held the data folder last, whether or not it still runs, and when it started.
     pub(super) fn last_daemon(&self) -> Option<(u32, Option<Timestamp>)> {
         let lock = read_lock(&self.paths.lock_file())?;
         Some((lock.pid?, lock.started_at))
     }
 
-    /// Where that one listens.
+    /// The socket of that process.
     pub(super) fn locked_socket(&self) -> Option<PathBuf> {
         Some(read_lock(&self.paths.lock_file())?.socket)
     }
@@ -183,16 +200,7 @@ impl Daemon {
         }
     }
 
-    /// Whether anybody answers. The socket of a process that is being killed takes connections to its last moment, and nothing of a
-    /// command is to be sent to one that never reads it.
-    async fn answers(&self) -> bool {
-        match self.client.call(method::Status::default()).await {
-            Err(error) => !is_lost(&error),
-            Ok(_) => true,
-        }
-    }
-
-    /// Whether it was started with another configuration file than this one, as far as it is known.
+    /// Whether it is known to use another configuration file than this one.
     pub(super) fn has_other_config(&self, config: &Path) -> bool {
         self.config.as_deref().is_some_and(|own| own != config)
     }
@@ -258,6 +266,31 @@ impl SubscriptionClientT for Daemon {
     }
 }
 
+/// What is wrong with a socket on which something may listen.
+fn not_connected(error: ConnectError) -> Problem {
+    let problem = Problem::new(Exit::NoDaemon, error.to_string());
+    match error {
+        ConnectError::ForeignListener { path, owner, .. } => problem
+            .hint("nothing was sent; use a folder of your own: sessionctl --home \"$HOME/.sessiond\" ls")
+            .details(json!({ "path": path, "owner": owner })),
+        ConnectError::NoAnswer { path, pid, .. } => {
+            let problem = problem.details(json!({ "path": path, "pid": pid }));
+            match pid {
+                Some(pid) => problem.hint(format!(
+                    "sessionctl doctor reports more; if it is stopped, continue it: kill -CONT {pid}; if it hangs, end it: \
+                     kill -KILL {pid}"
+                )),
+                None => problem.hint("sessionctl doctor reports more"),
+            }
+        }
+        ConnectError::PermissionDenied { .. } => {
+            problem.hint("each user has a daemon of their own: sessionctl --home \"$HOME/.sessiond\" ls")
+        }
+        ConnectError::Io { path, source } => unusable(&path, &source),
+        _ => problem,
+    }
+}
+
 /// A socket that cannot be connected to, whether or not a daemon listens.
 fn unusable(socket: &Path, error: &io::Error) -> Problem {
     let path = socket.display();
@@ -266,7 +299,7 @@ fn unusable(socket: &Path, error: &io::Error) -> Problem {
         return Problem::new(
             Exit::NoDaemon,
             format!(
-                "the path of the socket is too long: {length} bytes, where {SOCKET_PATH_LIMIT_BYTES} are possible: {path}"
+                "the path of the socket is too long: {length} bytes, and {SOCKET_PATH_LIMIT_BYTES} are possible: {path}"
             ),
         )
         .hint("name a shorter one with --socket PATH, or a folder nearer to the root with --home DIR");
@@ -275,10 +308,10 @@ fn unusable(socket: &Path, error: &io::Error) -> Problem {
         Exit::NoDaemon,
         format!("cannot connect to the socket {path}: {error}"),
     )
-    .hint("sessiond in a terminal shows whether a daemon can listen there")
+    .hint("run sessiond in a terminal to see whether a daemon can listen there")
 }
 
-/// The sockets to try, in order: the one that was named and no other, else the running daemon's own, then the default.
+/// The sockets to try, in order: only the one that the user named, else the running daemon's, then the default.
 fn candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     if !named {
@@ -290,7 +323,7 @@ fn candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathB
     sockets
 }
 
-/// What the lock file says. One that cannot be read, or that is another user's, says nothing: the default socket is tried then.
+/// Reads the lock file. One that cannot be read or belongs to another user is ignored: the default socket is tried then.
 fn read_lock(lock_file: &Path) -> Option<LockFile> {
     let mut text = Vec::new();
     let read = open_own(lock_file).and_then(|file| file.take(LOCK_FILE_LIMIT_BYTES).read_to_end(&mut text));

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use bridge_protocol::client::TransportError;
+use bridge_protocol::client::{is_lost, refusal};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
 use jsonrpsee::core::client::Error as ClientError;
@@ -162,10 +162,12 @@ impl From<ClientError> for Problem {
         match error {
             error if is_lost(&error) => Self::connection_lost(),
             ClientError::Call(error) => BridgeError::from(error).into(),
-            ClientError::Transport(_) | ClientError::RestartNeeded(_) => refusal(&error)
-                .map_or_else(Self::connection_lost, |error| {
-                    Self::from(error).hint("close a window or program that is connected, then try again")
-                }),
+            ClientError::Transport(_) | ClientError::RestartNeeded(_) => {
+                refusal(&error).map_or_else(Self::connection_lost, |error| {
+                    Self::from(error.clone())
+                        .hint("close a window or program that is connected, then try again")
+                })
+            }
             ClientError::ParseError(error) => Self::new(
                 Exit::Failed,
                 format!("the daemon's answer could not be read: {error}"),
@@ -192,27 +194,6 @@ impl From<PathsError> for Problem {
     fn from(error: PathsError) -> Self {
         Self::new(Exit::Usage, error.to_string())
     }
-}
-
-/// What the daemon said when it did not take the connection.
-fn refusal(error: &ClientError) -> Option<BridgeError> {
-    match error {
-        ClientError::RestartNeeded(error) => refusal(error),
-        ClientError::Transport(error) => match error.downcast_ref()? {
-            TransportError::Refused { error, .. } => Some(error.clone()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Whether a connection has ended, and nobody said why.
-pub(super) fn is_lost(error: &ClientError) -> bool {
-    let has_ended = matches!(
-        error,
-        ClientError::Transport(_) | ClientError::RestartNeeded(_) | ClientError::ServiceDisconnect
-    );
-    has_ended && refusal(error).is_none()
 }
 
 /// What to do next after an error of the daemon, where its message does not always say so itself.

@@ -5,10 +5,10 @@
 //! when its sockets listen; a pipe that closes without it means that the daemon has died. It must not know how a daemon works.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use tokio::process::{Child, Command};
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
 use crate::paths::Paths;
-use crate::paths::ownership::{NO_LINK, open_own};
+use crate::paths::ownership::{self, ClaimError, NO_LINK, Role, open_own};
 
 /// The hidden first argument that makes the program the daemon.
 const DAEMON_ARGUMENT: &str = "daemon";
 
 /// How long a start may take. A daemon answers within milliseconds, but first ends what a killed one left behind, and
 /// may have to rebuild its store.
-const START_LIMIT: Duration = Duration::from_secs(120);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// What the daemon writes when its sockets listen.
 const READY: &[u8] = b"ready";
@@ -77,7 +77,7 @@ impl StartTurn {
     /// # Errors
     /// When the data folder cannot be made, or another command has been starting a daemon for too long.
     pub(super) async fn take(paths: &Paths) -> Outcome<Self> {
-        make_private(&paths.data)?;
+        claim(Role::Data, &paths.data)?;
         let path = paths.data.join("start.lock");
         let file = OpenOptions::new()
             .create(true)
@@ -127,9 +127,13 @@ async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<F
         Ok(Err(error)) => Err(Problem::new(Exit::Failed, error.to_string())),
         Err(_) => Err(Problem::new(
             Exit::NoDaemon,
-            format!("another process has held {} for too long", path.display()),
+            format!(
+                "another process still holds {} after {} s",
+                path.display(),
+                START_LIMIT.as_secs()
+            ),
         )
-        .hint("end the process that starts or stops a daemon there, then try again")),
+        .hint("end the command that starts or stops a daemon there, then try again")),
     }
 }
 
@@ -139,7 +143,7 @@ async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<F
 /// When it cannot be started, dies at the start, or is not ready within [`START_LIMIT`]; what it said is in the
 /// message.
 pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome<Child> {
-    make_private(&paths.log)?;
+    claim(Role::Log, &paths.log)?;
     let log_path = paths.log_file();
     let log = OpenOptions::new()
         .create(true)
@@ -176,7 +180,7 @@ fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
     let program = std::env::current_exe().map_err(|error| {
         Problem::new(
             Exit::NoDaemon,
-            format!("cannot find this program's own file: {error}"),
+            format!("cannot find the executable of this program: {error}"),
         )
     })?;
     let pipe_failed = |error: io::Error| {
@@ -258,26 +262,18 @@ fn pick_words(text: &str) -> Option<LastWords> {
     })
 }
 
-/// Makes a folder that only its owner may enter; one that exists stays as it is.
-fn make_private(folder: &Path) -> Outcome {
-    if fs::metadata(folder).is_ok_and(|metadata| metadata.is_dir()) {
-        return Ok(());
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|error| {
-            Problem::file("make the folder", folder, &error)
-                .hint("--home DIR names a folder that everything goes into instead")
-        })
+/// Makes a folder that only its owner may enter; an existing folder must be this user's, and keeps its mode.
+fn claim(role: Role, folder: &Path) -> Outcome {
+    ownership::claim(role, folder).map_err(|error| match error {
+        ClaimError::Untrusted(untrusted) => untrusted.into(),
+        ClaimError::Make { source, .. } => Problem::file("make the folder", folder, &source)
+            .hint("--home DIR names a folder that everything goes into instead"),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::{LastWords, Launch, last_words, make_private, pick_words};
+    use super::{LastWords, Launch, last_words, pick_words};
 
     #[test]
     fn the_daemon_is_given_what_was_named() {
@@ -320,14 +316,5 @@ mod tests {
         assert_eq!(last_words(&log, 11), None);
         std::fs::write(&log, "error: old\nerror: new\n").unwrap();
         assert_eq!(last_words(&log, 11).unwrap().message, "new");
-    }
-
-    #[test]
-    fn a_new_folder_is_private() {
-        let folder = tempfile::tempdir().unwrap();
-        let made = folder.path().join("a/b");
-        make_private(&made).unwrap();
-        let mode = std::fs::metadata(&made).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
     }
 }

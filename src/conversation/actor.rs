@@ -1,9 +1,9 @@
-//! The task of one live conversation: feeds what happens into the state machine and carries its effects out.
+//! The task of one live conversation: passes every input to the state machine and carries out the effects.
 //!
-//! It owns everything about the conversation and is the only one that writes to it. It never waits for a subscriber,
-//! a peer or another conversation: what takes time runs as a job or a write beside the loop and comes back as an
-//! input. Callers, writes, the job and the deadlines go before the agent's lines, of which at most 64 are taken a
-//! round, so that a flood never starves a cancellation.
+//! It owns everything about the conversation and is its only writer. It never waits for a subscriber, a client or another
+//! conversation: slow work runs as a job or a write beside the loop and returns as an input. Callers, writes, the job and the
+//! deadlines come before the agent's lines, of which at most 64 are taken a round, so that a flood never delays a
+//! cancellation.
 
 mod carry;
 mod failing;
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bridge_protocol::conversation::{Conversation, RemainingTranscript};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
+use bridge_protocol::time;
 use bridge_protocol::{ConversationId, Cursor};
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt, StreamExt};
@@ -37,30 +38,32 @@ use crate::chain::Undoing;
 use super::answer::{Answer, Request};
 use super::closed_sessions::ClosedSessions;
 use super::edit::Edited;
-use super::effect::{Arrival, Branched, Call, Deadline, Effects, Input, Opened};
+use super::effect::{Arrival, Branched, Call, Deadline, Effect, Effects, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
 use super::moving::Moved;
-use super::registry::panic_text;
 use super::repairing::Done;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session, view_of_record};
-use super::upstream::{UntoldCopy, UpstreamSession};
+use super::upstream::{UncommittedCopy, UpstreamSession};
 use super::wakings::Place;
+use super::work::Progress;
+#[cfg(test)]
+pub(in crate::conversation) use failing::{FAULTS_LIMIT, REFUSES_FOR};
+use failing::{Faults, Refused, fault_of};
 
-/// How often is looked whether what an agent runs in the background has ended, before its session is closed without anybody
-/// having asked for that.
+/// How often the daemon checks whether an agent's background commands have ended, before it closes the session on its own
+/// account.
 const BACKGROUND_LOOK: Duration = Duration::from_secs(5);
 
 /// How many lines of the agent are taken before everything else is looked at again.
 const LINES_A_ROUND: usize = 64;
 
-/// How many calls may wait for one conversation. A desktop app has a handful; more is a loop gone wrong.
+/// How many calls may wait for one conversation. A desktop app has a handful; more come from a loop.
 pub const MAILBOX: usize = 256;
 
-/// For how long a conversation that does nothing and that nobody listens to keeps its task, and with it the events
-/// that a client which reconnects may have missed.
+/// How long a conversation at rest without subscribers keeps its task, and with it the events for clients that reconnect.
 const REST: Duration = Duration::from_secs(120);
 
 /// Where an answer goes.
@@ -77,18 +80,18 @@ pub enum Message {
         /// Whom to answer.
         reply: Reply,
     },
-    /// Someone listens from now on.
+    /// A new subscriber.
     Subscribe {
-        /// Who.
+        /// The subscriber.
         subscriber: Box<dyn Subscriber>,
-        /// Behind which event.
+        /// The last event that it has seen.
         after: Option<Cursor>,
     },
-    /// What a client that attaches is told; for those who listen to all.
+    /// Asks for a snapshot, for subscribers of all conversations.
     Snapshot(oneshot::Sender<super::events::Encoded>),
     /// The transcript of its head has grown.
     Grown(Box<Growth>),
-    /// The time has come to go on by itself, and there is a place to do so.
+    /// The time of a scheduled continuation has come, and there is a place for it.
     Due(Place),
     /// A session that was opened for this conversation by the one that it branched off.
     TakeOver(Box<Opened>, Box<UpstreamSession>),
@@ -97,21 +100,50 @@ pub enum Message {
 /// Puts a message into the mailbox of another conversation, or gives it back.
 pub type Deliver = Box<dyn Fn(ConversationId, Message) -> Result<(), Message> + Send + Sync>;
 
-type Job = Pin<Box<dyn Future<Output = JobDone> + Send>>;
+/// Work beside the loop.
+struct Job {
+    work: Pin<Box<dyn Future<Output = JobDone> + Send>>,
+    /// Whether it changes the conversation's files: such a job is never abandoned.
+    is_on_files: bool,
+    /// What ends such a job early, if anything does.
+    progress: Option<Arc<Progress>>,
+}
 
-/// What a job brought.
+impl Job {
+    fn new(work: impl Future<Output = JobDone> + Send + 'static) -> Self {
+        Self {
+            work: Box::pin(work),
+            is_on_files: false,
+            progress: None,
+        }
+    }
+
+    /// One that changes the conversation's files.
+    fn on_files(
+        work: impl Future<Output = JobDone> + Send + 'static,
+        progress: Option<Arc<Progress>>,
+    ) -> Self {
+        Self {
+            is_on_files: true,
+            progress,
+            ..Self::new(work)
+        }
+    }
+}
+
+/// The result of a job.
 enum JobDone {
     Opened(u64, Result<Box<(Opened, UpstreamSession)>, ConversationError>),
     Branched(
         u64,
-        Result<Box<(Branched, Option<UpstreamSession>, Option<UntoldCopy>)>, ConversationError>,
+        Result<Box<(Branched, Option<UpstreamSession>, Option<UncommittedCopy>)>, ConversationError>,
     ),
     Edited(u64, Result<Box<(Edited, UpstreamSession)>, ConversationError>),
     LookedBack(u64, Result<Option<Undoing>, ConversationError>),
     Moved(u64, Result<Box<Moved>, ConversationError>),
     MovedBack(u64),
     Repaired(u64, Result<Box<Done>, ConversationError>),
-    /// Which transcripts that were to be deleted are still there.
+    /// The transcripts that were to be deleted and still exist.
     Closed(u64, Vec<RemainingTranscript>),
     Configured(u64, Result<(), ConversationError>),
     Ascertained(u64, Arrival),
@@ -144,23 +176,25 @@ pub struct Actor {
     prompt: Option<RequestId>,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
-    /// The agent that died last, until its transcript is asked what it was sent.
+    /// The agent that died last, until its transcript was read for the prompt.
     dead: Option<Lease>,
-    /// Kept while the conversation goes on by itself: few may at a time.
+    /// Held while a scheduled continuation runs: few may run at a time.
     place: Option<Place>,
-    /// Files that were moved, until that is written down.
+    /// Files that were moved, until the record says so.
     moved: Option<Moving>,
-    /// A copy of a transcript that was made for a branch or a repair, until it is on disk whose it is.
-    copy: Option<UntoldCopy>,
-    /// The noting that the last move is done.
+    /// A copy of a transcript that was made for a branch or a repair, until the record names it.
+    copy: Option<UncommittedCopy>,
+    /// The removal of such a copy: callers are answered after it.
+    removing: Option<JoinHandle<()>>,
+    /// The write that marks the last move as done.
     noting: Option<JoinHandle<()>>,
-    /// The sessions that were closed, until nobody writes to them any more.
+    /// The sessions that were closed, until nothing writes to them any more.
     closed: ClosedSessions,
     /// A session that is being closed.
     closing: Option<Job>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
-    /// When to look again whether a process that is to be left still runs something in the background.
+    /// When to check again whether a process that is to be left still runs something in the background.
     leaves_at: Option<Instant>,
     is_over: bool,
 }
@@ -228,6 +262,7 @@ impl Actor {
             place: None,
             moved: None,
             copy: None,
+            removing: None,
             noting: None,
             closed: ClosedSessions::default(),
             closing: None,
@@ -244,11 +279,22 @@ impl Actor {
         self.model.id()
     }
 
-    /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Gives back what came in too late. After
-    /// a panic it begins anew from what is on disk, with everybody who listens.
+    /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Returns what came in too late. After a
+    /// panic it begins anew from what is on disk, with the same subscribers; after several in a short time it refuses calls
+    /// for a while.
     pub async fn run(mut self) -> Vec<Message> {
-        while let Err(panic) = AssertUnwindSafe(self.serve()).catch_unwind().await {
-            self.begin_anew(&panic_text(panic.as_ref())).await;
+        let mut faults = Faults::default();
+        let mut fault = fault_of(self.serve()).await;
+        while let Some(why) = fault {
+            let are_too_many = faults.add(Instant::now());
+            let again = fault_of(self.begin_anew(&why)).await;
+            if are_too_many && !self.is_over && self.refuse_for_a_while(&why).await == Refused::UntilStop {
+                break;
+            }
+            fault = match again {
+                Some(again) => Some(again),
+                None => fault_of(self.serve()).await,
+            };
         }
         self.mailbox.close();
         let mut unread = Vec::new();
@@ -276,7 +322,7 @@ impl Actor {
                 done = run_job(&mut self.job), if self.job.is_some() => Woken::Job(done),
                 done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
-                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() => Woken::Lines,
+                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.is_deaf() => Woken::Lines,
                 () = leaving, if !stopping => Woken::SignedOut,
                 () = sleep_until(rest), if may_rest => Woken::Rested,
             };
@@ -284,7 +330,7 @@ impl Actor {
             match woken {
                 Woken::Stop => self.stop(),
                 Woken::Message(Some(message)) => self.message(message),
-                // The registry is gone: nobody can ask anything any more.
+                // The registry was dropped, so that no call can arrive any more.
                 Woken::Message(None) if self.model.is_at_rest() => break,
                 Woken::Message(None) => self.stop(),
                 Woken::Written(input) => self.input(*input),
@@ -307,7 +353,9 @@ impl Actor {
                 }
                 Woken::SignedOut => self.leave(),
                 Woken::Rested => {
-                    if self.model.is_at_rest() && !self.stream.has_subscribers() {
+                    // What is known of sessions that may still be written to ends with the task.
+                    let is_at_rest = self.model.is_at_rest() && self.closed.are_known_to_have_ended();
+                    if is_at_rest && !self.stream.has_subscribers() {
                         break;
                     }
                 }
@@ -318,7 +366,7 @@ impl Actor {
         }
     }
 
-    /// Ends when the session rests in a process that has said that nobody is signed in.
+    /// Resolves when the session rests in a process that has reported that nobody is signed in.
     fn leaving(&self) -> impl Future<Output = ()> + use<> {
         let session = self.session.as_ref().filter(|_| self.model.can_leave_agent());
         let signed_out = session.map(|session| session.lease.signed_out());
@@ -334,8 +382,8 @@ impl Actor {
         }
     }
 
-    /// Closes the session, so that its process can end: what Codex has closed it holds until then, and nobody else can open
-    /// it. What runs there in the background would end with it, and is waited for.
+    /// Closes the session, so that its process can end: Codex holds a closed session until then, and no other process can open
+    /// it. Background commands would end with the session, and are waited for.
     fn leave(&mut self) {
         self.leaves_at = None;
         if self.agent_works_on() {
@@ -363,7 +411,7 @@ impl Actor {
         self.carry_out(effects, at);
     }
 
-    /// All that one input causes happens at its moment, so that no event is told as later than the one behind it.
+    /// Everything that one input causes has its time, so that no event is dated later than the next one.
     fn carry_out(&mut self, effects: Effects<Reply>, at: Timestamp) {
         let (effects, answers) = effects.into_parts();
         let transcripts = self.to_look_at(&effects);
@@ -375,12 +423,32 @@ impl Actor {
         }
         self.publish();
         self.look_again(transcripts);
-        for answer in answers {
-            self.carry(answer, at);
+        match self.removing.take() {
+            None => answers.into_iter().for_each(|answer| self.carry(answer, at)),
+            Some(removing) => self.answer_after(removing, answers, at),
         }
     }
 
-    /// The conversation as clients may see it: what is not on disk yet has not happened, but for what it is doing.
+    /// Answers callers when what a failed call has made is removed.
+    fn answer_after(&mut self, removing: JoinHandle<()>, effects: Vec<Effect<Reply>>, at: Timestamp) {
+        let mut answers = Vec::new();
+        for effect in effects {
+            match effect {
+                answer @ Effect::Answer(..) => answers.extend(self.answer_of(answer)),
+                other => self.carry(other, at),
+            }
+        }
+        tokio::spawn(async move {
+            // What could not be removed is in the log.
+            let _removed = removing.await;
+            for (reply, result) in answers {
+                // A caller that hung up needs no answer.
+                let _gone = reply.send(result);
+            }
+        });
+    }
+
+    /// The conversation as clients may see it: as it is on disk, with what it is doing now.
     fn shown(&self) -> Conversation {
         let mut view = self.model.view();
         if self.writes.is_empty() {
@@ -396,7 +464,7 @@ impl Actor {
                 view.cwd = kept.cwd;
                 view.updated_at = kept.updated_at;
                 view.revision = kept.revision;
-                // Until it is off the disk too it may still go out, in the next life.
+                // Until its removal is on disk, the next start may still send it.
                 view.continuation = view.continuation.or(kept.continuation);
                 view.cut_short |= durable.cut.is_some();
             }
@@ -426,7 +494,7 @@ impl Actor {
         });
         if let Some(conversation) = untold {
             self.stream
-                .emit(&Event::Updated { conversation }, &now().to_string());
+                .emit(&Event::Updated { conversation }, &time::text(now()));
         }
     }
 
@@ -443,8 +511,7 @@ impl Actor {
             && !live.is_to_move
             && !self.agent_works_on()
         {
-            // Another conversation found that nobody is signed in there; it is early enough to know when somebody asks. What
-            // runs there in the background would end with the session.
+            // Another conversation found that nobody is signed in there. Background commands would end with the session.
             self.input(Input::AgentRetired);
         }
         match message {
@@ -455,8 +522,8 @@ impl Actor {
                 let kept = match kept.transpose() {
                     Ok(kept) => kept.flatten(),
                     Err(error) => {
-                        // Whether it was carried out before nobody knows: to do it now might be to do it twice.
-                        tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a request that was named cannot be looked up");
+                        // It may have been carried out before, and must not be carried out twice.
+                        tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a requestId cannot be looked up");
                         let _gone = reply.send(Err(ConversationError::StoreFailed((&error).into())));
                         return;
                     }
@@ -478,7 +545,7 @@ impl Actor {
             Message::Due(place) => {
                 self.place = Some(place);
                 self.input(Input::Due(TurnId::mint()));
-                // The clock may have been set back on the way here: then it is woken again.
+                // The clock may have been set back meanwhile: then it is woken again.
                 let continuation = self.model.record.continuation.as_ref();
                 if let Some(at) = continuation
                     .map(|continuation| continuation.at)
@@ -489,7 +556,7 @@ impl Actor {
             }
             Message::Grown(growth) => self.grown(*growth),
             Message::TakeOver(opened, session) => {
-                // It is taken or let go of at once; one that waits to be written down keeps its place.
+                // It is used or closed at once; a session that waits for its write keeps its place.
                 let earlier = self.arrived.replace(*session);
                 self.input(Input::HandedOver(opened));
                 self.arrived = earlier;
@@ -510,7 +577,7 @@ impl Actor {
         for deadline in due {
             if deadline == Deadline::Idle && self.agent_works_on() {
                 let idle = match self.model.rules.idle_ms {
-                    // One that went on in a process of its own gives that up all the same.
+                    // A process of its own is given up all the same.
                     0 => BACKGROUND_LOOK,
                     milliseconds => Duration::from_millis(milliseconds),
                 };
@@ -573,8 +640,8 @@ impl Actor {
     }
 }
 
-/// Whether something that is shown has changed of which no event of its own tells. Looked for where the change is
-/// published, so that no way to it is forgotten.
+/// Whether something changed that clients see and that no event of its own reports. Checked where the change is published, so
+/// that no path is forgotten.
 fn has_untold(before: &Conversation, now: &Conversation) -> bool {
     before.title != now.title
         || before.cwd != now.cwd
@@ -584,12 +651,12 @@ fn has_untold(before: &Conversation, now: &Conversation) -> bool {
         || before.cut_short != now.cut_short
 }
 
-/// Runs the job, without taking it out of its place. One that panics is gone.
+/// Runs the job in its place. A job that panics is removed.
 async fn run_job(job: &mut Option<Job>) -> JobDone {
     let Some(running) = job else {
         return std::future::pending().await;
     };
-    match AssertUnwindSafe(running).catch_unwind().await {
+    match AssertUnwindSafe(&mut running.work).catch_unwind().await {
         Ok(done) => done,
         Err(panic) => {
             *job = None;
@@ -598,7 +665,7 @@ async fn run_job(job: &mut Option<Job>) -> JobDone {
     }
 }
 
-/// Takes what the agent has said, at most one round's worth.
+/// Takes lines of the agent, at most as many as belong to a round.
 async fn take_lines(session: &mut Option<UpstreamSession>, lines: &mut Vec<Incoming>) {
     match session {
         Some(session) if !session.early.is_empty() => lines.append(&mut session.early),

@@ -7,7 +7,7 @@ mod look;
 mod lost;
 mod places;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::library::Library;
 use crate::transcript::meter::{Meter, metered};
-use crate::transcript::{TranscriptError, cut as cutting};
 
 use super::climbing::{acquire, refuse_known};
 use super::disk;
@@ -357,7 +357,11 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
         return;
     };
     let transcript = disk::find(&services.library, root, &link.cwd, &link.upstream_id);
-    if let Err(error) = transcript.and_then(|transcript| cutting::bring_files(&transcript)) {
+    let bring = |transcript: PathBuf| {
+        let (copies, id) = (&services.copies, &link.upstream_id);
+        copies.bring_files(&services.store, id, &transcript)
+    };
+    if let Err(error) = transcript.and_then(bring) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "files that a fork names stay with its source");
     }
 }

@@ -197,11 +197,11 @@ pub fn store_error(error: &crate::store::StoreError) -> ConversationError {
     ConversationError::StoreFailed(error.into())
 }
 
-/// A session that is open and not handed on yet. Where the climb is given up meanwhile it is closed, for nobody else would:
-/// its process may serve others for long.
-struct Held(Option<UpstreamSession>);
+/// A session that was opened and not returned yet. Dropping it closes the session, as when the climb is given up: its process
+/// may run on for others.
+struct UnclaimedSession(Option<UpstreamSession>);
 
-impl Held {
+impl UnclaimedSession {
     async fn close(mut self) {
         if let Some(session) = self.0.take() {
             upstream::close(session, false, Duration::ZERO).await;
@@ -209,7 +209,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for UnclaimedSession {
     fn drop(&mut self) {
         if let Some(session) = self.0.take()
             && let Ok(runtime) = Handle::try_current()
@@ -304,7 +304,7 @@ impl Climber {
                 Outcome::Stop(error) => return Err(error),
                 Outcome::Open(open, link, preamble) => {
                     let (session, answer) = *open;
-                    let mut held = Held(Some(session));
+                    let mut held = UnclaimedSession(Some(session));
                     let look = look.or_else(|| can_be_short.then(|| self.look_at_head(climb.goal())));
                     if let Some(look) = look
                         // One that cannot be read is told below, with what was loaded.

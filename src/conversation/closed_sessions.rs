@@ -1,86 +1,136 @@
-//! The sessions that a conversation has closed, until nobody of ours can write to them any more. Whoever changes a
-//! conversation's files waits for that.
+//! The sessions that a conversation has closed and to which an agent may still write. Whatever changes the conversation's
+//! files waits for their ends first.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 
 use super::error::ConversationError;
-use super::upstream::{self, UnendedSession, UpstreamSession};
+use super::upstream::{UnendedSession, UpstreamSession};
+
+/// How many sessions are remembered that have not ended: those of agents that close none stay until their process ends.
+/// Beyond this the whole process has to end.
+const REMEMBERED: usize = 64;
 
 /// A session that is being closed, or was. Clones are the same one.
 #[derive(Clone, Debug)]
 pub(super) struct ClosedSession {
-    /// The number of the process that has it, and its name there.
-    known_as: (u32, String),
-    /// Gives the session when it was closed and may still be written to.
+    what: What,
+    /// Resolves when it is closed or given up: to what may still be written to.
     closing: Shared<BoxFuture<'static, Option<Arc<UnendedSession>>>>,
 }
 
+/// What an entry stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// A session, by its process and its name there.
+    Session(u32, String),
+    /// What an abandoned job opens, if anything.
+    Job,
+    /// All sessions of a process, which ends them.
+    Process(u32),
+}
+
 impl ClosedSession {
-    /// Waits until it is closed, or given up.
+    /// Waits until it is closed or given up.
     pub(super) async fn closed(self) {
         let _unended = self.closing.await;
     }
 
-    /// Waits until it is closed. Whether nobody writes to it any more; what went on before is asked again.
+    /// Waits until it is closed or given up. Returns whether it has ended, for which an agent that goes on is asked again.
     async fn has_ended(&self) -> bool {
-        match self.closing.clone().await {
-            None => true,
-            Some(unended) => unended.has_ended().await,
+        match (self.closing.clone().await, &self.what) {
+            (None, _) => true,
+            (Some(unended), What::Process(_)) => unended.is_known_to_have_ended(),
+            (Some(unended), What::Session(..) | What::Job) => unended.has_ended().await,
         }
     }
 
-    /// Whether nobody writes to it any more, as far as that is known without asking.
-    fn is_known_to_have_ended(&self) -> bool {
-        matches!(self.closing.clone().now_or_never(), Some(None))
+    /// The session, once it was closed or given up and may still be written to.
+    fn unended(&self) -> Option<Arc<UnendedSession>> {
+        self.closing.clone().now_or_never().flatten()
     }
 
     fn is_being_closed(&self) -> bool {
         self.closing.clone().now_or_never().is_none()
     }
+
+    /// Whether it has ended, as far as that is known without asking.
+    fn is_known_to_have_ended(&self) -> bool {
+        let closed = self.closing.clone().now_or_never();
+        closed.is_some_and(|unended| unended.is_none_or(|unended| unended.is_known_to_have_ended()))
+    }
 }
 
-/// All that may still be written to.
+/// All sessions that may still be written to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClosedSessions(Vec<ClosedSession>);
 
 impl ClosedSessions {
-    /// Closes a session. That goes on whether or not anybody waits for it.
+    /// Closes a session. That continues whether or not anything waits for it.
     pub(super) fn close(
         &mut self,
         session: UpstreamSession,
         by_force: bool,
         grace: Duration,
     ) -> ClosedSession {
-        let known_as = (session.lease.pid(), session.attachment.handle.as_str().to_owned());
-        let closing = tokio::spawn(upstream::close(session, by_force, grace));
-        // A closing that panicked has dropped the session with its process' lease.
-        let closing = closing.map(|closed| closed.ok().flatten().map(Arc::new));
-        self.add(known_as, closing.boxed())
+        let unended = Arc::new(UnendedSession::of(&session));
+        let (pid, handle) = unended.known_as();
+        let what = What::Session(pid, handle.to_owned());
+        self.add(what, closing(unended, session, by_force, grace).boxed())
     }
 
-    fn add(
+    /// Closes the session that an abandoned job opens. That continues whether or not anything waits for it.
+    pub(super) fn close_opened(
         &mut self,
-        known_as: (u32, String),
-        closing: BoxFuture<'static, Option<Arc<UnendedSession>>>,
-    ) -> ClosedSession {
-        // One that was opened again in the same process ends with its last closing.
+        opening: impl Future<Output = Option<UpstreamSession>> + Send + 'static,
+    ) {
+        let closing = async move {
+            let session = opening.await?;
+            let unended = Arc::new(UnendedSession::of(&session));
+            closing(unended, session, false, Duration::ZERO).await
+        };
+        let closing = tokio::spawn(closing);
+        // Of a job that panicked nothing is known; what it had opened it has dropped.
+        self.add(What::Job, closing.map(|closed| closed.ok().flatten()).boxed());
+    }
+
+    fn add(&mut self, what: What, closing: BoxFuture<'static, Option<Arc<UnendedSession>>>) -> ClosedSession {
+        // One that was opened again in the same process ends when it is closed the last time.
         self.0
-            .retain(|closed| closed.known_as != known_as && !closed.is_known_to_have_ended());
+            .retain(|closed| (closed.what != what || what == What::Job) && !closed.is_known_to_have_ended());
+        if self.0.len() >= REMEMBERED {
+            self.merge();
+        }
         let closed = ClosedSession {
-            known_as,
+            what,
             closing: closing.shared(),
         };
         self.0.push(closed.clone());
         closed
     }
 
-    /// Waits until all are closed. Whoever asks again is told the same until they have ended.
+    /// Remembers one entry for each process, in place of all its sessions that were closed and have not ended.
+    fn merge(&mut self) {
+        let mut merged: Vec<ClosedSession> = Vec::new();
+        for mut closed in std::mem::take(&mut self.0) {
+            if let Some(unended) = closed.unended() {
+                closed.what = What::Process(unended.known_as().0);
+                if merged.iter().any(|other| other.what == closed.what) {
+                    continue;
+                }
+            }
+            merged.push(closed);
+        }
+        self.0 = merged;
+    }
+
+    /// Waits until all are closed or given up.
     ///
     /// # Errors
-    /// [`ConversationError::Busy`] when one has not ended.
+    /// [`ConversationError::Busy`] if one has not ended, each time until it has.
     pub(super) async fn ended(self) -> Result<(), ConversationError> {
         for closed in self.0 {
             if !closed.has_ended().await {
@@ -93,12 +143,57 @@ impl ClosedSessions {
         Ok(())
     }
 
-    /// The sessions whose closing is not over: a session of the same id is not opened before.
+    /// Waits until all are closed or given up, and until agents that are dying have ended.
+    ///
+    /// # Errors
+    /// [`ConversationError::Busy`] if a process of a dead agent could not be ended.
+    pub(super) async fn dying_agents_ended(self) -> Result<(), ConversationError> {
+        for closed in self.0 {
+            if let Some(unended) = closed.closing.await
+                && !unended.agent_lives_or_has_stopped().await
+            {
+                return Err(ConversationError::Busy(
+                    "a process of the agent, which has died, could not be ended and may still write to the transcript"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all have ended, as far as that is known without asking.
+    pub(super) fn are_known_to_have_ended(&self) -> bool {
+        self.0.iter().all(ClosedSession::is_known_to_have_ended)
+    }
+
+    /// The sessions that are being closed: a session of the same id is not opened before.
     pub(super) fn closing(&self) -> Vec<ClosedSession> {
-        let sessions = self.0.iter();
+        let sessions = self.0.iter().filter(|closed| closed.what != What::Job);
         sessions
             .filter(|closed| closed.is_being_closed())
             .cloned()
             .collect()
     }
+}
+
+#[cfg(test)]
+impl ClosedSessions {
+    pub(super) const REMEMBERED: usize = REMEMBERED;
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Closes a session in a task of its own. Resolves to the session if it may still be written to.
+fn closing(
+    unended: Arc<UnendedSession>,
+    session: UpstreamSession,
+    by_force: bool,
+    grace: Duration,
+) -> impl Future<Output = Option<Arc<UnendedSession>>> {
+    let own = Arc::clone(&unended);
+    let closing = tokio::spawn(async move { own.close_first(session, by_force, grace).await });
+    // A closing that panicked has ended nothing.
+    closing.map(|closed| (!closed.unwrap_or(false)).then_some(unended))
 }

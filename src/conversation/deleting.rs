@@ -10,8 +10,9 @@ use bridge_protocol::id::UpstreamId;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
 use crate::chain::adopted_past;
+use crate::files::is_absence;
 use crate::store::{ConversationRecord, StoreError};
-use crate::transcript::locate::{file_name, is_absence, locate, own_folder};
+use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::removing::{Beside, Forks, remove_beside};
 use crate::transcript::{TranscriptError, rollouts};
 
@@ -30,7 +31,23 @@ pub(super) async fn delete_transcripts(
     record: &ConversationRecord,
 ) -> Vec<RemainingTranscript> {
     let remaining = delete_all(services, record).await;
-    for left in &remaining {
+    log_remaining(record, &remaining);
+    remaining
+}
+
+/// Leaves all transcripts where they are, for this reason. Returns the same as deleting them.
+pub(super) fn keep_transcripts(
+    services: &Services,
+    record: &ConversationRecord,
+    why: &str,
+) -> Vec<RemainingTranscript> {
+    let remaining = untouched(services, record, why);
+    log_remaining(record, &remaining);
+    remaining
+}
+
+fn log_remaining(record: &ConversationRecord, remaining: &[RemainingTranscript]) {
+    for left in remaining {
         tracing::warn!(
             conversation = %record.id,
             upstream = %left.upstream_id,
@@ -39,7 +56,6 @@ pub(super) async fn delete_transcripts(
             left.message
         );
     }
-    remaining
 }
 
 async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Vec<RemainingTranscript> {
@@ -91,7 +107,7 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
 type Found = (UpstreamId, BTreeSet<PathBuf>);
 
 /// A session with what its agent said to deleting it.
-struct Asked {
+struct AgentDeletion {
     id: UpstreamId,
     /// Where its transcript was, or would be.
     places: BTreeSet<PathBuf>,
@@ -173,7 +189,7 @@ fn untouched(services: &Services, record: &ConversationRecord, message: &str) ->
         .collect()
 }
 
-async fn delete_by_agent(services: &Services, entry: &AgentEntry, found: Vec<Found>) -> Vec<Asked> {
+async fn delete_by_agent(services: &Services, entry: &AgentEntry, found: Vec<Found>) -> Vec<AgentDeletion> {
     if found.is_empty() {
         return Vec::new();
     }
@@ -187,7 +203,7 @@ async fn delete_by_agent(services: &Services, entry: &AgentEntry, found: Vec<Fou
             }
             Err(error) => Err(error.clone()),
         };
-        asked.push(Asked { id, places, by_agent });
+        asked.push(AgentDeletion { id, places, by_agent });
     }
     asked
 }
@@ -203,7 +219,7 @@ struct Deletion {
 }
 
 impl Deletion {
-    fn finish(&self, own: Vec<Asked>, others: Vec<Other>) -> Vec<RemainingTranscript> {
+    fn finish(&self, own: Vec<AgentDeletion>, others: Vec<Other>) -> Vec<RemainingTranscript> {
         let ids: Vec<UpstreamId> = own.iter().map(|asked| asked.id.clone()).collect();
         let mut remaining = match self.entry.readable_transcripts() {
             Some(root) => self.remove_files(root, own),
@@ -235,9 +251,9 @@ impl Deletion {
     }
 
     /// Removes the transcripts that their agent did not, and then what lies beside them.
-    fn remove_files(&self, root: &Path, asked: Vec<Asked>) -> Vec<RemainingTranscript> {
+    fn remove_files(&self, root: &Path, asked: Vec<AgentDeletion>) -> Vec<RemainingTranscript> {
         let (mut remaining, mut gone) = (Vec::new(), Vec::new());
-        for Asked { id, mut places, .. } in asked {
+        for AgentDeletion { id, mut places, .. } in asked {
             match locate(root, id.as_str(), None) {
                 Ok(found) => places.extend(found),
                 Err(error) => {
@@ -292,8 +308,8 @@ impl Deletion {
     }
 
     /// Tells of a transcript that its agent alone can delete, and did not.
-    fn unremoved(&self, asked: Asked) -> Option<RemainingTranscript> {
-        let Asked { id, by_agent, .. } = asked;
+    fn unremoved(&self, asked: AgentDeletion) -> Option<RemainingTranscript> {
+        let AgentDeletion { id, by_agent, .. } = asked;
         let path = match self.find(&id) {
             Ok(Some(path)) => path,
             Ok(None) => {

@@ -338,8 +338,9 @@ pub enum Milestone<R> {
     },
     /// The question may be shown.
     QuestionRaised(InterruptId),
-    /// The question is settled: everyone may be told, and whoever settled it. The agent has the answer either way.
-    QuestionSettled(Box<Event>, Option<(R, Option<Request>)>),
+    /// The question is settled: it is reported, then the agent is answered, then the caller. The agent is answered although the
+    /// write failed, since it waits.
+    QuestionSettled(Box<SettledQuestion<R>>),
     /// A call may be answered.
     Answer {
         /// Whom.
@@ -400,6 +401,28 @@ pub enum Milestone<R> {
         /// The record as it was, which holds again when the deletion cannot be written.
         before: Box<ConversationRecord>,
     },
+}
+
+/// A question of the agent that is settled.
+#[derive(Debug)]
+pub struct SettledQuestion<R> {
+    /// What is reported.
+    pub events: Vec<Event>,
+    /// What the agent is answered, unless it has its answer.
+    pub answer: Option<AgentAnswer>,
+    /// Who settled it.
+    pub caller: Option<(R, Option<Request>)>,
+}
+
+/// An answer to a question of the agent.
+#[derive(Debug)]
+pub struct AgentAnswer {
+    /// The question.
+    pub id: InterruptId,
+    /// Its kind.
+    pub kind: InterruptKind,
+    /// ACP's outcome.
+    pub outcome: RawJson,
 }
 
 /// A deadline that the state machine set.

@@ -83,6 +83,16 @@ pub enum ConversationError {
     /// A parameter cannot be used.
     #[error("{0}")]
     InvalidParams(String),
+    /// A parameter that names a folder is a relative path.
+    #[error(
+        "{parameter} must be an absolute path, not \"{path}\": the daemon does not run in the client's folder"
+    )]
+    RelativePath {
+        /// The parameter.
+        parameter: &'static str,
+        /// Its value.
+        path: String,
+    },
     /// The agent's program cannot be run.
     #[error("{0}")]
     AgentUnavailable(String),
@@ -142,6 +152,19 @@ pub enum ConversationError {
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     ShuttingDown,
+    /// The conversation's task failed again and again.
+    #[error(
+        "conversation {id} failed several times in a row, the last time because of {why}; it accepts calls again at \
+         {retry_at}"
+    )]
+    Faulty {
+        /// Which.
+        id: ConversationId,
+        /// Why, as words that continue "because of".
+        why: String,
+        /// When it accepts calls again.
+        retry_at: Timestamp,
+    },
     /// The conversation's task failed.
     #[error("the conversation's task ended unexpectedly; the next call starts it again")]
     Lost,

@@ -22,7 +22,7 @@ pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
     })
 }
 
-/// That there is such a folder; else why it cannot be used.
+/// Whether there is such a folder; else why it cannot be used.
 fn look_into(cwd: &str) -> Result<(), String> {
     match fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
@@ -31,11 +31,11 @@ fn look_into(cwd: &str) -> Result<(), String> {
     }
 }
 
-/// That a folder is named by an absolute path.
+/// Checks that a recorded path is absolute.
 ///
 /// # Errors
-/// What is wrong with it.
-pub(super) fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
+/// [`ConversationError::InvalidCwd`].
+fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
     if Path::new(cwd).is_absolute() {
         return Ok(());
     }
@@ -44,24 +44,45 @@ pub(super) fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
     )))
 }
 
-/// The path as it is kept: without `.` and `..`, doubled slashes and a slash at its end.
+/// The path of a folder as it is stored: without `.` and `..`, doubled slashes and a slash at its end. `parameter` is the
+/// parameter of the call that names the folder.
 ///
 /// # Errors
-/// [`ConversationError::InvalidCwd`] when it is no folder that can be used.
-pub fn usable_folder(cwd: &str) -> Result<String, ConversationError> {
+/// [`ConversationError::RelativePath`], and [`ConversationError::InvalidCwd`] if the folder cannot be used.
+pub fn usable_folder(parameter: &'static str, path: &str) -> Result<String, ConversationError> {
+    absolute_parameter(parameter, path)?;
+    usable_recorded(path)
+}
+
+/// As [`usable_folder`], for a folder that a file names and no call does.
+///
+/// # Errors
+/// [`ConversationError::InvalidCwd`] if the folder cannot be used.
+pub(super) fn usable_recorded(cwd: &str) -> Result<String, ConversationError> {
     check_absolute(cwd)?;
     look_into(cwd).map_err(ConversationError::InvalidCwd)?;
     Ok(without_detours(cwd))
 }
 
-/// The path by which conversations of a folder are looked for: written as [`usable_folder`] keeps it, also when the
-/// folder is gone by now.
+/// The path by which conversations of a folder are looked up: written as [`usable_folder`] stores it, also if the folder is
+/// missing by now.
 ///
 /// # Errors
-/// [`ConversationError::InvalidCwd`] when it is relative.
-pub fn wanted_folder(cwd: &str) -> Result<String, ConversationError> {
-    check_absolute(cwd)?;
-    Ok(without_detours(cwd))
+/// [`ConversationError::RelativePath`].
+pub fn wanted_folder(parameter: &'static str, path: &str) -> Result<String, ConversationError> {
+    absolute_parameter(parameter, path)?;
+    Ok(without_detours(path))
+}
+
+/// A relative path means nothing to the daemon, which does not run in the client's folder.
+fn absolute_parameter(parameter: &'static str, path: &str) -> Result<(), ConversationError> {
+    if Path::new(path).is_absolute() {
+        return Ok(());
+    }
+    Err(ConversationError::RelativePath {
+        parameter,
+        path: path.to_owned(),
+    })
 }
 
 fn without_detours(cwd: &str) -> String {
@@ -121,7 +142,11 @@ mod tests {
             ("/link/../b", "/link/../b"),
         ] {
             let given = format!("{root}{given}");
-            assert_eq!(usable_folder(&given).unwrap(), format!("{root}{kept}"), "{given}");
+            assert_eq!(
+                usable_folder("cwd", &given).unwrap(),
+                format!("{root}{kept}"),
+                "{given}"
+            );
         }
         for (given, wanted) in [
             ("/link/../b", "/link/../b"),
@@ -132,14 +157,32 @@ mod tests {
         ] {
             let given = format!("{root}{given}");
             assert_eq!(
-                wanted_folder(&given).unwrap(),
+                wanted_folder("cwd", &given).unwrap(),
                 format!("{root}{wanted}"),
                 "{given}"
             );
         }
-        assert!(wanted_folder("relative").is_err());
-        assert_eq!(usable_folder("/..").unwrap(), "/");
-        assert!(usable_folder("relative").is_err());
-        assert!(usable_folder(&format!("{root}/none/../b")).is_err());
+        assert_eq!(usable_folder("cwd", "/..").unwrap(), "/");
+        assert!(usable_folder("cwd", &format!("{root}/none/../b")).is_err());
+    }
+
+    #[test]
+    fn a_relative_path_is_the_fault_of_the_parameter_that_names_it() {
+        for path in ["relative", "", "~/project"] {
+            for refused in [usable_folder("to", path), wanted_folder("to", path)] {
+                assert!(
+                    matches!(
+                        refused,
+                        Err(ConversationError::RelativePath { parameter: "to", .. })
+                    ),
+                    "{path}: {refused:?}"
+                );
+            }
+            let recorded = usable_recorded(path);
+            assert!(
+                matches!(recorded, Err(ConversationError::InvalidCwd(_))),
+                "{path}: {recorded:?}"
+            );
+        }
     }
 }

@@ -30,6 +30,7 @@ use super::error::ConversationError;
 use super::naming::{check_namespace, check_title};
 use super::registry::check_settings;
 use super::services::{Services, now};
+use super::unfinished::{Verdict, has_owner};
 use super::work::Progress;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::Chain;
@@ -104,13 +105,13 @@ pub(super) fn import(
     let links = chain(&manifest, &plan)?;
     // Each file is read twice: out of the bundle, and into its place.
     progress.expect(manifest.bytes().saturating_mul(2));
-    // What lies there is of imports that did not come to their end: one runs at a time.
-    take_back_unfinished(services);
+    // Only one import runs at a time, so whatever is there was left unfinished.
+    undo_unfinished(services);
     let staging = Staging::make(&services.data).map_err(Trouble::from)?;
     let noted = plan::Plan::begin(&staging, plan.id).map_err(Trouble::from)?;
     let asked = Arc::clone(services);
-    let is_somebodys = move |session: &UpstreamId| is_somebodys(&asked, session);
-    let mut placed = Placed::new(staging, noted, Box::new(is_somebodys));
+    let may_have_owner = move |session: &UpstreamId| may_have_owner(&asked, session);
+    let mut placed = Placed::new(staging, noted, Box::new(may_have_owner));
     let files = unpack(&path, &manifest, placed.staged(), progress)?;
     let results = results(&manifest, &plan);
     let bases = rollout::bases(&manifest, &files)?;
@@ -316,28 +317,22 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
         .map_or(true, |held| held.is_some())
 }
 
-/// Takes back what imports have left that a daemon before this one did not bring to their end.
-///
-/// A store that is not kept does not know what was written down: it is left to one that does.
-pub(super) fn take_back_unfinished(services: &Services) {
-    if services.store.status().is_ephemeral {
-        return;
+/// Undoes the unfinished imports of earlier daemons, as far as the store can say that nobody owns their files.
+pub(super) fn undo_unfinished(services: &Services) {
+    match Verdict::of(&services.store) {
+        Verdict::Leave => {}
+        Verdict::SetAside(why) => plan::set_aside_all(&services.data, &why),
+        Verdict::Undo => plan::undo_all(
+            &services.data,
+            |id| is_written(services, id),
+            |session| may_have_owner(services, session),
+        ),
     }
-    plan::take_back(
-        &services.data,
-        |id| is_written(services, id),
-        |session| is_somebodys(services, session),
-    );
 }
 
-/// Whether a session is one of a conversation that is here. One of which that cannot be known is nobody's to remove.
-fn is_somebodys(services: &Services, session: &UpstreamId) -> bool {
-    let is_there = |owner| match services.store.conversation(owner) {
-        Ok(record) => record.is_some_and(|record| record.deleted_at.is_none()),
-        Err(_) => true,
-    };
-    let owners = services.store.owners(session, None);
-    owners.map_or(true, |owners| owners.into_iter().any(is_there))
+/// Whether a conversation owns a session, or may own it.
+fn may_have_owner(services: &Services, session: &UpstreamId) -> bool {
+    has_owner(&services.store, session).unwrap_or(true)
 }
 
 fn session_is_free(

@@ -22,12 +22,16 @@ use super::disk;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
+use crate::transcript::blank::is_blank;
 use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
 use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
 
 pub(super) use reading::in_place_of_lost;
+
+/// The folder below the daemon's own in which copies are.
+pub const FOLDER: &str = "kept";
 
 /// How many sessions may be asked for at once: more than turns end in the time of one round.
 const ASKED: usize = 1_024;
@@ -291,7 +295,7 @@ pub(super) fn bring_back(
     Ok(())
 }
 
-/// Whether the transcript of a session of a conversation is gone, and kept.
+/// Whether the transcript of a session of a conversation is [missing](is_missing), and kept.
 pub(super) fn is_lost(
     services: &Services,
     entry: &AgentEntry,
@@ -301,8 +305,21 @@ pub(super) fn is_lost(
     let Some((root, format)) = entry.listed_transcripts() else {
         return false;
     };
-    let there = disk::transcript(&services.library, root, format, folder_of(record, id), id);
-    there.is_err_and(|error| disk::is_absence(&error)) && is_kept(services, root, id)
+    is_missing(services, root, format, folder_of(record, id), id) && is_kept(services, root, id)
+}
+
+/// Whether a session has no transcript, or only a blank one, as a loss of power leaves it.
+pub(super) fn is_missing(
+    services: &Services,
+    root: &Path,
+    format: Format,
+    cwd: &str,
+    id: &UpstreamId,
+) -> bool {
+    match disk::transcript(&services.library, root, format, cwd, id) {
+        Ok(path) => is_blank(&path).unwrap_or(false),
+        Err(error) => disk::is_absence(&error),
+    }
 }
 
 /// Whether a session's transcript is kept.

@@ -214,7 +214,8 @@ impl Climb {
         } else if head_file.as_ref().is_some_and(|file| !file.usable()) {
             self.cause = Some(RollCause::Damaged);
         }
-        let (is_astray, is_kept) = (inspection.is_astray, inspection.is_kept && head_file.is_none());
+        let holds_turns = head_file.as_ref().is_some_and(|file| file.turns > 0);
+        let (is_astray, is_kept) = (inspection.is_astray, inspection.is_kept && !holds_turns);
         self.inspection = Some(inspection);
         self.rest = self.plan_rest();
         let brought_back = |(_, via, _): &(UpstreamId, Via, String)| *via == Via::Located;

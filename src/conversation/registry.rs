@@ -184,7 +184,7 @@ impl Registry {
             .agent
             .unwrap_or_else(|| self.services.catalog.default_agent().clone());
         self.services.agent(&agent)?;
-        let cwd = usable_folder(&new.cwd)?;
+        let cwd = usable_folder("cwd", &new.cwd)?;
         check_settings(&new.settings)?;
         check_title(new.title.as_deref().unwrap_or_default())?;
         check_namespace(new.namespace.as_deref().unwrap_or_default())?;

@@ -22,7 +22,7 @@ use super::error::ConversationError;
 use super::history::History;
 use super::keeping;
 use super::services::{Services, chain_text};
-use super::untold::UntoldCopy;
+use super::uncommitted_copies::UncommittedCopy;
 use super::work::{EndedEarly, Progress};
 use crate::agent::catalog::AgentEntry;
 use crate::store::ConversationRecord;
@@ -50,7 +50,7 @@ pub(super) struct Done {
     /// As it is told.
     pub answer: CheckAnswer,
     /// The copy, where one was made.
-    pub made: Option<(RepairedHead, UntoldCopy)>,
+    pub made: Option<(RepairedHead, UncommittedCopy)>,
 }
 
 /// A transcript and what was found in it.
@@ -70,7 +70,7 @@ pub(super) struct Copied {
     /// The new session.
     pub upstream_id: UpstreamId,
     /// Its file.
-    pub copy: UntoldCopy,
+    pub copy: UncommittedCopy,
     /// The uuid of the source's record with which it ends, where records have any.
     last_uuid: Option<String>,
     turns: u64,
@@ -92,11 +92,15 @@ pub(super) async fn carry_out(
     request.closed.ended().await?;
     let (record, limit, progress) = (request.record, request.output_limit, request.progress);
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
-    let work = move || metered(meter, || of_head(&services, &record, limit));
+    let work = move || {
+        let done = metered(meter, || of_head(&services, &record, limit));
+        // Here, since a copy that is not wanted is removed when it is dropped, which blocks.
+        progress
+            .step(0)
+            .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
+        done
+    };
     let done = tokio::task::spawn_blocking(work).await;
-    progress
-        .step(0)
-        .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
     done.map_err(|_| ConversationError::Lost)?
 }
 
@@ -312,7 +316,7 @@ fn copy_claude(
     let made = made.map_err(failed)?;
     let copied = Copied {
         upstream_id: new_id,
-        copy: UntoldCopy::at(made.path.clone()),
+        copy: UncommittedCopy::at(made.path.clone()),
         last_uuid: Some(branch.leaf_uuid().to_owned()),
         turns: branch.prompt_offsets().len() as u64,
         is_whole: branch.breaks() == 0,
@@ -328,7 +332,7 @@ fn copy_rollout(services: &Services, damaged: &Damaged<'_>) -> Result<(Repaired,
     let target = rollouts::repair::target(damaged.root, source, id, new_id.as_str());
     services.note_copy(&new_id, &target).map_err(failed)?;
     let made = rollouts::repair::repair(source, id, &target, new_id.as_str()).map_err(failed)?;
-    let copy = UntoldCopy::at(made.path.clone());
+    let copy = UncommittedCopy::at(made.path.clone());
     let origin = rollouts::origin(damaged.root, new_id.as_str()).map_err(|error| unusable(&error))?;
     let copied = Copied {
         upstream_id: new_id,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
+use bridge_protocol::time;
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 
@@ -24,7 +25,7 @@ use super::growth::TurnEnds;
 use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
 use super::state::Rules;
-use super::untold::CopyNotes;
+use super::uncommitted_copies::CopyPlans;
 use super::wakings::Wakings;
 use super::work::Works;
 
@@ -53,7 +54,7 @@ pub struct Services {
     /// How much of transcripts is not new, for the same.
     pub old_bytes: OldBytes,
     /// Copies of transcripts that are being made.
-    pub copies: CopyNotes,
+    pub copies: CopyPlans,
     /// When conversations go on by themselves.
     pub wakings: Wakings,
     /// Copies of transcripts.
@@ -66,7 +67,7 @@ impl Services {
     /// Notes a copy of a transcript before it is made.
     ///
     /// # Errors
-    /// As [`CopyNotes::note`].
+    /// As [`CopyPlans::note`].
     pub(super) fn note_copy(&self, id: &UpstreamId, transcript: &Path) -> Result<(), TranscriptError> {
         self.copies.note(&self.store, id, transcript)
     }
@@ -96,7 +97,7 @@ impl Services {
             running: None,
             session: None,
         };
-        self.hub.announce(id, &event, &now().to_string());
+        self.hub.announce(id, &event, &time::text(now()));
     }
 }
 

@@ -1,77 +1,80 @@
-//! What the daemon could not read of its own files, and keeps: for whoever asks how the daemon is. Blocks.
+//! Files of its own that the daemon cannot use and does not delete, as `daemon/diagnose` reports them. Blocks.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::importing;
 use super::services::{Services, chain_text};
-use super::{trees, untold};
-use crate::transcript::aside;
+use super::{importing, keeping, trees, uncommitted_copies};
+use crate::files::{checked_lines, entries, set_aside};
 use crate::transcript::moving::journal;
-use crate::transcript::notes;
 
-/// A file or folder that is kept, and is of no use as it is.
+/// A file or folder that the daemon cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct UnusableFile {
     /// Where it is.
     pub path: PathBuf,
-    /// Why it is of no use.
+    /// Why it cannot be used.
     pub why: String,
-    /// Whether the daemon did not make it.
+    /// Whether another program or the user put it there.
     pub is_strange: bool,
 }
 
-/// The folders of notes, each with the name of the notes in an entry; none where an entry is the notes itself.
-const NOTES: [(&str, Option<&str>); 4] = [
+/// The folders of plans. Where an entry is a folder, the name of the plan in it.
+const PLANS: [(&str, Option<&str>); 4] = [
     (journal::FOLDER, Some(journal::JOURNAL)),
     (trees::FOLDER, None),
     (importing::FOLDER, Some(importing::PLAN)),
-    (untold::FOLDER, None),
+    (uncommitted_copies::FOLDER, None),
 ];
 
-/// All of it, in no order that means something.
+/// Whether a daemon with a store left something else in its data folder. A folder that cannot be listed counts.
 #[must_use]
-pub fn all(services: &Services) -> Vec<Kept> {
+pub fn has_past(data: &Path) -> bool {
+    let folders = PLANS.iter().map(|(folder, _)| *folder).chain([keeping::FOLDER]);
+    let mut listed = folders.map(|folder| entries(&data.join(folder)));
+    listed.any(|entries| entries.map_or(true, |entries| !entries.is_empty()))
+}
+
+/// All of them, in no particular order.
+#[must_use]
+pub fn all(services: &Services) -> Vec<UnusableFile> {
     let mut found = Vec::new();
-    for (folder, notes) in NOTES {
+    for (folder, plan) in PLANS {
         let folder = services.data.join(folder);
-        match in_folder(&folder, notes) {
+        match in_folder(&folder, plan) {
             Ok(more) => found.extend(more),
             Err(error) => {
-                tracing::warn!(path = %folder.display(), %error, "what was set aside cannot be listed");
+                tracing::warn!(path = %folder.display(), %error, "cannot list what was set aside");
             }
         }
     }
     match services.keeper.archive.unusable() {
         Ok((unreadable, strangers)) => {
-            found.extend(unreadable.into_iter().map(|(path, why)| Kept {
+            found.extend(unreadable.into_iter().map(|(path, why)| UnusableFile {
                 path,
                 why,
                 is_strange: false,
             }));
-            found.extend(
-                strangers.into_iter().map(|path| Kept {
-                    path,
-                    why: "it lies among the kept copies of a session, and sessiond did not put it there"
-                        .to_owned(),
-                    is_strange: true,
-                }),
-            );
+            found.extend(strangers.into_iter().map(|path| UnusableFile {
+                path,
+                why: "it is among the kept copies of a session, and sessiond did not write it".to_owned(),
+                is_strange: true,
+            }));
         }
-        Err(error) => tracing::warn!(error = chain_text(&error), "the kept copies cannot be listed"),
+        Err(error) => tracing::warn!(error = chain_text(&error), "cannot list the kept copies"),
     }
     found
 }
 
-fn in_folder(folder: &Path, notes: Option<&str>) -> io::Result<Vec<Kept>> {
-    let entries = aside::entries(folder)?.into_iter();
+fn in_folder(folder: &Path, plan: Option<&str>) -> io::Result<Vec<UnusableFile>> {
+    let entries = entries(folder)?.into_iter();
     let found = entries.filter_map(|path| {
-        let file = notes.map_or_else(|| path.clone(), |notes| path.join(notes));
-        let why = match aside::is_aside(&path) {
-            true => "it could not be read, and was set aside".to_owned(),
-            false => notes::newer_version(&file)?.to_string(),
+        let file = plan.map_or_else(|| path.clone(), |plan| path.join(plan));
+        let why = match set_aside::is_name(&path) {
+            true => "it could not be used, and was set aside".to_owned(),
+            false => checked_lines::newer_version(&file)?.to_string(),
         };
-        Some(Kept {
+        Some(UnusableFile {
             path,
             why,
             is_strange: false,

@@ -359,8 +359,10 @@ pub struct Model<R> {
     pub saving: Saving,
     /// How many writes are under way that make an upstream id durable.
     pub ids_under_way: usize,
+    /// Whether an edit that the agent has accepted is being written down.
+    pub accepts_edit: bool,
     /// What clients may know of the chain.
-    pub told: Told,
+    pub published_chain: PublishedChain,
     /// Whether the conversation is being deleted.
     pub deleting: bool,
     /// Whether the conversation is on its way to another folder.
@@ -387,7 +389,7 @@ pub enum Saving {
 
 /// What clients may know of the chain: no id of it before it is on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct PublishedChain {
     /// The head.
     pub head: Option<UpstreamId>,
     /// How many links there are.
@@ -398,7 +400,7 @@ impl<R> Model<R> {
     /// A conversation as its record has it: nothing open, nothing running.
     #[must_use]
     pub fn new(record: ConversationRecord, kind: AgentKind, rules: Rules) -> Self {
-        let told = Told {
+        let published_chain = PublishedChain {
             head: record.chain.head().map(|link| link.upstream_id.clone()),
             chain_length: record.chain.len(),
         };
@@ -420,7 +422,8 @@ impl<R> Model<R> {
             is_ahead: false,
             saving: Saving::AtOnce,
             ids_under_way: 0,
-            told,
+            accepts_edit: false,
+            published_chain,
             deleting: false,
             moving: false,
             held: false,
@@ -457,8 +460,8 @@ impl<R> Model<R> {
     #[must_use]
     pub fn view(&self) -> Conversation {
         let mut view = self.view_when_on_disk();
-        view.head.clone_from(&self.told.head);
-        view.chain_length = self.told.chain_length;
+        view.head.clone_from(&self.published_chain.head);
+        view.chain_length = self.published_chain.chain_length;
         view
     }
 
@@ -473,16 +476,16 @@ impl<R> Model<R> {
     }
 
     /// Takes note of what clients may know of the chain now.
-    pub fn tell_chain(&mut self) {
+    pub fn publish_chain(&mut self) {
         let chain = &self.record.chain;
         if self.ids_under_way > 0 || !self.unsaved.upstream.is_empty() {
             return;
         }
         let head = chain.head().map(|link| &link.upstream_id);
-        if self.told.head.as_ref() != head {
-            self.told.head = head.cloned();
+        if self.published_chain.head.as_ref() != head {
+            self.published_chain.head = head.cloned();
         }
-        self.told.chain_length = chain.len();
+        self.published_chain.chain_length = chain.len();
     }
 
     /// The turn to which what the agent says now belongs. Nothing belongs to a turn

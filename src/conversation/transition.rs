@@ -192,7 +192,7 @@ impl<R> Model<R> {
         if self.is_ahead && self.saving == Saving::AtOnce {
             self.save(now, effects);
         }
-        self.tell_chain();
+        self.publish_chain();
     }
 
     /// Notes that the record changes by a step that writes it.
@@ -338,12 +338,7 @@ impl<R> Model<R> {
                 self.prompts_dropped(prompts, cancels, result, effects);
             }
             Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
-            Milestone::QuestionSettled(event, caller) => {
-                effects.emit(*event);
-                if let Some((reply, request)) = caller {
-                    self.answer(reply, request.as_ref(), Ok(Answer::Responded(None)), effects);
-                }
-            }
+            Milestone::QuestionSettled(settled) => self.question_settled(*settled, effects),
             Milestone::Answer {
                 reply,
                 request,
@@ -436,12 +431,15 @@ impl<R> Model<R> {
             };
             self.heard.retain(|heard| !is_kept(heard));
             for event in ledger.events {
+                if matches!(event, Event::Edited { .. }) {
+                    self.accepts_edit = false;
+                }
                 effects.emit(event);
             }
         } else {
             self.not_written(milestone, ledger, effects);
         }
-        self.tell_chain();
+        self.publish_chain();
     }
 
     /// A write failed: what it said goes out with the next, but for what a caller is told has failed.
@@ -455,6 +453,13 @@ impl<R> Model<R> {
             self.note_heard(request);
         }
         self.unsaved.append(ledger);
+        // That a turn runs is so whatever is on disk.
+        let runs =
+            |event: &mut Event| matches!(event, Event::PromptAccepted { .. } | Event::Continued { .. });
+        for event in self.unsaved.events.extract_if(.., runs) {
+            effects.emit(event);
+        }
+        self.accepts_edit = false;
         self.is_ahead = true;
         self.saving = Saving::Failed;
         effects.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));

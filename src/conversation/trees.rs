@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use super::answer::Request;
 use super::destination::{Destination, Tree};
+use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::durable::{make_folders, sync_folder};
+use crate::files::set_aside::{Unreadable, set_aside};
 use crate::store::ConversationRecord;
-use crate::transcript::aside::{self, Unreadable};
-use crate::transcript::notes::{self, NoteFile, ReadError};
 
 /// The folder below the daemon's own in which they are written down.
 pub(super) const FOLDER: &str = "trees";
@@ -159,7 +159,7 @@ impl TreeMove {
         let (id, folder) = (Uuid::new_v4(), data.join(FOLDER));
         make_folders(&folder)?;
         let path = folder.join(id.to_string());
-        NoteFile::create(&path, &Note::Begun(Box::new(begun.clone())))?;
+        CheckedFile::create(&path, &Note::Begun(Box::new(begun.clone())))?;
         sync_folder(data)?;
         Ok(Self {
             id,
@@ -172,14 +172,14 @@ impl TreeMove {
 
     /// Writes down that all of it has gone, and what that is answered with.
     pub(super) fn finish(&mut self, answer: TreeMoveAnswer) -> io::Result<()> {
-        NoteFile::open(&self.path)?.append(&Note::Answer(answer.clone()))?;
+        CheckedFile::open(&self.path)?.append(&Note::Answer(answer.clone()))?;
         self.answer = Some(answer);
         self.note(State::Done)
     }
 
     /// Writes down how far it has come.
     pub(super) fn note(&mut self, state: State) -> io::Result<()> {
-        NoteFile::open(&self.path)?.append(&Note::State(state))?;
+        CheckedFile::open(&self.path)?.append(&Note::State(state))?;
         self.state = state;
         Ok(())
     }
@@ -200,10 +200,10 @@ impl TreeMove {
         let path = data.join(FOLDER).join(id.to_string());
         let set_aside = |why: &Unreadable| {
             // What became of it is in the log.
-            let _reported = aside::set_aside(&path, why);
+            let _reported = set_aside(&path, why);
             Ok(None)
         };
-        let notes = match notes::read(&path) {
+        let notes = match checked_lines::read(&path) {
             Ok(notes) => notes,
             Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(ReadError::Io(error)) => return Err(error),
@@ -254,7 +254,7 @@ impl TreeMove {
 
     /// Removes what kills have left of moves that had not begun. To be called while none begins.
     pub(super) fn sweep(data: &Path) {
-        notes::sweep_unbegun(&data.join(FOLDER));
+        checked_lines::sweep_unbegun(&data.join(FOLDER));
     }
 
     /// Since when it is as it is; none when nobody can tell.
@@ -364,7 +364,7 @@ mod tests {
         fs::write(&path, &text[..text.find('\n').unwrap() - 1]).unwrap();
         known(None);
         assert!(!path.exists());
-        let aside = aside::all_in(&data.path().join(FOLDER)).unwrap();
+        let aside = crate::files::set_aside::all_in(&data.path().join(FOLDER)).unwrap();
         assert_eq!(aside.len(), 1);
         known(None);
     }

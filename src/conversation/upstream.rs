@@ -30,12 +30,12 @@ use super::error::ConversationError;
 use super::growth::Tally;
 use super::reported::is_of;
 use super::services::{Services, chain_text, now};
-pub use super::untold::UntoldCopy;
+pub use super::uncommitted_copies::UncommittedCopy;
 
-/// ACP's code for a session that the agent does not have.
+/// ACP's code for an unknown session.
 const NOT_FOUND: i64 = -32002;
 
-/// How long a closed session's own process may go on before it is left to itself; measured are 0.3 s.
+/// How long a closed session's own process may run on before the session counts as not ended; it was measured to take 0.3 s.
 const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session that is open at an agent, and everything that is needed to use it.
@@ -57,11 +57,13 @@ pub struct UpstreamSession {
     /// How long the agent may take to close it, unless that is forced.
     pub deadline: Duration,
     /// The copy of a transcript that it was opened from, until it is taken into use.
-    pub copy: Option<UntoldCopy>,
+    pub copy: Option<UncommittedCopy>,
 }
 
 impl Drop for UpstreamSession {
     fn drop(&mut self) {
+        // Nothing waits for that.
+        let _removing = self.copy.take().and_then(UncommittedCopy::remove_in_background);
         // Nothing that the agent still says under this handle is ours; a newer attachment is left alone.
         self.lease.connection().detach(&self.attachment);
     }
@@ -345,42 +347,18 @@ pub async fn configure(
     Ok(())
 }
 
-/// Closes a session and waits for the agent's word, and for the end of the session's own process where that comes later:
-/// until then it writes, and a transcript that is moved or deleted meanwhile comes back as a stub. A session that the agent
-/// does not let go of is abandoned; with `by_force` the process goes, for two turns never run in one session. Others that
-/// use it are told, and go on in the next one. Gives the session when it may still be written to.
-pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) -> Option<UnendedSession> {
-    let deadline = if by_force { grace } else { session.deadline };
-    let unended = UnendedSession {
-        agent: session.lease.agent(),
-        handle: session.attachment.handle.clone(),
-        close_answers_early: session.close_answers_early,
-        is_closed: AtomicBool::new(false),
-    };
-    let handle = unended.handle.as_str();
-    match unended.close(deadline).await {
-        Ok(true) => None,
-        Ok(false) => {
-            tracing::warn!(handle, "a closed session's own process is still running");
-            Some(unended)
-        }
-        Err(error) if by_force => {
-            tracing::warn!(handle, %error, "the agent ignored a cancel and would not close the session: it is stopped");
-            session.lease.condemn(
-                "it was stopped, since it heeded neither the cancel of another conversation's turn nor the closing of \
-                 that session",
-            );
-            session.lease.stopped().await;
-            None
-        }
-        Err(error) => {
-            tracing::debug!(handle, %error, "the session was not closed at the agent");
-            Some(unended)
-        }
-    }
+/// Closes a session, and waits until nothing writes to its transcript any more: until the agent has answered and the
+/// session's own process has ended, or until a dying agent has ended with all its children. Before that, a transcript that
+/// is moved or deleted comes back as a stub. Returns whether the session has ended.
+///
+/// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
+/// turns never run in one session; other conversations in that process are notified and continue in a new one.
+pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
+    let unended = UnendedSession::of(&session);
+    unended.close_first(session, by_force, grace).await
 }
 
-/// A session that was to be closed and may still be written to.
+/// A session that is being closed, or was, and whose agent may still write to its transcript.
 #[derive(Debug)]
 pub struct UnendedSession {
     agent: Arc<Agent>,
@@ -389,24 +367,95 @@ pub struct UnendedSession {
     close_answers_early: bool,
     /// Whether the agent has answered that it is closed.
     is_closed: AtomicBool,
+    /// Whether it was seen to have ended.
+    has_ended: AtomicBool,
 }
 
 impl UnendedSession {
-    /// Whether it has ended by now. Asks the agent once more to close it.
+    /// The one that is about to be closed.
+    #[must_use]
+    pub fn of(session: &UpstreamSession) -> Self {
+        Self {
+            agent: session.lease.agent(),
+            handle: session.attachment.handle.clone(),
+            close_answers_early: session.close_answers_early,
+            is_closed: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// As [`close`].
+    pub async fn close_first(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
+        let deadline = if by_force { grace } else { session.deadline };
+        let handle = self.handle.as_str();
+        let has_ended = match self.close(deadline).await {
+            Ok(has_ended) => {
+                if !has_ended {
+                    tracing::warn!(handle, "a process of a closed session is still running");
+                }
+                has_ended
+            }
+            Err(error) if by_force => {
+                tracing::warn!(handle, %error, "the agent ignored a cancel and did not close the session; its process is ended");
+                session.lease.condemn(
+                    "it was stopped because it ignored the cancel of another conversation's turn and did not close that \
+                     session",
+                );
+                self.agent_stopped().await
+            }
+            Err(error) => {
+                tracing::debug!(handle, %error, "the session was not closed at the agent");
+                false
+            }
+        };
+        self.note_end(has_ended)
+    }
+
+    /// Asks the agent once more to close it. Returns whether it has ended.
     pub async fn has_ended(&self) -> bool {
-        if self.agent.has_stopped() {
+        if self.is_known_to_have_ended() {
             return true;
         }
-        match self.close(OWN_PROCESS_LIMIT).await {
+        let has_ended = match self.close(OWN_PROCESS_LIMIT).await {
             Ok(has_ended) => has_ended,
             Err(error) => {
                 tracing::debug!(handle = self.handle.as_str(), %error, "the session was not closed at the agent");
                 false
             }
-        }
+        };
+        self.note_end(has_ended)
     }
 
-    /// Has the agent close it, unless it has done so. Whether nobody writes to it any more.
+    /// Whether it has ended, as far as that is known without asking.
+    #[must_use]
+    pub fn is_known_to_have_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed) || self.agent.has_stopped()
+    }
+
+    /// Waits for the end of its agent, if that is dying. Returns whether the agent has ended or lives on: only one of which
+    /// something survives SIGKILL has done neither.
+    pub async fn agent_lives_or_has_stopped(&self) -> bool {
+        !self.agent.is_ending() || self.agent_stopped().await
+    }
+
+    /// The process and the name by which the agent knows the session.
+    #[must_use]
+    pub fn known_as(&self) -> (u32, &str) {
+        (self.agent.pid(), self.handle.as_str())
+    }
+
+    fn note_end(&self, has_ended: bool) -> bool {
+        self.has_ended.fetch_or(has_ended, Ordering::Relaxed);
+        has_ended
+    }
+
+    /// Waits until the pool has ended the agent with all its children, for which it has deadlines. Returns whether it could.
+    async fn agent_stopped(&self) -> bool {
+        self.agent.stopped().await;
+        self.agent.has_stopped()
+    }
+
+    /// Asks the agent to close it, unless that is done. Returns whether nothing writes to it any more.
     async fn close(&self, deadline: Duration) -> Result<bool, CallError> {
         let watch = self.watch_own_process().await;
         if !self.is_closed.load(Ordering::Relaxed) {
@@ -414,7 +463,8 @@ impl UnendedSession {
                 Ok(_) => {}
                 // The answer to an earlier call came too late.
                 Err(CallError::Agent(error)) if error.code == NOT_FOUND => {}
-                Err(CallError::Died(_) | CallError::Closing) => return Ok(true),
+                // The agent answers no more, but its children may still write.
+                Err(CallError::Died(_) | CallError::Closing) => return Ok(self.agent_stopped().await),
                 Err(error) => return Err(error),
             }
             self.is_closed.store(true, Ordering::Relaxed);
@@ -512,7 +562,7 @@ fn wants_sign_in(entry: &AgentEntry, error: &CallError) -> bool {
     matches!(error, CallError::Agent(agent) if classify(entry, agent).kind == FailureKind::AuthRequired)
 }
 
-/// Whether the agent says that somebody else writes to the session.
+/// Whether the agent reports that another process writes to the session.
 pub(super) fn is_held(entry: &AgentEntry, error: &OpenError) -> bool {
     let OpenError::Call(CallError::Agent(error)) = error else {
         return false;

@@ -104,7 +104,7 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.progress.is_over.store(true, Ordering::Relaxed);
+        self.progress.end_early();
         self.works.lock().retain(|one| !Arc::ptr_eq(one, &self.progress));
     }
 }
@@ -125,6 +125,11 @@ impl Progress {
             return Err(EndedEarly);
         }
         Ok(())
+    }
+
+    /// Has the work end early.
+    pub fn end_early(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// As [`Progress::step`], among reads and writes.

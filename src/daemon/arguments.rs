@@ -84,7 +84,7 @@ pub struct Arguments {
     /// starter's session
     #[arg(long, hide = true)]
     pub ready_on_stdin: bool,
-    /// This process has just built the store anew, and then started itself again: what it set aside, where it did
-    #[arg(long, hide = true, value_name = "FOLDER", require_equals = true, num_args = 0..=1)]
-    pub rebuilt: Option<Option<PathBuf>>,
+    /// This process has just rebuilt the store, and then replaced itself
+    #[arg(long, hide = true)]
+    pub rebuilt: bool,
 }

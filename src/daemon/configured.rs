@@ -1,4 +1,4 @@
-//! The configuration as it was read at the start, and what has become of its file since.
+//! The configuration as it was read at the start, and how its file differs now.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::failure::StartError;
 use crate::conversation::services::chain_text;
 use crate::paths::ownership;
 
-/// What was read.
+/// The configuration, and the text that it was read from.
 #[derive(Debug)]
 pub(super) struct Configured {
     pub(super) config: Config,
@@ -20,13 +20,13 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// Reads the file. None there is no configuration, unless it was asked for by name.
+    /// Reads the file. A missing file is an empty configuration, unless the user named it.
     ///
     /// # Errors
     /// [`StartError::Untrusted`], [`StartError::ReadConfig`] and [`StartError::Config`].
     pub(super) fn read(path: &Path, is_named: bool) -> Result<Self, StartError> {
-        ownership::check_configuration(path)?;
-        let text = match std::fs::read_to_string(path) {
+        let opened = ownership::open_configuration(path)?;
+        let text = match opened.and_then(io::read_to_string) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => String::new(),
             Err(source) => {
@@ -46,7 +46,7 @@ impl Configured {
         })
     }
 
-    /// What is to be said of the file as it is now.
+    /// How the file is now, for `doctor`.
     pub(super) fn now(&self) -> Diagnostic {
         let of = |severity, what: &str| {
             Diagnostic::new(DiagnosticKind::Configuration, severity, what).about(self.path.to_string_lossy())
@@ -58,12 +58,12 @@ impl Configured {
             )
             .next("fix the file before this daemon is stopped"),
             Ok(now) if now.text != self.text => {
-                of(Severity::Warning, "was changed since the daemon started, which has not read it again").next(
-                    "sessionctl stop, and the next command starts a daemon that reads it; running turns end with that",
+                of(Severity::Warning, "changed since the daemon read it at its start").next(
+                    "sessionctl stop ends the daemon and its running turns; the next command starts one that reads the file",
                 )
             }
-            Ok(_) if self.text.is_empty() => of(Severity::Ok, "says nothing; it need not be there"),
-            Ok(_) => of(Severity::Ok, "is as the daemon has read it"),
+            Ok(_) if self.text.is_empty() => of(Severity::Ok, "not present or empty; using defaults"),
+            Ok(_) => of(Severity::Ok, "unchanged since the daemon read it"),
         }
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_file_is_told_and_a_broken_one_before_the_daemon_ends() {
+    fn a_changed_or_broken_file_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
         assert!(Configured::read(&path, true).is_err());

@@ -9,7 +9,7 @@ use super::folders::FolderError;
 use super::lock::LockError;
 use crate::conversation::error::ConversationError;
 use crate::paths::PathsError;
-use crate::paths::ownership::Untrusted;
+use crate::paths::ownership::{ClaimError, Untrusted};
 use crate::paths::told::shell_word;
 use crate::server::BindError;
 use crate::store::StoreError;
@@ -17,13 +17,13 @@ use crate::store::StoreError;
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The store was built anew, and the program could not be started again behind that.
-    #[error("the store was built anew, but the program could not start itself again")]
+    /// The store was rebuilt, and the program could not start itself again after that.
+    #[error("the store was rebuilt, but the program could not start itself again")]
     StartAgain(#[source] io::Error),
-    /// The runtime could not be made.
-    #[error("the runtime could not be started")]
+    /// The runtime could not be started.
+    #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
-    /// It is not known where things are.
+    /// The paths of the daemon's files cannot be determined.
     #[error(transparent)]
     Paths(#[from] PathsError),
     /// Another user owns or can change what the daemon would believe.
@@ -53,13 +53,13 @@ pub enum StartError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The store cannot be opened.
-    #[error("the store cannot be opened")]
+    #[error("cannot open the store")]
     Store(#[from] StoreError),
     /// The last life's turns could not be ended.
-    #[error("what the last life left could not be settled")]
+    #[error("cannot end the turns that the last life left")]
     LastLife(#[source] ConversationError),
     /// What a service manager passed cannot be used.
-    #[error("what the service manager passed is no listening Unix socket")]
+    #[error("the service manager passed no listening Unix socket")]
     Activation(#[source] io::Error),
     /// The socket cannot be listened on.
     #[error(transparent)]
@@ -73,11 +73,11 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// The methods could not be put together.
-    #[error("the methods could not be put together")]
+    /// The methods could not be registered.
+    #[error("cannot register the methods")]
     Methods(#[from] jsonrpsee::core::RegisterMethodError),
-    /// Signals cannot be heard.
-    #[error("signals cannot be heard")]
+    /// Signals cannot be handled.
+    #[error("cannot handle signals")]
     Signals(#[source] io::Error),
 }
 
@@ -87,7 +87,7 @@ impl StartError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Lock(LockError::AlreadyRunning { .. }) => {
-                Some("use the one that runs, or give this one a folder of its own with --home".to_owned())
+                Some("use the running daemon, or give this one a folder of its own with --home".to_owned())
             }
             Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
             Self::Config { path, .. } => {
@@ -96,8 +96,11 @@ impl StartError {
                     "fix the file and start again: \"${{EDITOR:-vi}}\" {path}"
                 ))
             }
-            Self::Untrusted(untrusted) => Some(untrusted.hint("sessiond")),
-            Self::Store(StoreError::NewerJournal { .. }) => Some(
+            Self::Untrusted(untrusted)
+            | Self::Folder(FolderError::Claim(ClaimError::Untrusted(untrusted))) => {
+                Some(untrusted.hint("sessiond"))
+            }
+            Self::Store(StoreError::NewerJournal { .. } | StoreError::UnknownChange { .. }) => Some(
                 "nothing was changed; install the version that wrote it, or use another folder: \
                  sessiond --home ~/session-bridge-old"
                     .to_owned(),
@@ -109,7 +112,7 @@ impl StartError {
         }
     }
 
-    /// The operating system's answer, where one is at the bottom of it.
+    /// The operating system's error, if one is the cause.
     fn refusal(&self) -> Option<io::ErrorKind> {
         if let Self::Store(error) = self
             && error.lacks_room().is_some()
@@ -126,7 +129,7 @@ impl StartError {
     }
 }
 
-/// What to do where the system did not let the daemon write.
+/// What to do if the system did not let the daemon write.
 fn hint_on_writing(refusal: io::ErrorKind) -> Option<&'static str> {
     match refusal {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(

@@ -1,18 +1,20 @@
 //! The folders that the daemon owns: private to its user.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::paths::ownership::{self, ClaimError, Role};
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It could not be made or read.
-    #[error("cannot {action} the folder {}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        action: &'static str,
+    /// It cannot be made, or another user owns it or can change it.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// Its permissions cannot be read or changed.
+    #[error("cannot close the folder {} to other users", path.display())]
+    Close {
         /// The folder.
         path: PathBuf,
         /// The operating system's answer.
@@ -21,23 +23,21 @@ pub enum FolderError {
     },
 }
 
-/// Makes a folder that only its owner may enter, with those above it; one that exists is closed to others.
+/// Makes a folder that only its owner may enter, with those above it. An existing folder must be this user's, and is
+/// closed to others.
 ///
 /// # Errors
 /// [`FolderError`].
-pub fn private(path: &Path) -> Result<(), FolderError> {
-    let io = |action: &'static str| {
-        let path = path.to_path_buf();
-        move |source| FolderError::Io { action, path, source }
+pub fn private(role: Role, path: &Path) -> Result<(), FolderError> {
+    ownership::claim(role, path)?;
+    let close = || -> io::Result<()> {
+        if std::fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
+        }
+        Ok(())
     };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(io("make"))?;
-    let metadata = std::fs::metadata(path).map_err(io("read"))?;
-    if metadata.permissions().mode() & 0o077 != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(io("close"))?;
-    }
-    Ok(())
+    close().map_err(|source| FolderError::Close {
+        path: path.to_path_buf(),
+        source,
+    })
 }

@@ -17,7 +17,6 @@ mod standing;
 mod start;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -63,7 +62,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match result {
         Ok(Ending::Stopped) => ExitCode::SUCCESS,
-        Ok(Ending::Rebuilt { set_aside }) => start_again(set_aside),
+        Ok(Ending::Rebuilt) => start_again(),
         Err(error) => {
             say_error(&error);
             ExitCode::FAILURE
@@ -73,21 +72,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Becomes this program anew: the same process to everybody else, with the memory of a start. Comes back only when that
 /// cannot be done.
-fn start_again(set_aside: Option<PathBuf>) -> ExitCode {
+fn start_again() -> ExitCode {
     use std::os::unix::process::CommandExt;
 
-    let mut rebuilt = OsString::from("--rebuilt");
-    if let Some(folder) = set_aside {
-        rebuilt.push("=");
-        rebuilt.push(folder);
-    }
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| "sessiond".into());
     let error = match std::env::current_exe() {
         Ok(program) => Command::new(program)
             .arg0(name)
             .args(arguments)
-            .arg(rebuilt)
+            .arg("--rebuilt")
             .exec(),
         Err(error) => error,
     };

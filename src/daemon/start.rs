@@ -29,25 +29,28 @@ use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
-use crate::conversation::keeping::{KeepRules, Keeper};
+use crate::conversation::keeping::{self, KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::untold::CopyNotes;
+use crate::conversation::set_aside;
+use crate::conversation::uncommitted_copies::CopyPlans;
 use crate::conversation::wakings::Wakings;
-use crate::paths::{Environment, Paths, PathsError, ownership};
+use crate::files::durable;
+use crate::paths::ownership::{self, Role};
+use crate::paths::{Environment, Paths, PathsError};
 use crate::server::rpc::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
 
-/// The file in the data folder that holds this daemon's random name, by which its processes are marked.
+/// The file in the data folder with this daemon's random name, which marks its processes.
 const INSTANCE_FILE: &str = "instance";
 
-/// How many changes a store has to be rebuilt from for the process to start itself again.
+/// After a rebuild of the store from this many changes the process starts itself again.
 ///
-/// What a rebuild took and gave back stays with the process, in pieces between what is in use: some 100 MB after 100,000
-/// conversations. Below this it is a few MB.
+/// The memory that a rebuild freed stays with the process, because it is fragmented: some 100 MB after 100,000
+/// conversations. With fewer changes it is a few MB.
 const START_AGAIN_CHANGES: u64 = 5_000;
 
 /// How a life of the daemon ended.
@@ -55,11 +58,8 @@ const START_AGAIN_CHANGES: u64 = 5_000;
 pub enum Ending {
     /// It was asked to stop.
     Stopped,
-    /// Nothing but the store was begun, and that was built anew: the process is to start itself again, for the memory.
-    Rebuilt {
-        /// Where the database is kept that was not used.
-        set_aside: Option<PathBuf>,
-    },
+    /// The store was rebuilt, and nothing else was started: the process must start itself again, to free memory.
+    Rebuilt,
 }
 
 /// Runs one life of the daemon.
@@ -84,13 +84,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         socket.as_deref(),
         &environment,
     )?;
+    // Before anything is made. What is missing is checked again when it is made or opened.
     ownership::check(&paths)?;
     let configured = Arc::new(Configured::read(&paths.config_file, arguments.config.is_some())?);
     let config = &configured.config;
 
     // Before the first file is written.
     hear_file_limit().map_err(StartError::Signals)?;
-    folders::private(&paths.data)?;
+    folders::private(Role::Data, &paths.data)?;
     let info = LockInfo {
         pid: std::process::id(),
         socket: paths.bridge_socket.clone(),
@@ -101,7 +102,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     };
     let lock = DaemonLock::acquire(&paths.lock_file(), &info)?;
     if arguments.ready_on_stdin {
-        // The starter's terminal must not end the daemon with it. A leader of its own already is none the worse.
+        // The starter's terminal must not end the daemon. This fails for a session leader, which has left it already.
         if let Err(error) = rustix::process::setsid() {
             tracing::debug!(%error, "the starter's session was not left");
         }
@@ -129,22 +130,21 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     };
 
     let opened = open_store(&paths, arguments.ephemeral)?;
-    // Elsewhere the next life would have no boot id by which to believe the database, and would build it again.
-    if opened.is_large_rebuild && arguments.rebuilt.is_none() && cfg!(target_os = "linux") {
+    // Other systems have no boot id, so the next life would not trust the database either, and would rebuild it again.
+    if opened.is_large_rebuild && !arguments.rebuilt && cfg!(target_os = "linux") {
         drop((opened.store, lock));
-        // Who asked meanwhile for a stop would not be heard any more afterwards.
+        // The process that starts next does not receive a signal that came meanwhile.
         tokio::task::yield_now().await;
         return Ok(tokio::select! {
             biased;
             _ = terminate.recv() => Ending::Stopped,
             _ = interrupt.recv() => Ending::Stopped,
-            () = std::future::ready(()) => Ending::Rebuilt { set_aside: opened.set_aside },
+            () = std::future::ready(()) => Ending::Rebuilt,
         });
     }
-    // Before any process is started that could inherit it, and not before this one could have started itself again.
+    // Before any process is started, which could inherit it; and after the restart above, which needs it.
     let given = activation::listener().map_err(StartError::Activation)?;
     let (store, set_aside) = (opened.store, opened.set_aside);
-    let set_aside = set_aside.or_else(|| arguments.rebuilt.clone().flatten());
     let (instance, is_first_life) = instance(&paths.data)?;
     let ended_well = is_first_life || opened.was_closed;
     sweep_last_life(&store, &instance, ended_well).await;
@@ -168,19 +168,26 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
-        copies: CopyNotes::below(&paths.data),
+        copies: CopyPlans::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
-        keeper: Keeper::new(paths.data.join("kept"), keep_rules(config, arguments)),
+        keeper: Keeper::new(paths.data.join(keeping::FOLDER), keep_rules(config, arguments)),
         works: Arc::default(),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::LastLife)?;
     let prepared = async {
-        // Nothing to do unless the last life was ended within an import, a copy or a move. Nobody is served before it is done, who may import.
+        // Finishes or undoes the imports, copies and moves that the last life left. Before any client is served: it may import.
         registry.take_back_imports().await;
         registry.settle_copies().await;
         registry.settle_moves().await;
         registry.settle_trees().await;
+        // Only now may a later start clean up as though the store had everything.
+        if let Err(error) = store.settle_opening() {
+            tracing::warn!(
+                error = chain_text(&error),
+                "the next start reports the same damage of the store once more"
+            );
+        }
         registry.watch_transcripts().await;
     };
     let is_stopped = tokio::select! {
@@ -242,7 +249,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         }
         match PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace) {
             Ok(socket) => {
-                tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; the daemon listens there anew");
+                tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; the daemon made a new one");
                 let (listener, file) = socket.into_parts();
                 standing.moved_to(file);
                 servers.spawn(serve(
@@ -255,7 +262,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             Err(error) => {
                 tracing::debug!(
                     error = chain_text(&error),
-                    "the socket was removed; it is tried again"
+                    "the socket was removed, and a new one cannot be made yet"
                 );
                 standing.stayed();
             }
@@ -270,7 +277,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("a second signal: the stop is cut short");
+        tracing::info!("a second signal: the daemon stops at once");
         impatient.cancel();
         impatient_pool.hurry();
     });
@@ -285,7 +292,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     stop_serving.cancel();
     while let Some(ended) = servers.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "the server ended badly");
+            tracing::error!(%error, "the server failed");
         }
     }
     second_signal.abort();
@@ -304,22 +311,22 @@ async fn close(store: &Store) {
     }
 }
 
-/// A write beyond the limit on a file's length is an error like that of a full disk, and no reason to be ended.
+/// Makes a write beyond the limit on a file's length fail, as on a full disk, instead of ending the process.
 ///
-/// Heard and not ignored: what is ignored stays so in the agents, which are started with the system's own ways.
+/// The signal is handled and not ignored: agents would inherit that it is ignored.
 fn hear_file_limit() -> io::Result<()> {
     let number = rustix::process::Signal::XFSZ.as_raw();
     // The handler stays in place without its listener.
     signal(SignalKind::from_raw(number)).map(drop)
 }
 
-/// The store, and what its opening told.
+/// The store, and what its opening reported.
 struct OpenedStore {
     store: Store,
     set_aside: Option<PathBuf>,
     /// Whether the last life closed it.
     was_closed: bool,
-    /// Whether it was built anew, from so much that the process has taken a lot of memory for it.
+    /// Whether it was rebuilt from at least [`START_AGAIN_CHANGES`].
     is_large_rebuild: bool,
 }
 
@@ -336,6 +343,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
         &paths.data,
         StoreOptions {
             now: Some(Timestamp::now()),
+            has_past: set_aside::has_past(&paths.data),
         },
     )?;
     if report.replayed > 0 {
@@ -346,9 +354,6 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     }
     if let Some(reason) = &report.rebuilt {
         tracing::warn!(?reason, set_aside = ?report.set_aside, "the database was rebuilt from the journal");
-    }
-    for removed in &report.removed {
-        tracing::info!(folder = %removed.display(), "an older database that had been set aside was removed");
     }
     if let Some(region) = &report.cut_off {
         tracing::warn!(
@@ -361,17 +366,19 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
         tracing::error!(
             missing = report.missing,
             restored = report.restored,
+            unreadable = report.unreadable_values,
             regions = ?report.damaged,
             journal = ?report.journal_kept,
             database = ?report.set_aside,
-            "the journal was damaged, and changes may be lost: what journal and database still had was taken"
+            "the journal was damaged or missing, and changes may be lost; everything that the journal and the database still had is in use"
         );
     } else if report.is_damaged() {
         tracing::error!(
             restored = report.restored,
             regions = ?report.damaged,
             journal = ?report.journal_kept,
-            "the journal was damaged or missing; it was written anew from the database, and nothing is lost"
+            database = ?report.set_aside,
+            "the journal was damaged or missing; it was restored from the database, and nothing is lost"
         );
     }
     Ok(OpenedStore {
@@ -382,7 +389,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     })
 }
 
-/// This data folder's random name, made once; and whether that was now.
+/// This data folder's random name, and whether it was made now.
 fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
     let path = data.join(INSTANCE_FILE);
     let failed = |source| StartError::File {
@@ -396,29 +403,21 @@ fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
         Err(error) => return Err(failed(error)),
     }
     let name = Uuid::new_v4().simple().to_string();
-    let fresh = data.join(format!("{INSTANCE_FILE}.new"));
-    let write = || -> io::Result<()> {
-        let mut file = std::fs::File::create(&fresh)?;
-        io::Write::write_all(&mut file, name.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, &path)?;
-        std::fs::File::open(data)?.sync_all()
-    };
-    write().map_err(failed)?;
+    durable::write(&path, name.as_bytes()).map_err(failed)?;
     Ok((Instance::new(&name), true))
 }
 
 /// Ends every process that an earlier life of the daemon left behind.
 ///
-/// A life that ended well closed its store after its last agent was gone, and kept the record of what it could not end:
-/// without such records there is nobody to look for, and all processes of the machine need not be looked at.
+/// A life that ended well closed its store after its last agent had ended, and recorded the processes that it could not
+/// end. Without such records there is nothing to look for, and the machine's processes are not read.
 async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
     let remembered = match store.processes() {
         Ok(remembered) => remembered,
         Err(error) => {
             tracing::error!(
                 error = chain_text(&error),
-                "the processes of the last life are not known"
+                "cannot read which processes the last life left"
             );
             Vec::new()
         }
@@ -446,7 +445,7 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
                 );
             }
         }
-        Err(error) => tracing::error!(%error, "the processes of the last life were not looked for"),
+        Err(error) => tracing::error!(%error, "the processes of the last life were not ended"),
     }
     let marks: Vec<String> = remembered.into_iter().map(|process| process.mark).collect();
     if !marks.is_empty()
@@ -459,12 +458,12 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
     {
         tracing::warn!(
             error = chain_text(&error),
-            "the processes of the last life are still remembered"
+            "cannot remove the records of the last life's processes"
         );
     }
 }
 
-/// Nothing outlives a daemon that has its store in memory.
+/// A daemon whose store is in memory keeps no copies: nothing would know of them afterwards.
 fn keep_rules(config: &Config, arguments: &Arguments) -> KeepRules {
     let rules = config.keep.rules();
     KeepRules {
@@ -489,12 +488,12 @@ fn socket_limits(config: &Config) -> SocketLimits {
 
 fn announce_ready(arguments: &Arguments, paths: &Paths) {
     if let Err(error) = ready::tell_service_manager("READY=1") {
-        tracing::warn!(%error, "the service manager could not be told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
     if arguments.ready_on_stdin
         && let Err(error) = ready::tell_starter()
     {
-        tracing::warn!(%error, "the starter could not be told");
+        tracing::warn!(%error, "cannot notify the starter");
     }
     tracing::info!(socket = %paths.bridge_socket.display(), pid = std::process::id(), "the daemon is ready");
 }

@@ -90,8 +90,7 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
     found.extend(opening(services));
     found.extend(journal(services));
     for path in damaged_stores(&services.data) {
-        let what =
-            "a part of the store that was damaged is kept here; what could be read of it is in use again";
+        let what = "a part of the store that could not be used is kept here; what could be read of it is in use again";
         found.push(
             Diagnostic::new(DiagnosticKind::SetAside, Severity::Warning, what)
                 .about(path.to_string_lossy())
@@ -132,14 +131,18 @@ fn opening(services: &Services) -> Option<Diagnostic> {
             0 => "an unknown number of changes".to_owned(),
             missing => count(missing, "change"),
         };
+        let unreadable = match report.unreadable_values {
+            0 => String::new(),
+            values => format!("; {} of the database cannot be read", count(values, "value")),
+        };
         let what = format!(
-            "the journal was damaged when the daemon started: {restored} restored from the database, and {missing} may be lost"
+            "the journal was damaged or missing when the daemon started: {restored} restored from the database, and {missing} may be lost{unreadable}"
         );
         Diagnostic::new(DiagnosticKind::Store, Severity::Error, what)
             .next("check for missing conversations with: sessionctl ls; the damaged files are kept in the data folder")
     } else {
         let what = format!(
-            "the journal was damaged when the daemon started; nothing is lost: {restored} restored from the database"
+            "the journal was damaged or missing when the daemon started; nothing is lost: {restored} restored from the database"
         );
         Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
             .next("check the disk: something has changed or damaged a file of the daemon")
@@ -149,7 +152,8 @@ fn opening(services: &Services) -> Option<Diagnostic> {
         found
             .about(subject.to_string_lossy())
             .fact("missingChanges", report.missing)
-            .fact("restoredChanges", report.restored),
+            .fact("restoredChanges", report.restored)
+            .fact("unreadableValues", report.unreadable_values),
     )
 }
 

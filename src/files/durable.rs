@@ -71,6 +71,34 @@ impl Write for NewFile {
     }
 }
 
+/// Puts a file in its place whole, also in the place of another one. It has its name on disk.
+///
+/// # Errors
+/// What the system answers; the file is as it was before then.
+pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let written = NewFile::anew(&temporary).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync()
+    });
+    if written.is_err() {
+        // What matters is the first error.
+        fs::remove_file(&temporary).unwrap_or_default();
+    }
+    written?;
+    rename(&temporary, path)?;
+    sync_folder_of(path)
+}
+
+/// Syncs the names in the folder that a file is in.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    sync_folder(folder.unwrap_or(Path::new(".")))
+}
+
 /// Syncs what was written to a file, which has this path.
 ///
 /// # Errors

@@ -1,14 +1,18 @@
 //! Whether another user can change what both programs believe: the configuration, the data, the sockets and the log.
 //!
-//! It owns the rule and the look at the disk. A path is walked from the root: every folder and every link on the way must
-//! belong to this user or to the system, and no folder may let others replace what comes next. After that nobody else can
-//! change what the path leads to, so it can be opened later without another look.
+//! Owns the rule, and every look at the disk that applies it. A path is walked from the root: each folder and each link on
+//! the way must belong to this user or to the system, and no folder may let others replace its entries. Nobody else can
+//! change what such a path leads to, so it can be opened again later.
+//!
+//! A check holds only for what exists when it is made. Nothing is therefore believed that was missing at its check: a
+//! missing folder is made by the walk itself, which then checks what it finds there, and a file is opened before its path
+//! is walked.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -16,9 +20,13 @@ use rustix::fs::OFlags;
 use super::Paths;
 use super::told::shell_word;
 
-/// For [`OpenOptionsExt::custom_flags`]: fail where the last name of the path is a link.
+/// For [`OpenOptionsExt::custom_flags`]: fail if the last name of the path is a link.
 #[allow(clippy::cast_possible_wrap, reason = "the flags are bits")]
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
+
+/// Another user's pipe must not make us wait for a writer.
+#[allow(clippy::cast_possible_wrap, reason = "the flags are bits")]
+const NO_WAIT: i32 = OFlags::NONBLOCK.bits() as i32;
 
 /// The group may write.
 const GROUP_WRITABLE: u32 = 0o020;
@@ -29,7 +37,7 @@ const OTHERS_WRITABLE: u32 = 0o002;
 /// In such a folder only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// As many links as Linux follows in one path.
+/// The number of links that Linux follows in one path.
 const LINKS: usize = 40;
 
 /// What a path is for.
@@ -56,7 +64,7 @@ pub enum Fault {
     Writable,
 }
 
-/// A path that is not believed.
+/// A path that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("refusing {} {}: {}", role.name(), path.display(), self.reason())]
 pub struct Untrusted {
@@ -64,16 +72,33 @@ pub struct Untrusted {
     pub role: Role,
     /// The path.
     pub path: PathBuf,
-    /// The file, folder or link on the way to it that is to blame; often the path itself.
+    /// The file, folder or link at fault: the path itself, or something on the way to it.
     pub culprit: PathBuf,
-    /// What is wrong with that.
+    /// What is wrong with the culprit.
     pub fault: Fault,
-    /// The user who owns it.
+    /// The user who owns the culprit.
     pub owner: u32,
     /// The user of this process.
     pub own: u32,
-    /// Its permission bits.
+    /// The permission bits of the culprit.
     pub mode: u32,
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Another user owns it or can change it.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
+    /// It cannot be made, or is not a folder.
+    #[error("cannot make the folder {}", path.display())]
+    Make {
+        /// The folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
 }
 
 impl Role {
@@ -87,7 +112,7 @@ impl Role {
         }
     }
 
-    /// Whether the system's own will do: what the administrator configures is believed.
+    /// Whether root may own it: what the administrator configures is believed.
     const fn may_be_systems(self) -> bool {
         matches!(self, Self::Configuration)
     }
@@ -110,7 +135,7 @@ impl Untrusted {
         }
     }
 
-    /// What to do, with a command that can be pasted. `program` is the one to name in it.
+    /// What to do, with a command that can be pasted. `program` is the program that the command runs.
     #[must_use]
     pub fn hint(&self, program: &str) -> String {
         let culprit = shell_word(&self.culprit.to_string_lossy());
@@ -128,7 +153,8 @@ impl Untrusted {
     }
 }
 
-/// Checks all that is believed of a daemon's files and folders. What is not there is fine: the daemon makes it.
+/// Checks every file and folder that a daemon believes. A missing one passes: use [`claim`] to make a folder, and
+/// [`open_configuration`] to read the configuration.
 ///
 /// # Errors
 /// The first that another user owns or can change.
@@ -155,34 +181,87 @@ fn looks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
         (Role::Run, &paths.runtime),
         (Role::Log, &paths.log),
     ];
-    home.into_iter().chain(rest).map(|(role, path)| look(role, path))
+    let user = User::of_this_process();
+    home.into_iter()
+        .chain(rest)
+        .map(move |(role, path)| look(user, role, path))
 }
 
-/// Checks the configuration alone.
+/// Makes a folder, and those above it, with mode 0700 where they are missing, and checks the whole path. An existing folder
+/// keeps its mode.
 ///
 /// # Errors
-/// Where another user owns it or can change it.
-pub fn check_configuration(path: &Path) -> Result<(), Untrusted> {
-    look(Role::Configuration, path)
+/// [`ClaimError::Untrusted`] also if another user makes the folder first.
+pub fn claim(role: Role, path: &Path) -> Result<(), ClaimError> {
+    let mut make = |folder: &Path| DirBuilder::new().mode(0o700).create(folder);
+    claim_by(User::of_this_process(), role, path, &mut make)
 }
 
-/// Opens a file of this user's own for reading, and no link.
+/// As [`claim`]; `make` makes one folder.
+fn claim_by(
+    user: User,
+    role: Role,
+    path: &Path,
+    make: &mut dyn FnMut(&Path) -> io::Result<()>,
+) -> Result<(), ClaimError> {
+    let made = match walk(path, user, role.may_be_systems(), Some(make)) {
+        Ok(()) => fs::metadata(path),
+        Err(Stop::Found(found)) => return Err(found.refusing(user, role, path).into()),
+        Err(Stop::Io(source)) => Err(source),
+    };
+    let failed = |source| ClaimError::Make {
+        path: path.to_path_buf(),
+        source,
+    };
+    if !made.map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    }
+    Ok(())
+}
+
+/// Opens the configuration for reading. The inner error is the operating system's, also for a missing file.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] for another user's file and for what is no file; the system's otherwise.
+/// Another user owns it or can change it.
+pub fn open_configuration(path: &Path) -> Result<io::Result<File>, Untrusted> {
+    let opened = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path);
+    believed(path, opened)
+}
+
+/// What was opened at a path, if both can be believed. The path is walked now: a check before the opening would say nothing
+/// about a file that appeared in between.
+fn believed(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, Untrusted> {
+    let (user, role) = (User::of_this_process(), Role::Configuration);
+    look(user, role, path)?;
+    let (file, metadata) = match opened.and_then(|file| Ok((file.metadata()?, file))) {
+        Ok((metadata, file)) => (file, metadata),
+        Err(error) => return Ok(Err(error)),
+    };
+    // The path may lead to another file by now.
+    if let Some(fault) = user.fault(&metadata, true, role.may_be_systems()) {
+        return Err(Found::new(path, &metadata, fault).refusing(user, role, path));
+    }
+    if !metadata.is_file() {
+        let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+        return Ok(Err(error));
+    }
+    Ok(Ok(file))
+}
+
+/// Opens a file of this user for reading; a link is not followed.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] if another user owns it or it is not a regular file; else the system's.
 pub fn open_own(path: &Path) -> io::Result<File> {
-    // Another user's pipe must not make this wait for whoever writes to it.
-    #[allow(clippy::cast_possible_wrap, reason = "the flags are bits")]
-    let at_once = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new()
         .read(true)
-        .custom_flags(NO_LINK | at_once)
+        .custom_flags(NO_LINK | NO_WAIT)
         .open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.uid() != own_uid() {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "not a file of this user's own",
+            "not a regular file of this user",
         ));
     }
     Ok(file)
@@ -192,30 +271,51 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// What [`check`] does with one path. Nothing that cannot be looked at is refused here: whoever uses it says why it failed.
-fn look(role: Role, path: &Path) -> Result<(), Untrusted> {
-    let own = own_uid();
-    let user = User {
-        own,
-        private_group: private_group(own),
-    };
-    walk(path, user, role.may_be_systems()).map_err(|found| Untrusted {
-        role,
-        path: path.to_path_buf(),
-        culprit: found.culprit,
-        fault: found.fault,
-        owner: found.owner,
-        own,
-        mode: found.mode,
-    })
+/// Checks one path. What cannot be looked at passes: whoever uses it reports why that fails.
+fn look(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
+    match walk(path, user, role.may_be_systems(), None) {
+        Err(Stop::Found(found)) => Err(found.refusing(user, role, path)),
+        Ok(()) | Err(Stop::Io(_)) => Ok(()),
+    }
 }
 
 /// The user of this process.
 #[derive(Clone, Copy, Debug)]
 struct User {
     own: u32,
-    /// The group that has no other member. Where the system gives each user one, files are writable by it (umask 002).
+    /// The owner of `/`. In a namespace the system's files may belong to a number that stands for all users outside.
+    system: u32,
+    /// The group that has no other member. If the system gives each user such a group, files are writable by it (umask 002).
     private_group: Option<u32>,
+}
+
+impl User {
+    fn of_this_process() -> Self {
+        let own = own_uid();
+        Self {
+            own,
+            system: Path::new("/").metadata().map_or(0, |root| root.uid()),
+            private_group: private_group(own),
+        }
+    }
+
+    /// What is wrong with a file, folder or link, if anything. The last one on a path must be closed to others; one on the way
+    /// may be sticky.
+    fn fault(&self, metadata: &Metadata, is_last: bool, may_be_systems: bool) -> Option<Fault> {
+        let (owner, mode) = (metadata.uid(), metadata.mode());
+        let is_systems = owner == 0 || owner == self.system;
+        let is_believed =
+            owner == self.own || is_systems && (!is_last || may_be_systems || metadata.is_symlink());
+        if !is_believed {
+            return Some(Fault::Foreign);
+        }
+        let writable = match self.private_group {
+            Some(group) if group == metadata.gid() && owner == self.own => OTHERS_WRITABLE,
+            _ => GROUP_WRITABLE | OTHERS_WRITABLE,
+        };
+        let is_open = mode & writable != 0 && (is_last || mode & STICKY == 0);
+        (is_open && !metadata.is_symlink()).then_some(Fault::Writable)
+    }
 }
 
 /// The group whose only member is this user, by the system's own files. None for root, whose files nobody shares.
@@ -253,7 +353,7 @@ fn private_group_of(own: u32, users: &str, groups: &str) -> Option<u32> {
     (!is_shared && is_only).then_some(group)
 }
 
-/// What a walk along a path came upon.
+/// A culprit that a walk found.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     culprit: PathBuf,
@@ -262,64 +362,88 @@ struct Found {
     mode: u32,
 }
 
-/// Walks along an absolute path, through each link, to what it leads to, or to where nothing is any more.
-fn walk(path: &Path, user: User, may_be_systems: bool) -> Result<(), Found> {
-    let own = user.own;
+impl Found {
+    fn new(culprit: &Path, metadata: &Metadata, fault: Fault) -> Self {
+        Self {
+            culprit: culprit.to_path_buf(),
+            fault,
+            owner: metadata.uid(),
+            mode: metadata.mode() & 0o7777,
+        }
+    }
+
+    fn refusing(self, user: User, role: Role, path: &Path) -> Untrusted {
+        Untrusted {
+            role,
+            path: path.to_path_buf(),
+            culprit: self.culprit,
+            fault: self.fault,
+            owner: self.owner,
+            own: user.own,
+            mode: self.mode,
+        }
+    }
+}
+
+/// Why a walk ended before the end of the path.
+#[derive(Debug)]
+enum Stop {
+    Found(Found),
+    /// A name is missing, cannot be looked at or cannot be made.
+    Io(io::Error),
+}
+
+/// Walks along an absolute path, and through each link on it, to its end. A missing name ends the walk, unless `make` is given and
+/// the path itself has that name: then it is made as a folder, and checked as if it had been there. What a link leads to is
+/// never made: a disk may only be missing for now.
+fn walk(
+    path: &Path,
+    user: User,
+    may_be_systems: bool,
+    mut make: Option<&mut dyn FnMut(&Path) -> io::Result<()>>,
+) -> Result<(), Stop> {
     let mut place = PathBuf::from("/");
-    let Ok(root) = place.symlink_metadata() else {
-        return Ok(());
-    };
-    // In a namespace the system's files may belong to a number that stands for all users outside.
-    let is_systems = |owner| owner == 0 || owner == root.uid();
-    let found = |culprit: &Path, metadata: &Metadata, fault| Found {
-        culprit: culprit.to_path_buf(),
-        fault,
-        owner: metadata.uid(),
-        mode: metadata.mode() & 0o7777,
-    };
     let mut left = names(path);
+    // How many of the names left are a link's.
+    let mut of_links = 0;
     let mut links = 0;
     while let Some(name) = left.pop_front() {
+        let is_links = of_links > 0;
+        of_links -= usize::from(is_links);
         if name == ".." {
             place.pop();
             continue;
         }
         let next = place.join(&name);
-        let Ok(metadata) = next.symlink_metadata() else {
-            return Ok(());
+        let metadata = match (next.symlink_metadata(), &mut make) {
+            (Err(error), Some(make)) if error.kind() == io::ErrorKind::NotFound && !is_links => {
+                match make(&next) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    _ => next.symlink_metadata(),
+                }
+            }
+            (looked, _) => looked,
         };
-        let owner = metadata.uid();
-        if owner != own && !is_systems(owner) {
-            return Err(found(&next, &metadata, Fault::Foreign));
+        let metadata = metadata.map_err(Stop::Io)?;
+        let is_last = left.is_empty();
+        if let Some(fault) = user.fault(&metadata, is_last, may_be_systems) {
+            return Err(Stop::Found(Found::new(&next, &metadata, fault)));
         }
         if metadata.is_symlink() {
             links += 1;
-            let Ok(target) = next.read_link() else {
-                return Ok(());
-            };
             // The system follows no more of them either.
             if links > LINKS {
-                return Ok(());
+                return Err(Stop::Io(io::Error::from(rustix::io::Errno::LOOP)));
             }
+            let target = next.read_link().map_err(Stop::Io)?;
             if target.is_absolute() {
                 place = PathBuf::from("/");
             }
             for name in names(&target).into_iter().rev() {
                 left.push_front(name);
+                of_links += 1;
             }
             continue;
-        }
-        let is_last = left.is_empty();
-        if is_last && owner != own && !may_be_systems {
-            return Err(found(&next, &metadata, Fault::Foreign));
-        }
-        let mode = metadata.mode();
-        let writable = match user.private_group {
-            Some(group) if group == metadata.gid() && owner == own => OTHERS_WRITABLE,
-            _ => GROUP_WRITABLE | OTHERS_WRITABLE,
-        };
-        if mode & writable != 0 && (is_last || mode & STICKY == 0) {
-            return Err(found(&next, &metadata, Fault::Writable));
         }
         place = next;
     }
@@ -347,17 +471,24 @@ mod tests {
     /// A user who owns nothing here.
     const STRANGER: u32 = 4_000_000;
 
+    fn user(own: u32) -> User {
+        User {
+            own,
+            private_group: None,
+            ..User::of_this_process()
+        }
+    }
+
     fn mode(path: &Path, mode: u32) {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
     fn fault(path: &Path, own: u32, may_be_systems: bool) -> Option<(PathBuf, Fault)> {
-        let user = User {
-            own,
-            private_group: None,
-        };
-        let found = walk(path, user, may_be_systems).err()?;
-        Some((found.culprit, found.fault))
+        let user = user(own);
+        match walk(path, user, may_be_systems, None) {
+            Err(Stop::Found(found)) => Some((found.culprit, found.fault)),
+            Ok(()) | Err(Stop::Io(_)) => None,
+        }
     }
 
     #[test]
@@ -391,16 +522,88 @@ mod tests {
     }
 
     #[test]
+    fn missing_folders_are_made_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        mode(&folder, 0o1777);
+        let path = folder.join("home/data");
+        for _ in 0..2 {
+            claim(Role::Data, &path).unwrap();
+            for made in [&path, &folder.join("home")] {
+                assert_eq!(made.metadata().unwrap().mode() & 0o7777, 0o700);
+            }
+        }
+        fs::write(folder.join("file"), "").unwrap();
+        for path in ["file", "file/data"] {
+            let error = claim(Role::Data, &folder.join(path)).unwrap_err();
+            assert!(matches!(error, ClaimError::Make { .. }), "{path}: {error:?}");
+        }
+        // A disk that is not mounted must not be replaced by a folder.
+        symlink(folder.join("disk/data"), folder.join("link")).unwrap();
+        claim(Role::Data, &folder.join("link")).unwrap_err();
+        assert!(!folder.join("disk").exists());
+        fs::create_dir(folder.join("disk")).unwrap();
+        fs::create_dir(folder.join("disk/data")).unwrap();
+        claim(Role::Data, &folder.join("link/below")).unwrap();
+        assert!(folder.join("disk/data/below").is_dir());
+    }
+
+    /// In a sticky folder anybody may make what is missing, also between a look and the making.
+    #[test]
+    fn a_folder_that_another_user_makes_first_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        mode(&folder, 0o1777);
+        let home = folder.join("home");
+        // The folder above is root's, as `/tmp` is, and whatever this process makes is another user's.
+        let user = User {
+            system: own_uid(),
+            ..user(STRANGER)
+        };
+        let mut make = |path: &Path| {
+            fs::create_dir(path)?;
+            Err(io::ErrorKind::AlreadyExists.into())
+        };
+        match claim_by(user, Role::Home, &home, &mut make) {
+            Err(ClaimError::Untrusted(untrusted)) => {
+                assert_eq!((untrusted.culprit, untrusted.fault), (home, Fault::Foreign));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_configuration_is_judged_by_what_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let file = folder.join("config.toml");
+        let opened = |path: &Path| {
+            open_configuration(path).map(|opened| opened.map(drop).map_err(|error| error.kind()))
+        };
+        assert_eq!(opened(&file), Ok(Err(io::ErrorKind::NotFound)));
+        fs::write(&file, "").unwrap();
+        assert_eq!(opened(&file), Ok(Ok(())));
+        assert_eq!(opened(&folder), Ok(Err(io::ErrorKind::InvalidInput)));
+        // What was opened there before.
+        let other = folder.join("other.toml");
+        fs::write(&other, "").unwrap();
+        mode(&other, 0o602);
+        let untrusted = believed(&file, File::open(&other)).unwrap_err();
+        assert_eq!((untrusted.culprit, untrusted.fault), (file, Fault::Writable));
+    }
+
+    #[test]
     fn the_group_may_write_where_nobody_else_is_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let gid = folder.metadata().unwrap().gid();
         let fault = |group| {
             let user = User {
-                own: own_uid(),
                 private_group: group,
+                ..user(own_uid())
             };
-            walk(&folder, user, false).err().map(|found| found.fault)
+            let metadata = folder.symlink_metadata().unwrap();
+            user.fault(&metadata, true, false)
         };
         mode(&folder, 0o770);
         assert_eq!(fault(Some(gid)), None);

@@ -30,9 +30,9 @@ const MARK_KEY: &[u8] = b"mark";
 /// What an entry of a packed tree costs in the journal beside its value, roughly, in bytes.
 const LINE_SHARE_BYTES: u64 = 120;
 
-/// A change as the journal holds it.
+/// A change as the journal holds it. What is not known in it is an error: it would be lost when the journal is compacted.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct Entry {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) conversations: Vec<Value>,
@@ -52,7 +52,7 @@ pub(super) struct Entry {
 
 /// An entry of a lineage and where it goes.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct LineageValue {
     pub(super) id: ConversationId,
     pub(super) seq: u64,
@@ -61,7 +61,7 @@ pub(super) struct LineageValue {
 
 /// An upstream id that a conversation holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Held {
     pub(super) upstream_id: UpstreamId,
     pub(super) root: TranscriptRoot,
@@ -70,7 +70,7 @@ pub(super) struct Held {
 
 /// What names a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RequestKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) conversation_id: Option<ConversationId>,
@@ -130,6 +130,10 @@ struct RequestHeader {
     conversation_id: Option<ConversationId>,
     request_id: RequestId,
     at: Timestamp,
+    #[serde(default)]
+    result: Option<IgnoredAny>,
+    #[serde(default)]
+    error: Option<IgnoredAny>,
 }
 
 impl Entry {
@@ -145,24 +149,47 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Drops what trees that are further on may know better: older records of conversations, and what was removed since.
+    /// Drops what trees that may be further on know better: older records of conversations, requests without an answer that
+    /// are known, and what was removed.
     pub(super) fn keep_news(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
-        let mut news = Vec::new();
+        let mut conversations = Vec::new();
         for value in std::mem::take(&mut self.conversations) {
             let header: ConversationHeader = value.read_header("conversation")?;
             let known = conversation_header(draft, header.id)?;
-            if known.is_none_or(|known| known.age() < header.age()) {
-                news.push(value);
+            if known.is_none_or(|known| known.age() <= header.age()) {
+                conversations.push(value);
+            }
+        }
+        let mut requests = Vec::new();
+        for value in std::mem::take(&mut self.requests) {
+            let header: RequestHeader = value.read_header("request")?;
+            if header.is_answered(&value) || draft.get(Space::Turns, &request_key(&header.key()))?.is_none() {
+                requests.push(value);
             }
         }
         *self = Self {
-            conversations: news,
-            lineage: std::mem::take(&mut self.lineage),
-            upstream: std::mem::take(&mut self.upstream),
-            requests: std::mem::take(&mut self.requests),
-            ..Self::default()
+            conversations,
+            requests,
+            requests_removed: Vec::new(),
+            processes_removed: Vec::new(),
+            ..std::mem::take(self)
         };
         Ok(())
+    }
+}
+
+impl RequestHeader {
+    fn key(self) -> RequestKey {
+        RequestKey {
+            conversation_id: self.conversation_id,
+            request_id: self.request_id,
+        }
+    }
+
+    /// Whether its outcome is known.
+    fn is_answered(&self, value: &Value) -> bool {
+        let has_body = ["result", "error"].iter().any(|member| value.has_body_in(member));
+        has_body || self.result.is_some() || self.error.is_some()
     }
 }
 
@@ -227,13 +254,11 @@ pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Re
     }
     for value in &entry.requests {
         let header: RequestHeader = value.read_header("request")?;
-        let key = RequestKey {
-            conversation_id: header.conversation_id,
-            request_id: header.request_id,
-        };
+        let at = header.at;
+        let key = header.key();
         remove_request(draft, mark, &key)?;
         let bytes = value.to_bytes("request")?;
-        packed::insert(draft, Space::TurnOrder, &request_order_key(&key, header.at), &[])?;
+        packed::insert(draft, Space::TurnOrder, &request_order_key(&key, at), &[])?;
         mark.grow(bytes.len());
         draft.put(Space::Turns, &request_key(&key), bytes);
     }

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::sha256_hex;
 use super::error::StoreError;
-use crate::files::durable::{self, NewFile};
+use crate::files::durable;
 
 /// What stands in a value in the place of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct BodyRef {
     /// The SHA-256 of the content, which is the file's name.
     pub(super) sha256: String,
@@ -59,10 +59,10 @@ impl Bodies {
         if !is_there {
             self.is_synced.store(false, Ordering::Relaxed);
             durable::make_folders(&self.folder).map_err(StoreError::io("create", &self.folder))?;
-            write_synced(&path.with_extension("new"), content)?;
-            rename(&path.with_extension("new"), &path)?;
+            write_durably(&path, content)?;
+        } else {
+            sync_folder_of(&path)?;
         }
-        sync_folder_of(&path)?;
         if !was_synced {
             sync_folder_of(&self.folder)?;
         }
@@ -114,39 +114,29 @@ fn is_body(name: &str) -> bool {
     digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// Puts a file in place whole: temporary file beside it, sync, rename, folder sync.
+/// Puts a file in place whole.
 pub(super) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    let temporary = path.with_extension("new");
-    write_synced(&temporary, content)?;
-    rename_durably(&temporary, path)
-}
-
-fn write_synced(temporary: &Path, content: &[u8]) -> Result<(), StoreError> {
-    let written = NewFile::anew(temporary).and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync()
-    });
-    if written.is_err() {
-        // The half-written file is in nobody's way; what matters is the first error.
-        fs::remove_file(temporary).unwrap_or_default();
-    }
-    written.map_err(StoreError::io("write", temporary))
+    durable::write(path, content).map_err(StoreError::io("write", path))
 }
 
 /// Renames a file or folder and syncs its folder, so that the name survives too.
 pub(super) fn rename_durably(from: &Path, to: &Path) -> Result<(), StoreError> {
-    rename(from, to)?;
+    durable::rename(from, to).map_err(StoreError::io("rename", from))?;
     sync_folder_of(to)
 }
 
-fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    durable::rename(from, to).map_err(StoreError::io("rename", from))
+/// Removes a file, durably, if it is there.
+pub(super) fn remove_durably(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_folder_of(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(StoreError::io("remove", path)(error)),
+    }
 }
 
 /// Syncs the folder that a file is in.
 pub(super) fn sync_folder_of(path: &Path) -> Result<(), StoreError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    durable::sync_folder(folder).map_err(StoreError::io("sync", folder))
+    durable::sync_folder_of(path).map_err(StoreError::io("sync the folder of", path))
 }
 
 #[cfg(test)]
@@ -176,8 +166,10 @@ mod tests {
         // As a kill leaves it between the rename and the sync of the folder.
         let content = b"second";
         let left = folder.join(sha256_hex(content));
-        write_synced(&folder.join("left.new"), content).unwrap();
-        rename(&folder.join("left.new"), &left).unwrap();
+        let mut file = durable::NewFile::anew(&folder.join("left.new")).unwrap();
+        std::io::Write::write_all(&mut file, content).unwrap();
+        file.sync().unwrap();
+        durable::rename(&folder.join("left.new"), &left).unwrap();
         assert_eq!(disk.lost().len(), 1);
         let bodies = Bodies::in_folder(folder.clone());
         bodies.put(content).unwrap();

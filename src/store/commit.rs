@@ -392,10 +392,7 @@ impl Writer {
         if filled.mark.position != *journal.position() {
             return Err(error.clone());
         }
-        // A start uses the database all the same where the journal has lost something.
-        if !filled.is_damaged {
-            trust.revoke()?;
-        }
+        trust.revoke()?;
         tracing::error!(
             %error,
             "the database has failed; everything is read from memory until the next start rebuilds it, and changes are kept in the journal"
@@ -422,7 +419,9 @@ impl Writer {
         }
         if self.stands_in.as_ref().is_some_and(|trees| trees.is_incomplete) {
             // What the journal has lost is in the database only, which the next start reads.
-            return Err(StoreError::DamagedValue { what: "journal" });
+            return Err(StoreError::BothDamaged {
+                path: places.journal.clone(),
+            });
         }
         journal.settle()?;
         let position = journal.position();
@@ -463,7 +462,10 @@ impl Writer {
             return Ok(());
         }
         self.shared.keyspace().sync()?;
-        self.trust.as_mut().map_or(Ok(()), Trust::mark_closed)
+        let sequence = self.mark.position.sequence;
+        self.trust
+            .as_mut()
+            .map_or(Ok(()), |trust| trust.mark_closed(sequence))
     }
 }
 

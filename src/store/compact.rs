@@ -13,7 +13,7 @@ use super::apply::{self, Entry, LineageValue, Mark};
 use super::body::Bodies;
 use super::error::StoreError;
 use super::journal::NewJournal;
-use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Pair, Space};
+use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
 use super::packed;
 use super::value::Value;
 
@@ -26,7 +26,18 @@ pub(super) struct Compacted {
     mark: Mark,
     /// The bodies that the new journal names.
     named: HashSet<String>,
+    /// How many conversations in it are not deleted.
+    conversations: u64,
 }
+
+/// The trees of records, in the order in which a journal lists them. All other trees follow from these.
+pub(super) const RECORDS: [Space; 5] = [
+    Space::Conversations,
+    Space::Lineage,
+    Space::Upstream,
+    Space::Turns,
+    Space::Processes,
+];
 
 /// Whether the journal is at least twice as long as what lives in it.
 pub(super) fn is_due(mark: &Mark) -> bool {
@@ -43,58 +54,16 @@ pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Com
         journal: NewJournal::begin(path, mark.position.sequence)?,
         mark: mark.clone(),
         named: HashSet::new(),
+        conversations: 0,
     };
-    let mut conversations = 0;
-    compacted.copy(
-        |from| keyspace.page(Space::Conversations, from, PAGE_ENTRIES),
-        |entry, (key, bytes)| {
-            conversations += u64::from(apply::check_conversation(&key, &bytes)?);
-            entry
-                .conversations
-                .push(Value::from_bytes("conversation", &bytes)?);
-            Ok(())
-        },
-    )?;
-    if conversations != mark.conversations {
+    for space in RECORDS {
+        compacted.copy(keyspace, space)?;
+    }
+    if compacted.conversations != mark.conversations {
         return Err(StoreError::DamagedValue {
             what: "list of conversations",
         });
     }
-    compacted.copy(
-        |from| packed::page(keyspace, Space::Lineage, from, &[], PAGE_ENTRIES),
-        |entry, (key, bytes)| {
-            let (id, seq) = apply::read_lineage_key(&key).ok_or(damaged(Space::Lineage))?;
-            let value = Value::from_bytes("lineage entry", &bytes)?;
-            entry.lineage.push(LineageValue { id, seq, value });
-            Ok(())
-        },
-    )?;
-    compacted.copy(
-        |from| packed::page(keyspace, Space::Upstream, from, &[], PAGE_ENTRIES),
-        |entry, (key, _)| {
-            entry
-                .upstream
-                .push(apply::read_upstream_key(&key).ok_or(damaged(Space::Upstream))?);
-            Ok(())
-        },
-    )?;
-    compacted.copy(
-        |from| keyspace.page(Space::Turns, from, PAGE_ENTRIES),
-        |entry, (_, bytes)| {
-            apply::check_request(&bytes)?;
-            entry.requests.push(Value::from_bytes("request", &bytes)?);
-            Ok(())
-        },
-    )?;
-    compacted.copy(
-        |from| keyspace.page(Space::Processes, from, PAGE_ENTRIES),
-        |entry, (_, bytes)| {
-            let process =
-                serde_json::from_slice(&bytes).map_err(|_| StoreError::DamagedValue { what: "process" })?;
-            entry.processes.push(process);
-            Ok(())
-        },
-    )?;
     compacted.journal.sync()?;
     Ok(compacted)
 }
@@ -111,21 +80,21 @@ impl Compacted {
         Ok((mark, self.named))
     }
 
-    fn copy(
-        &mut self,
-        mut page: impl FnMut(Bound<&[u8]>) -> Result<Vec<Pair>, StoreError>,
-        mut add: impl FnMut(&mut Entry, Pair) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    fn copy(&mut self, keyspace: &Keyspace, space: Space) -> Result<(), StoreError> {
         let mut last: Option<Vec<u8>> = None;
         loop {
-            let pairs = page(last.as_deref().map_or(Bound::Unbounded, Bound::Excluded))?;
+            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let pairs = match space.is_packed() {
+                true => packed::page(keyspace, space, from, &[], PAGE_ENTRIES)?,
+                false => keyspace.page(space, from, PAGE_ENTRIES)?,
+            };
             let Some((key, _)) = pairs.last() else {
                 return Ok(());
             };
             last = Some(key.clone());
             let mut entry = Entry::default();
-            for pair in pairs {
-                add(&mut entry, pair)?;
+            for (key, bytes) in &pairs {
+                self.conversations += u64::from(add(&mut entry, space, key, bytes)?);
             }
             let values = entry.conversations.iter().chain(&entry.requests);
             let values = values.chain(entry.lineage.iter().map(|lineage| &lineage.value));
@@ -135,6 +104,42 @@ impl Compacted {
             self.journal.push(&text)?;
         }
     }
+}
+
+/// Adds a record, as the trees hold it, to a change that makes it. Returns whether it is a conversation that is not deleted.
+///
+/// # Errors
+/// When the record is damaged; the change is as before then.
+pub(super) fn add(entry: &mut Entry, space: Space, key: &[u8], bytes: &[u8]) -> Result<bool, StoreError> {
+    let damaged = || StoreError::DamagedChunk { space: space.name() };
+    match space {
+        Space::Conversations => {
+            let value = Value::from_bytes("conversation", bytes)?;
+            let is_alive = apply::check_conversation(key, bytes)?;
+            entry.conversations.push(value);
+            return Ok(is_alive);
+        }
+        Space::Lineage => {
+            let (id, seq) = apply::read_lineage_key(key).ok_or_else(damaged)?;
+            let value = Value::from_bytes("lineage entry", bytes)?;
+            entry.lineage.push(LineageValue { id, seq, value });
+        }
+        Space::Upstream => entry
+            .upstream
+            .push(apply::read_upstream_key(key).ok_or_else(damaged)?),
+        Space::Turns => {
+            apply::check_request(bytes)?;
+            entry.requests.push(Value::from_bytes("request", bytes)?);
+        }
+        Space::Processes => {
+            let process = serde_json::from_slice(bytes);
+            entry
+                .processes
+                .push(process.map_err(|_| StoreError::DamagedValue { what: "process" })?);
+        }
+        Space::TurnOrder | Space::Recent | Space::Unfinished | Space::Meta => {}
+    }
+    Ok(false)
 }
 
 /// Tells the trees where they stand in the journal that is now in place.
@@ -151,8 +156,4 @@ pub(super) fn sweep(bodies: &Bodies, named: &HashSet<String>) -> usize {
         tracing::warn!(%error, "unused bodies stay");
         0
     })
-}
-
-fn damaged(space: Space) -> StoreError {
-    StoreError::DamagedChunk { space: space.name() }
 }

@@ -53,6 +53,32 @@ pub enum StoreError {
         /// The program that wrote it, where the file says so.
         written_by: Option<String>,
     },
+    /// The journal has a whole line whose content this version does not know: nothing of it was carried out.
+    #[error(
+        "{} was written by a newer version: change {sequence}, at byte {offset}, is not known to this version, {}",
+        path.display(),
+        env!("CARGO_PKG_VERSION")
+    )]
+    UnknownChange {
+        /// The journal.
+        path: PathBuf,
+        /// The number of the change.
+        sequence: u64,
+        /// Where its line begins, in bytes from the start of the file.
+        offset: u64,
+        /// The parser's error.
+        #[source]
+        source: std::sync::Arc<serde_json::Error>,
+    },
+    /// The journal is damaged while the database has failed: neither alone holds all changes.
+    #[error(
+        "the journal {} is damaged and the database has failed, so the journal cannot be written anew before the daemon is restarted",
+        path.display()
+    )]
+    BothDamaged {
+        /// The journal.
+        path: PathBuf,
+    },
     /// A value in the database cannot be read as what was written there.
     #[error("a {what} in the database is damaged")]
     DamagedValue {

@@ -80,6 +80,14 @@ impl Space {
         Self::Meta,
     ];
 
+    /// Whether its values are chunks of entries.
+    pub(super) fn is_packed(self) -> bool {
+        matches!(
+            self,
+            Self::Upstream | Self::Lineage | Self::TurnOrder | Self::Recent
+        )
+    }
+
     /// The tree's name on disk.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -21,6 +21,7 @@ mod lookup;
 mod open;
 mod packed;
 mod record;
+mod salvage;
 mod shared;
 mod summary;
 mod trust;
@@ -87,6 +88,8 @@ pub struct StoreOptions {
     /// The time by which requests are past [`REQUEST_MEMORY_DAYS`]: those are forgotten in the background. Without it they
     /// are forgotten only when further ones of the same conversation come.
     pub now: Option<Timestamp>,
+    /// Whether something else says that the folder has held a store before. It has lost what was in it where none is there.
+    pub has_past: bool,
 }
 
 /// The open store. Clones are the same store; the last one to go closes it.
@@ -134,7 +137,7 @@ impl Store {
     /// When a file can be neither read nor written, and when a newer version wrote the journal. Damage is no error: what journal
     /// and database have is put together, and the report says what was lost.
     pub fn open(folder: &Path, options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
-        let opened = open::open(folder)?;
+        let opened = open::open(folder, options.has_past)?;
         let mut store = Self::start(
             opened.keyspace,
             Some(opened.bodies),
@@ -345,6 +348,18 @@ impl Store {
     #[must_use]
     pub fn opening(&self) -> &OpenReport {
         &self.opening
+    }
+
+    /// Forgets what was found when the store was opened: all that follows from it is done. Before this, a later process finds it in
+    /// its report too.
+    ///
+    /// # Errors
+    /// When the note of it cannot be removed.
+    pub fn settle_opening(&self) -> Result<(), StoreError> {
+        let Some(folder) = self.journal.as_deref().and_then(Path::parent) else {
+            return Ok(());
+        };
+        body::remove_durably(&Places::in_folder(folder).report)
     }
 
     /// Reads the whole journal, and has it written anew from the database where a part of it cannot be read any more: what was

@@ -2,18 +2,21 @@
 //!
 //! This module owns the decisions of a start, and there is one way back from any damage:
 //!
-//! 1. The journal is read before anything is changed. One of a newer format ends the start.
+//! 1. The journal is read before anything is changed. One of a newer format ends the start, and so does a line that checks out
+//!    and whose content is not known.
 //! 2. **The journal is the truth where it reads.** A database that is a state of it is brought up to date from it. Any other
 //!    database is set aside and built anew, and so is one that is found damaged on the way.
 //! 3. **The database is the truth where the journal does not read.** The database records up to which line of the journal it
-//!    stands. All lines up to there were synced and acknowledged: where they are gone, the journal is written anew from the
-//!    database and from the good lines behind that position. What stands behind that position and does not check out is in
-//!    neither of the two: an unfinished line was never acknowledged and is cut off, and anything else is reported.
+//!    stands. All lines up to there were synced and acknowledged. Where some are missing, whether they are damaged, cut off, or
+//!    the journal is an older copy of itself, the journal has lost changes: a new database is filled with every record of the
+//!    old one that can be read, then with what the journal has beyond them, and the journal is written anew from that.
+//! 4. What stands at the end of the journal, does not check out and is in no database was never acknowledged where it is one
+//!    unfinished line, and is cut off. Anything else is reported.
 //!
-//! A database that was in use when the machine went down may be old in parts: it is used where the journal has lost something, as
-//! far as its records are later than those of the journal, and rebuilt from what the two have together.
-//!
-//! Whatever is damaged is kept under another name, and what could not be read in either file is counted in the report.
+//! A database is built in a folder of its own and gets its name once it is complete. Whatever it replaces is kept under another
+//! name, and so is a damaged journal. Nothing that was set aside is ever deleted. The module `report` owns what is reported.
+
+mod report;
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -25,8 +28,11 @@ use super::compact;
 use super::error::StoreError;
 use super::journal::{self, BadRegion, Header, Journal, Position};
 use super::keyspace::{Draft, Keyspace};
+use super::salvage;
 use super::trust::Trust;
 use crate::files::durable;
+
+pub use report::{OpenReport, RebuildReason};
 
 /// How many lines are replayed as one batch. sled frees no page while a batch is applied, so larger ones cost memory and
 /// gain nothing (4,096 took four times the memory and as long).
@@ -39,88 +45,19 @@ const REPLAY_BATCH: usize = 256;
 const LOAD_BYTES: usize = 32 << 20;
 
 /// What the folder of a database that was not used is named, before its number.
-pub(super) const BROKEN: &str = "store.broken";
+const BROKEN: &str = "store.broken";
 
-/// The same where the journal was damaged too, so that it may hold what nothing else does. None of those is ever removed.
+/// The same where the database may hold what the journal does not: no body is removed while there is one.
 const UNREAD: &str = "store.damaged";
 
 /// How a copy of a journal with damaged lines is called, with a number behind it.
 pub(super) const DAMAGED: &str = "journal.damaged";
 
-/// How many of [`BROKEN`] are kept, the newest. Everything in them is in the journal too: they are of use only to whoever looks
-/// for what broke them, and each is as large as the database.
-const BROKEN_KEPT: usize = 3;
+/// How the folder of bodies is called, with a number behind it, where nothing was left that could name one of them.
+const UNNAMED_BODIES: &str = "bodies.set-aside";
 
-/// What a start found and did.
-#[derive(Clone, Debug, Default)]
-pub struct OpenReport {
-    /// Whether the last user of the store closed it, which is the last thing that one does.
-    pub was_closed: bool,
-    /// Changes that the database lacked and got from the journal.
-    pub replayed: u64,
-    /// Why the database was built anew from the whole journal.
-    pub rebuilt: Option<RebuildReason>,
-    /// Where the database that was not used is kept.
-    pub set_aside: Option<PathBuf>,
-    /// Older ones that were removed for it.
-    pub removed: Vec<PathBuf>,
-    /// An unfinished end of the journal that was cut off: it was never acknowledged.
-    pub cut_off: Option<BadRegion>,
-    /// Parts of the journal that cannot be read, with readable ones behind them.
-    pub damaged: Vec<BadRegion>,
-    /// Changes that were lost: no readable line of the journal has them, nor has the database. Others may have been, where
-    /// both were damaged.
-    pub missing: u64,
-    /// Changes that the journal had lost and the database still had.
-    pub restored: u64,
-    /// Whether they were taken from a database that was in use when the machine went down, so that parts of it may be old.
-    pub database_was_doubted: bool,
-    /// Where a copy of the damaged journal, or of what was cut off, is kept.
-    pub journal_kept: Option<PathBuf>,
-    /// Whether the journal was gone.
-    pub journal_was_missing: bool,
-    /// Whether the beginning of the journal could not be read.
-    pub header_was_damaged: bool,
-    /// The journal's length in bytes before and after it was compacted.
-    pub compacted: Option<(u64, u64)>,
-    /// How many unused bodies were removed.
-    pub bodies_removed: usize,
-}
-
-/// Why the database is built anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RebuildReason {
-    /// It is not there, though the journal holds changes.
-    Missing,
-    /// It will not open, or what it says of itself cannot be read.
-    WillNotOpen,
-    /// The machine went down while it was open, so that any part of it may be old.
-    Untrusted,
-    /// It was written in another form.
-    OtherFormat,
-    /// It is not a state of this journal.
-    NotOfThisJournal,
-    /// It opens, and something in it cannot be read.
-    Damaged,
-}
-
-impl OpenReport {
-    /// Whether the journal was missing, or had lost something of what was acknowledged.
-    #[must_use]
-    pub fn is_damaged(&self) -> bool {
-        self.journal_was_missing
-            || self.header_was_damaged
-            || self.missing > 0
-            || self.restored > 0
-            || !self.damaged.is_empty()
-    }
-
-    /// Whether changes that were acknowledged may be lost. Where neither file tells how many, they are in no figure.
-    #[must_use]
-    pub fn may_have_lost(&self) -> bool {
-        self.missing > 0 || self.database_was_doubted || (self.is_damaged() && self.rebuilt.is_some())
-    }
-}
+/// How a note of a report that cannot be read is called, with a number behind it.
+const UNREAD_REPORT: &str = "store.report.set-aside";
 
 /// The parts of an open store.
 pub(super) struct Opened {
@@ -137,8 +74,12 @@ pub(super) struct Opened {
 pub(super) struct Places {
     pub(super) journal: PathBuf,
     pub(super) database: PathBuf,
+    /// A database that is not complete.
+    making: PathBuf,
     pub(super) bodies: PathBuf,
     pub(super) trust: PathBuf,
+    /// The note of what a start found.
+    pub(super) report: PathBuf,
 }
 
 impl Places {
@@ -146,126 +87,107 @@ impl Places {
         Self {
             journal: folder.join("journal.jsonl"),
             database: folder.join("store"),
+            making: folder.join("store.next"),
             bodies: folder.join("bodies"),
             trust: folder.join("store.trust"),
+            report: folder.join("store.report"),
         }
     }
 }
 
-/// Opens the store in this folder, which is made when it is not there.
-pub(super) fn open(folder: &Path) -> Result<Opened, StoreError> {
+/// Opens the store in this folder, which is made when it is not there. `has_past` says that there was one before, whatever is
+/// left of it.
+pub(super) fn open(folder: &Path, has_past: bool) -> Result<Opened, StoreError> {
     durable::make_folders(folder).map_err(StoreError::io("create", folder))?;
     // sled checks much of what it reads by assertions, so a panic is an answer too.
-    match catch_unwind(|| open_with(folder, None)) {
+    match catch_unwind(|| open_with(folder, has_past, None)) {
         Ok(Err(error)) if error.is_of_database() && error.lacks_room().is_none() => {
             tracing::error!(%error, "the database is damaged");
         }
         Ok(outcome) => return outcome,
         Err(_) => tracing::error!("the database is damaged: reading it ended in a panic"),
     }
-    open_with(folder, Some(RebuildReason::Damaged))
+    open_with(folder, has_past, Some(RebuildReason::Damaged))
 }
 
-/// The same, without the database where there is a reason not to use it.
-fn open_with(folder: &Path, against: Option<RebuildReason>) -> Result<Opened, StoreError> {
+/// The same. The database is built anew where there is a reason.
+fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> Result<Opened, StoreError> {
     let places = Places::in_folder(folder);
     let mut file = JournalFile::look(&places.journal)?;
     let mut trust = Trust::at(places.trust.clone());
-    if !file.exists && !trust.is_there()? && !exists(&places.database)? {
-        journal::create(&places.journal)?;
-        file = JournalFile::look(&places.journal)?;
-    }
-    // Earlier versions made a database there.
-    remove_folder(&folder.join("store.next"))?;
-    let mut report = OpenReport {
-        was_closed: trust.is_closed()?,
-        journal_was_missing: !file.exists,
-        header_was_damaged: file.exists && file.head.is_none(),
-        ..OpenReport::default()
-    };
-    let source = choose(&places, &file, &trust, against)?;
-    // Where the database says how far the journal came, what is torn is known not to have been acknowledged.
-    let mut is_end_known = true;
-    let (keyspace, mut mark, from) = match source {
-        Source::Database { keyspace, mark, from } => {
-            report.database_was_doubted = from.is_doubted;
-            (keyspace, *mark, from)
+    remove_folder(&places.making)?;
+    let mut report = report::read(&places.report)?;
+    let closed_at = trust.closed_at()?;
+    report.was_closed = closed_at.is_some();
+    if !file.exists && !exists(&places.database)? {
+        if has_past || trust.is_there()? || has_traces(folder, &places)? {
+            set_aside(&places.bodies, UNNAMED_BODIES)?;
+        } else {
+            journal::create(&places.journal)?;
+            file = JournalFile::look(&places.journal)?;
         }
-        Source::Journal { reason, is_whole } => {
-            is_end_known = is_whole;
-            trust.revoke()?;
-            let name = if is_whole { BROKEN } else { UNREAD };
-            report.set_aside = set_aside(&places.database, name)?;
-            report.removed = remove_older(&places.database, BROKEN);
-            report.rebuilt = Some(reason);
-            let from = From::beginning(&file);
-            let mark = Mark::at(from.position.clone());
-            (Keyspace::open_to_fill(&places.database)?, mark, from)
+    }
+    report.journal_was_damaged |= file.head.is_none();
+    let (keyspace, mut mark, replayed) = match choose(&places, &file, &trust, against)? {
+        Source::Database {
+            keyspace,
+            mut mark,
+            from,
+        } => {
+            let replayed = replay(
+                &places.journal,
+                &keyspace,
+                &mut mark,
+                &from,
+                Some(&mut trust),
+                &mut report,
+            )?;
+            if report.misses_end(closed_at, &mark) {
+                report::write(&places.report, &report)?;
+            }
+            (keyspace, *mark, replayed)
+        }
+        Source::Anew(anew) => {
+            let (keyspace, mark) = build(&places, &file, &mut trust, anew, &mut report)?;
+            (keyspace, mark, Replayed::default())
         }
     };
-    let mut torn = None;
-    if file.exists {
-        torn = replay(
-            &places.journal,
-            &keyspace,
-            &mut mark,
-            &from,
-            Some(&mut trust),
-            &mut report,
-        )?;
-    }
-    let is_rebuilt = report.rebuilt.is_some();
-    let keyspace = if is_rebuilt {
-        leave_marked(&keyspace, &mark)?;
-        keyspace.close();
-        Keyspace::open(&places.database)?
-    } else {
-        keyspace
-    };
-    let is_damaged = from.is_lost || report.is_damaged();
-    let keeps_end = torn
-        .as_ref()
-        .is_some_and(|torn| torn.holds_a_line || !is_end_known);
-    report.cut_off = torn.map(|torn| torn.region);
     let bodies = Bodies::in_folder(places.bodies.clone());
-    if is_damaged || compact::is_due(&mark) {
-        if !is_rebuilt && trust.is_given()? {
-            // What is written to the database from here on is not synced.
-            trust.mark_open()?;
+    let keeps_end = replayed.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
+    if let Some(torn) = replayed.torn {
+        report.cut_off = Some(torn.region);
+    }
+    if replayed.is_damaged || compact::is_due(&mark) {
+        if report.rebuilt.is_none() {
+            // A database that is a state of the journal was not built from all of its lines.
+            survey(&places.journal, &file)?;
         }
+        // What is written to the database from here on is not synced.
+        trust.stay_open()?;
         let before_bytes = mark.position.end_offset;
         let written = compact::write(&places.journal, &keyspace, &mark)?;
         // Behind what can fail for want of room.
-        if file.exists && (is_damaged || keeps_end) {
+        if replayed.is_damaged || keeps_end {
             report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
+        }
+        if replayed.is_damaged {
+            report::write(&places.report, &report)?;
         }
         let (compacted, named) = written.put_in_place()?;
         compact::adopt(&keyspace, &compacted)?;
-        report.compacted = file
-            .exists
-            .then_some((before_bytes, compacted.position.end_offset));
+        report.compacted = Some((before_bytes, compacted.position.end_offset));
         // What is kept aside may name bodies that nothing else does any more.
         if kept_for_good(&places.journal)?.is_empty() {
             report.bodies_removed = compact::sweep(&bodies, &named);
         }
         mark = compacted;
-        if from.is_doubted {
-            // What can be checked of such a database went to the journal; its indexes cannot be.
-            keyspace.close();
-            return Ok(rebuilt_behind(open_with(folder, None)?, report));
-        }
     } else if keeps_end {
         report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
     }
     let journal = Journal::open(&places.journal, mark.position.clone())?;
-    if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 && !is_damaged {
+    if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 && !report.is_damaged() {
         // The very first start.
         report.rebuilt = None;
-    }
-    if is_rebuilt || from.is_lost {
-        // The journal is whole and the database a state of it. Without this a crash before the next change would have it
-        // built once more.
-        trust.mark_open()?;
     }
     Ok(Opened {
         keyspace,
@@ -278,15 +200,14 @@ fn open_with(folder: &Path, against: Option<RebuildReason>) -> Result<Opened, St
     })
 }
 
-/// Reports what was found before the journal was written anew, and how the database was rebuilt after that.
-fn rebuilt_behind(opened: Opened, before: OpenReport) -> Opened {
-    let report = OpenReport {
-        rebuilt: opened.report.rebuilt,
-        set_aside: opened.report.set_aside,
-        removed: opened.report.removed,
-        ..before
+/// Whether something is left of a store whose journal and database are missing.
+fn has_traces(folder: &Path, places: &Places) -> Result<bool, StoreError> {
+    let has_bodies = match fs::read_dir(&places.bodies) {
+        Ok(mut bodies) => bodies.next().is_some(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(StoreError::io("list", &places.bodies)(error)),
     };
-    Opened { report, ..opened }
+    Ok(has_bodies || exists(&places.report)? || !set_aside_in(folder)?.is_empty())
 }
 
 /// The journal as it is found, before anything is changed.
@@ -322,6 +243,13 @@ impl JournalFile {
             end_offset: begin,
         }
     }
+
+    /// Whether a database with this mark was filled from this journal, as far as that can be told.
+    fn is_of(&self, mark: &Mark) -> bool {
+        self.head.as_ref().is_none_or(|(header, _)| {
+            header.generation == mark.position.generation || header.base == mark.position.sequence
+        })
+    }
 }
 
 /// What a start builds on.
@@ -332,13 +260,26 @@ enum Source {
         mark: Box<Mark>,
         from: From,
     },
-    /// The journal alone.
-    Journal {
-        /// Why not the database.
-        reason: RebuildReason,
-        /// Whether all of the journal can be read.
-        is_whole: bool,
-    },
+    /// A database that is built anew.
+    Anew(Anew),
+}
+
+/// How a database is built.
+struct Anew {
+    /// Why the one that is there is not used as it is.
+    reason: RebuildReason,
+    /// The one that is there, where the journal has lost changes: its records come first.
+    database: Option<Keyspace>,
+    /// Then come the lines of the journal.
+    from: From,
+    /// Whether the journal has lost changes.
+    is_lost: bool,
+    /// Whether the old database may hold what the journal does not.
+    may_hold_more: bool,
+    /// Whether the end of the journal is kept before it is cut off.
+    keeps_end: bool,
+    /// See [`OpenReport::is_uncertain`].
+    is_uncertain: bool,
 }
 
 /// Which lines of a journal are carried out.
@@ -346,12 +287,12 @@ struct From {
     /// Where the lines begin that are read, and which sequence counts as known where they do.
     position: Position,
     base: Option<u64>,
-    /// Lines up to this sequence are in the database.
+    /// The last change that is in the database.
     known: u64,
-    /// Whether the database may be old in parts, so that lines which it knows are carried out where they are later.
-    is_doubted: bool,
-    /// Whether the journal has lost what is in the database.
-    is_lost: bool,
+    /// All changes of this journal up to here are in the database.
+    covered: u64,
+    /// Lines up to this sequence are carried out only where they say more than the database.
+    news_only_until: u64,
 }
 
 impl From {
@@ -361,8 +302,8 @@ impl From {
             position: file.beginning(),
             base: file.base(),
             known: 0,
-            is_doubted: false,
-            is_lost: false,
+            covered: 0,
+            news_only_until: 0,
         }
     }
 }
@@ -374,99 +315,100 @@ fn choose(
     trust: &Trust,
     against: Option<RebuildReason>,
 ) -> Result<Source, StoreError> {
-    let is_there = exists(&places.database)?;
-    let reason = match against {
-        _ if !is_there => RebuildReason::Missing,
-        Some(reason) => reason,
-        None if !trust.is_given()? => RebuildReason::Untrusted,
-        None => match open_database(&places.database)? {
-            Ok((keyspace, mark)) => match standing(&places.journal, file, &mark)? {
-                Standing::Follows(position) => {
-                    let from = From {
-                        position,
-                        known: mark.position.sequence,
-                        ..From::beginning(file)
-                    };
-                    let mark = Box::new(mark);
-                    return Ok(Source::Database { keyspace, mark, from });
-                }
-                Standing::Lost => return Ok(restore(keyspace, mark, file, false)),
-                Standing::Other => {
-                    keyspace.close();
-                    RebuildReason::NotOfThisJournal
-                }
-            },
-            Err(reason) => reason,
-        },
+    let is_believed = trust.is_given()?;
+    let (mut keyspace, mut mark, unusable) = match open_database(&places.database)? {
+        Ok((keyspace, mark)) => (Some(keyspace), mark, None),
+        Err(reason) => (None, None, Some(reason)),
     };
-    let survey = survey(&places.journal, file)?;
-    let mut is_whole = survey.is_whole && !survey.is_torn;
-    // What is torn was acknowledged where the database is further on, and was not where it is not.
-    if !is_whole
-        && reason == RebuildReason::Untrusted
-        && let Ok((keyspace, mark)) = open_database(&places.database)?
+    let is_readable = mark.as_ref().is_none_or(|mark| mark.format <= FORMAT);
+    let is_current = mark.as_ref().is_some_and(|mark| mark.format == FORMAT);
+    let position = match &mark {
+        Some(mark) if is_current && is_believed && against.is_none() => follows(&places.journal, file, mark)?,
+        _ => None,
+    };
+    if let Some(position) = position
+        && let (Some(keyspace), Some(mark)) = (keyspace.take(), mark.take())
     {
-        let fits = file.head.as_ref().is_none_or(|(header, _)| {
-            header.generation == mark.position.generation || header.base == mark.position.sequence
-        });
-        if fits && (mark.position.sequence > survey.last || !survey.is_whole) {
-            return Ok(restore(keyspace, mark, file, true));
-        }
-        is_whole = fits;
-        keyspace.close();
+        let from = From {
+            position,
+            known: mark.position.sequence,
+            covered: mark.position.sequence,
+            ..From::beginning(file)
+        };
+        let mark = Box::new(mark);
+        return Ok(Source::Database { keyspace, mark, from });
     }
-    Ok(Source::Journal { reason, is_whole })
-}
-
-/// Builds on a database that has what the journal has lost.
-fn restore(keyspace: Keyspace, mark: Mark, file: &JournalFile, is_doubted: bool) -> Source {
-    let from = From {
-        known: mark.position.sequence,
-        is_doubted,
-        is_lost: true,
-        ..From::beginning(file)
+    let survey = survey(&places.journal, file)?;
+    let known = mark.as_ref().map_or(0, |mark| mark.position.sequence);
+    let is_of_journal = mark.as_ref().is_some_and(|mark| file.is_of(mark));
+    // Without a mark nobody knows whether what is torn was acknowledged.
+    let is_doubtful = survey.torn.is_some() && keyspace.is_some() && mark.is_none();
+    let is_lost = !survey.is_whole || known > survey.last || is_doubtful;
+    let reason = match (unusable, against, &mark) {
+        (Some(reason), _, _) | (None, Some(reason), _) => reason,
+        (None, None, None) => RebuildReason::WillNotOpen,
+        _ if !is_current => RebuildReason::OtherFormat,
+        _ if !is_believed => RebuildReason::Untrusted,
+        _ if is_lost => RebuildReason::JournalDamaged,
+        _ => RebuildReason::NotOfThisJournal,
     };
-    let mark = Box::new(mark);
-    Source::Database { keyspace, mark, from }
+    if !(is_lost && is_readable)
+        && let Some(unused) = keyspace.take()
+    {
+        unused.close();
+    }
+    let was_closed = trust.closed_at()?.is_some();
+    // Where the database says how far the journal came, what is torn is known not to have been acknowledged.
+    let keeps_end = survey.torn.is_some() && !is_of_journal;
+    let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
+    let is_uncertain = match is_lost {
+        true => {
+            let is_complete = keyspace.is_some() && mark.is_some() && is_believed;
+            !is_complete || (lost_its_end && !was_closed)
+        }
+        false => keeps_end && (was_closed || survey.torn.as_ref().is_some_and(|torn| torn.holds_a_line)),
+    };
+    let from = match keyspace {
+        Some(_) => From {
+            known,
+            covered: if is_of_journal { known } else { 0 },
+            news_only_until: if is_of_journal { known } else { u64::MAX },
+            ..From::beginning(file)
+        },
+        None => From::beginning(file),
+    };
+    Ok(Source::Anew(Anew {
+        reason,
+        database: keyspace,
+        from,
+        is_lost,
+        may_hold_more: is_lost || keeps_end || (mark.is_some() && !is_of_journal),
+        keeps_end: keeps_end || survey.torn.is_some_and(|torn| torn.holds_a_line),
+        is_uncertain,
+    }))
 }
 
-/// How a database that is believed stands to the journal.
-enum Standing {
-    /// It is a state of it; what it lacks comes after this.
-    Follows(Position),
-    /// The journal has lost the line that it stands behind.
-    Lost,
-    /// It is of another journal.
-    Other,
-}
-
-fn standing(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Standing, StoreError> {
+/// Where the journal goes on behind the state in which the database is; none where the database is not a state of it, or the
+/// journal has lost the line that it stands behind.
+fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Position>, StoreError> {
     let Some((header, _)) = &file.head else {
-        return Ok(Standing::Lost);
+        return Ok(None);
     };
     if header.generation == mark.position.generation {
-        return Ok(if journal::holds(path, &mark.position)? {
-            Standing::Follows(mark.position.clone())
-        } else {
-            Standing::Lost
-        });
+        return Ok(journal::holds(path, &mark.position)?.then(|| mark.position.clone()));
     }
     // A compaction came as far as the rename. Its lines say nothing new, but where they end.
-    Ok(if header.base == mark.position.sequence {
-        Standing::Follows(Position {
-            sequence: header.base,
-            ..file.beginning()
-        })
-    } else {
-        Standing::Other
-    })
+    Ok((header.base == mark.position.sequence).then(|| Position {
+        sequence: header.base,
+        ..file.beginning()
+    }))
 }
 
 /// What a look at the whole journal finds.
 struct Survey {
     /// Whether all of it can be read, its torn end aside.
     is_whole: bool,
-    is_torn: bool,
+    torn: Option<Torn>,
     /// Its last sequence.
     last: u64,
 }
@@ -475,20 +417,107 @@ fn survey(path: &Path, file: &JournalFile) -> Result<Survey, StoreError> {
     if !file.exists {
         return Ok(Survey {
             is_whole: false,
-            is_torn: false,
+            torn: None,
             last: 0,
         });
     }
-    let mut is_readable = file.head.is_some();
-    let scanned = journal::scan(path, &file.beginning(), file.base(), |_, change| {
-        is_readable &= Entry::read(change).is_ok();
-        Ok(())
+    let scanned = journal::scan(path, &file.beginning(), file.base(), |position, change| {
+        read_entry(path, position, change).map(drop)
     })?;
     Ok(Survey {
-        is_whole: is_readable && scanned.damaged.is_empty() && scanned.missing.is_empty(),
-        is_torn: scanned.torn.is_some(),
+        is_whole: file.head.is_some() && scanned.damaged.is_empty() && scanned.missing.is_empty(),
+        torn: scanned.torn.map(|region| Torn::look(path, region)).transpose()?,
         last: scanned.position.sequence.max(file.base().unwrap_or(0)),
     })
+}
+
+/// Builds a database from the records of the old one, where the journal has lost changes, and from the lines of the journal.
+/// Both the database and a journal that is whole take their places once they are complete.
+fn build(
+    places: &Places,
+    file: &JournalFile,
+    trust: &mut Trust,
+    anew: Anew,
+    report: &mut OpenReport,
+) -> Result<(Keyspace, Mark), StoreError> {
+    report.rebuilt = Some(anew.reason);
+    report.is_uncertain |= anew.is_uncertain;
+    let making = Keyspace::open_to_fill(&places.making)?;
+    let mut mark = Mark::at(Position {
+        sequence: anew.from.known,
+        ..anew.from.position.clone()
+    });
+    if let Some(database) = anew.database {
+        let unreadable = salvaged(&database, &making, &mut mark)?;
+        report.unreadable_values = report.unreadable_values.max(unreadable);
+        database.close();
+    }
+    let before_bytes = match file.exists {
+        true => {
+            let replayed = replay(&places.journal, &making, &mut mark, &anew.from, None, report)?;
+            match replayed.torn {
+                // It was acknowledged, or stands behind what was.
+                Some(torn) if anew.is_lost => report.damaged.push(torn.region),
+                torn => report.cut_off = torn.map(|torn| torn.region),
+            }
+            Some(mark.position.end_offset)
+        }
+        false => {
+            report.restored = report.restored.max(anew.from.known);
+            None
+        }
+    };
+    report.misses_end(trust.closed_at()?, &mark);
+    leave_marked(&making, &mark)?;
+    let written = match anew.is_lost {
+        true => Some(compact::write(&places.journal, &making, &mark)?),
+        false => None,
+    };
+    // Behind what can fail for want of room.
+    if file.exists && (anew.is_lost || anew.keeps_end) {
+        report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
+    }
+    let aside = free_name(&places.database, if anew.may_hold_more { UNREAD } else { BROKEN })?;
+    let is_replaced = exists(&places.database)?;
+    if is_replaced {
+        report.set_aside = Some(aside.clone());
+    }
+    report::write(&places.report, report)?;
+    // From here on neither database is believed until the new one has its name: a kill has it built once more.
+    trust.revoke()?;
+    if let Some(written) = written {
+        let (compacted, _) = written.put_in_place()?;
+        compact::adopt(&making, &compacted)?;
+        making.hand_over()?;
+        report.compacted = before_bytes.map(|before| (before, compacted.position.end_offset));
+        mark = compacted;
+    }
+    making.close();
+    if is_replaced {
+        rename_durably(&places.database, &aside)?;
+    }
+    rename_durably(&places.making, &places.database)?;
+    let keyspace = Keyspace::open(&places.database)?;
+    trust.mark_open()?;
+    Ok((keyspace, mark))
+}
+
+/// Fills a database with all records of another one that can be read. Returns how many values cannot be read.
+fn salvaged(from: &Keyspace, to: &Keyspace, mark: &mut Mark) -> Result<u64, StoreError> {
+    let mut draft = Draft::over(to);
+    let unreadable = salvage::read(from, |entry| {
+        apply::apply(&mut draft, mark, &entry)?;
+        load_if_full(to, &mut draft)
+    })?;
+    to.load(draft.into_writes())?;
+    Ok(unreadable)
+}
+
+fn load_if_full<'a>(keyspace: &'a Keyspace, draft: &mut Draft<'a>) -> Result<(), StoreError> {
+    if draft.bytes() < LOAD_BYTES {
+        return Ok(());
+    }
+    keyspace.load(std::mem::replace(draft, Draft::over(keyspace)).into_writes())
 }
 
 /// Where trees stand that a journal has filled.
@@ -507,15 +536,18 @@ pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Filled, StoreE
         rebuilt: Some(RebuildReason::WillNotOpen),
         ..OpenReport::default()
     };
-    replay(journal, keyspace, &mut mark, &from, None, &mut report)?;
+    let replayed = replay(journal, keyspace, &mut mark, &from, None, &mut report)?;
     Ok(Filled {
         mark,
-        is_damaged: file.head.is_none() || report.is_damaged(),
+        is_damaged: file.head.is_none() || replayed.is_damaged,
     })
 }
 
-/// A database and its mark, or why it has to be built anew.
-fn open_database(path: &Path) -> Result<Result<(Keyspace, Mark), RebuildReason>, StoreError> {
+/// A database and its mark, if that can be read, or why it has to be built anew.
+fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<Mark>), RebuildReason>, StoreError> {
+    if !exists(path)? {
+        return Ok(Err(RebuildReason::Missing));
+    }
     let keyspace = match catch_unwind(|| Keyspace::open(path)) {
         Ok(Ok(keyspace)) => keyspace,
         // It is as good as it was; there is no room to use it.
@@ -529,11 +561,11 @@ fn open_database(path: &Path) -> Result<Result<(Keyspace, Mark), RebuildReason>,
             return Ok(Err(RebuildReason::WillNotOpen));
         }
     };
-    Ok(match Mark::read(&keyspace) {
-        Ok(Some(mark)) if mark.format == FORMAT => Ok((keyspace, mark)),
-        Ok(Some(_)) => Err(RebuildReason::OtherFormat),
-        Ok(None) | Err(_) => Err(RebuildReason::WillNotOpen),
-    })
+    let mark = Mark::read(&keyspace).unwrap_or_else(|error| {
+        tracing::error!(%error, "the database does not say how far it is");
+        None
+    });
+    Ok(Ok((keyspace, mark)))
 }
 
 /// What stands behind the last good line.
@@ -541,6 +573,34 @@ struct Torn {
     region: BadRegion,
     /// Whether it is more than one unfinished line, so that a copy is kept.
     holds_a_line: bool,
+}
+
+impl Torn {
+    fn look(path: &Path, region: BadRegion) -> Result<Self, StoreError> {
+        let holds_a_line = journal::has_line_break(path, &region)?;
+        Ok(Self { region, holds_a_line })
+    }
+}
+
+/// Reads the change of a line that checks out.
+fn read_entry(path: &Path, position: &Position, change: &str) -> Result<Entry, StoreError> {
+    Entry::read(change).map_err(|error| match error {
+        StoreError::Unreadable { source, .. } => StoreError::UnknownChange {
+            path: path.to_owned(),
+            sequence: position.sequence,
+            offset: position.line_offset,
+            source,
+        },
+        error => error,
+    })
+}
+
+/// What was found where lines were carried out.
+#[derive(Default)]
+struct Replayed {
+    torn: Option<Torn>,
+    /// Whether lines before the last good one cannot be read, or are missing.
+    is_damaged: bool,
 }
 
 /// Brings the trees up to date from the journal.
@@ -551,41 +611,26 @@ fn replay(
     from: &From,
     mut trust: Option<&mut Trust>,
     report: &mut OpenReport,
-) -> Result<Option<Torn>, StoreError> {
+) -> Result<Replayed, StoreError> {
     let is_new = report.rebuilt.is_some();
     let mut draft = Draft::over(keyspace);
     let mut drafted = 0;
-    let mut unreadable = Vec::new();
     let scanned = journal::scan(path, &from.position, from.base, |position, change| {
-        let is_known = position.sequence <= from.known && !is_new;
-        if is_known && !from.is_doubted && from.is_lost {
-            return Ok(());
-        }
-        let Ok(mut entry) = Entry::read(change) else {
-            // The line is whole and says what this program cannot carry out: reported like a damaged one.
-            unreadable.push(BadRegion {
-                offset: position.line_offset,
-                bytes: position.end_offset - position.line_offset,
-            });
-            return Ok(());
-        };
-        if is_known && from.is_doubted {
+        let mut entry = read_entry(path, position, change)?;
+        if position.sequence <= from.news_only_until {
             entry.keep_news(&draft)?;
         }
         apply::apply(&mut draft, mark, &entry)?;
         report.replayed += 1;
         drafted += 1;
-        if is_new && draft.bytes() >= LOAD_BYTES {
-            keyspace.load(std::mem::replace(&mut draft, Draft::over(keyspace)).into_writes())?;
-        } else if !is_new && drafted >= REPLAY_BATCH {
+        if is_new {
+            load_if_full(keyspace, &mut draft)?;
+        } else if drafted >= REPLAY_BATCH {
             drafted = 0;
             if let Some(trust) = &mut trust {
                 trust.stay_open()?;
             }
-            mark.position = Position {
-                sequence: position.sequence.max(from.known),
-                ..position.clone()
-            };
+            mark.position = position.clone();
             let mut full = std::mem::replace(&mut draft, Draft::over(keyspace));
             mark.write(&mut full)?;
             keyspace.apply(full.into_writes())?;
@@ -607,22 +652,16 @@ fn replay(
         mark.write(&mut draft)?;
         keyspace.apply(draft.into_writes())?;
     }
-    report.damaged = scanned.damaged;
-    report.damaged.extend(unreadable);
+    let is_damaged = !scanned.damaged.is_empty() || !scanned.missing.is_empty();
+    report.damaged.extend(scanned.damaged);
     let missing = journal::count(&scanned.missing);
-    let behind = journal::count(&journal::behind(&scanned.missing, from.known));
-    report.missing = behind;
-    if from.is_lost {
-        report.restored = missing - behind + from.known.saturating_sub(read);
-        // It was acknowledged, or stands behind what was.
-        report.damaged.extend(scanned.torn);
-        return Ok(None);
-    }
-    let Some(region) = scanned.torn else {
-        return Ok(None);
-    };
-    let holds_a_line = journal::has_line_break(path, &region)?;
-    Ok(Some(Torn { region, holds_a_line }))
+    let behind = journal::count(&journal::behind(&scanned.missing, from.covered));
+    report.missing = report.missing.max(behind);
+    report.restored = report
+        .restored
+        .max(missing - behind + from.known.saturating_sub(read));
+    let torn = scanned.torn.map(|region| Torn::look(path, region)).transpose()?;
+    Ok(Replayed { torn, is_damaged })
 }
 
 /// Gives a database that was made just now its mark, beyond the reach of a crash of this process: the next start does
@@ -634,8 +673,8 @@ fn leave_marked(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
     keyspace.hand_over()
 }
 
-/// Renames the folder, if it is there, to the first free name of this kind.
-pub(super) fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
+/// Renames a file or folder, if it is there, to the first free name of this kind.
+fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
     if !exists(path)? {
         return Ok(None);
     }
@@ -645,7 +684,7 @@ pub(super) fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, Stor
 }
 
 /// Removes a folder with everything in it, if it is there.
-pub(super) fn remove_folder(path: &Path) -> Result<(), StoreError> {
+fn remove_folder(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(StoreError::io("remove", path)(error))
@@ -691,41 +730,24 @@ fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError
     Ok(found)
 }
 
-/// What is kept for good beside this, since nothing else may have what is in it.
+/// What is kept beside this and may hold what nothing else does.
 fn kept_for_good(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let mut found = numbered(beside, UNREAD)?;
     found.extend(numbered(beside, DAMAGED)?);
     Ok(found)
 }
 
-/// What is kept in this folder of databases and journals that were damaged.
+/// What is kept in this folder of the store's files that could not be used.
 ///
 /// # Errors
 /// [`StoreError::Io`] when the folder cannot be listed.
 pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let beside = folder.join("journal.jsonl");
     let mut found = Vec::new();
-    for name in [BROKEN, UNREAD, DAMAGED] {
+    for name in [BROKEN, UNREAD, DAMAGED, UNNAMED_BODIES, UNREAD_REPORT] {
         found.extend(numbered(&beside, name)?.into_iter().map(|(_, path)| path));
     }
     Ok(found)
-}
-
-/// Removes all but the newest of these. What cannot be removed stays, until the next time.
-fn remove_older(beside: &Path, name: &str) -> Vec<PathBuf> {
-    let found = numbered(beside, name).unwrap_or_else(|error| {
-        tracing::warn!(%error, "older databases that were set aside stay");
-        Vec::new()
-    });
-    let older = found.len().saturating_sub(BROKEN_KEPT);
-    let mut removed = Vec::new();
-    for (_, path) in found.into_iter().take(older) {
-        match remove_folder(&path) {
-            Ok(()) => removed.push(path),
-            Err(error) => tracing::warn!(%error, "an older database that was set aside stays"),
-        }
-    }
-    removed
 }
 
 fn exists(path: &Path) -> Result<bool, StoreError> {

@@ -187,6 +187,14 @@ fn encode(entries: &[Pair]) -> Vec<u8> {
     chunk
 }
 
+/// The entries of a chunk, up to the first that is damaged.
+pub(super) fn entries(
+    space: Space,
+    chunk: &[u8],
+) -> impl Iterator<Item = Result<(&[u8], &[u8]), StoreError>> {
+    Entries::of(space, chunk)
+}
+
 fn decode(space: Space, chunk: &[u8]) -> Result<Vec<Pair>, StoreError> {
     Entries::of(space, chunk)
         .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())))

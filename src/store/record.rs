@@ -321,7 +321,7 @@ pub struct RequestRecord {
 
 /// A process that was started for an agent, recorded so that the next life of the daemon can end it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProcessRecord {
     /// [`RECORD_VERSION`] of the program that wrote it.
     pub version: u32,

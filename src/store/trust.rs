@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use super::body::{sync_folder_of, write_durably};
+use super::body::{remove_durably, write_durably};
 use super::error::StoreError;
 
 const CLOSED: &str = "closed";
@@ -31,19 +31,28 @@ impl Trust {
 
     /// Whether the database is as its last user left it.
     pub(super) fn is_given(&self) -> Result<bool, StoreError> {
-        match fs::read_to_string(&self.path) {
-            Ok(text) if text == CLOSED => Ok(true),
-            Ok(text) => Ok(boot_id().is_some_and(|boot| text == boot)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(StoreError::io("read", &self.path)(error)),
+        if self.closed_at()?.is_some() {
+            return Ok(true);
         }
+        let said = self.said()?;
+        Ok(said.is_some_and(|said| boot_id().is_some_and(|boot| said == boot)))
     }
 
-    /// Whether its last user closed it.
-    pub(super) fn is_closed(&self) -> Result<bool, StoreError> {
-        match fs::read_to_string(&self.path) {
-            Ok(text) => Ok(text == CLOSED),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+    /// The last change of a store that its last user closed; 0 where an earlier version closed it, which did not write it down.
+    pub(super) fn closed_at(&self) -> Result<Option<u64>, StoreError> {
+        let said = self.said()?.unwrap_or_default();
+        let sequence = said.strip_prefix(CLOSED);
+        Ok(sequence.and_then(|sequence| match sequence.trim_start() {
+            "" => Some(0),
+            sequence => sequence.parse().ok(),
+        }))
+    }
+
+    fn said(&self) -> Result<Option<String>, StoreError> {
+        match fs::read(&self.path) {
+            // Garbage is no boot.
+            Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::io("read", &self.path)(error)),
         }
     }
@@ -73,19 +82,15 @@ impl Trust {
     }
 
     /// Says durably that the database was synced and is no longer in use.
-    pub(super) fn mark_closed(&mut self) -> Result<(), StoreError> {
+    pub(super) fn mark_closed(&mut self, sequence: u64) -> Result<(), StoreError> {
         self.is_marked_open = false;
-        write_durably(&self.path, CLOSED.as_bytes())
+        write_durably(&self.path, format!("{CLOSED} {sequence}").as_bytes())
     }
 
     /// Makes the next start rebuild the database. Works on a full disk too.
     pub(super) fn revoke(&mut self) -> Result<(), StoreError> {
         self.is_marked_open = false;
-        match fs::remove_file(&self.path) {
-            Ok(()) => sync_folder_of(&self.path),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(StoreError::io("remove", &self.path)(error)),
-        }
+        remove_durably(&self.path)
     }
 }
 
@@ -113,15 +118,19 @@ mod tests {
         assert!(!trust.is_given().unwrap(), "nothing is said");
         trust.mark_open().unwrap();
         assert_eq!(trust.is_given().unwrap(), boot_id().is_some());
-        assert!(!trust.is_closed().unwrap(), "it is in use");
-        trust.mark_closed().unwrap();
-        assert!(trust.is_closed().unwrap());
+        assert_eq!(trust.closed_at().unwrap(), None, "it is in use");
+        trust.mark_closed(31).unwrap();
+        assert_eq!(trust.closed_at().unwrap(), Some(31));
+        fs::write(&path, "closed").unwrap();
+        assert_eq!(trust.closed_at().unwrap(), Some(0), "by an earlier version");
         assert!(trust.is_given().unwrap());
         fs::write(&path, "another boot").unwrap();
         assert!(!trust.is_given().unwrap());
+        fs::write(&path, [0xFF, 0xFE]).unwrap();
+        assert!(!trust.is_given().unwrap(), "nor is garbage");
         fs::write(&path, "").unwrap();
         assert!(!trust.is_given().unwrap(), "an unknown boot is no boot");
-        trust.mark_closed().unwrap();
+        trust.mark_closed(31).unwrap();
         trust.revoke().unwrap();
         trust.revoke().unwrap();
         assert!(!trust.is_given().unwrap());

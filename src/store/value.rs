@@ -29,6 +29,7 @@ const SMALLEST_BODY_BYTES: usize = 512;
 
 /// A record in the form in which database and journal hold it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Value {
     pub(super) record: Box<RawValue>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

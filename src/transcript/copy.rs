@@ -1,9 +1,9 @@
 //! Copies of transcripts under new ids.
 //!
-//! Owns how a copy comes to be: streamed into a temporary file, synced, given its name only if that is free,
-//! the folder synced. An exact copy has the files beside its source, too. Only two things differ in its records: the one token
-//! that holds the old id, and the paths of results that were put into files, which lead to the copy's own. The source is only
-//! read. Blocks; knows nothing of why a copy is made.
+//! Owns how a copy is made: streamed into a temporary file, synced, renamed only if the name is free, and the folder synced. An
+//! exact copy includes the files beside its source. Its records differ in two things only: the token that holds the old id, and
+//! the paths of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is
+//! made.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -64,8 +64,8 @@ pub fn create_beside(
     create_under(folder, new_id, &format!(".{new_id}.fork.tmp"), fill)
 }
 
-/// Removes the copy of this name, whether or not it was finished, with what came along with it. For whoever noted it before it
-/// was made and was ended meanwhile.
+/// Deletes the copy of this name, finished or not, with the files beside it. For a caller that recorded the copy before it was made,
+/// and was killed.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -95,12 +95,27 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
     Ok(())
 }
 
-/// What a copy is called until it is whole.
+/// Deletes what a kill left of the files that were about to be brought to this transcript.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn remove_unfinished_files(transcript: &Path) -> Result<(), TranscriptError> {
+    let folder = transcript.parent().unwrap_or(Path::new("."));
+    let unfinished = folder.join(unfinished_files(session_of(transcript)));
+    match fs::remove_dir_all(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(TranscriptError::io("remove", &unfinished)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name of a copy until it is whole.
 fn unfinished(new_id: &str) -> String {
     format!(".{new_id}.copy.tmp")
 }
 
-/// What the folder of the files is called that come along with a copy, until they are all there.
+/// The name of the folder beside a copy until all files in it are whole.
 pub(super) fn unfinished_files(new_id: &str) -> String {
     format!(".{new_id}.files.tmp")
 }
@@ -290,12 +305,20 @@ pub(super) fn each_line(
     Ok(())
 }
 
-/// Makes a folder for transcripts, where it is missing, as the agents make it: nobody else may look in.
+/// Creates a folder for transcripts if it is missing, as the agents do: other users may not look in.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
     durable::make_folders(folder).map_err(TranscriptError::io("make the folder", folder))
+}
+
+/// Syncs the names in a folder.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
+    durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
 }
 
 /// An unended last line that is not a whole record is what a killed writer left.
@@ -359,7 +382,7 @@ impl Drop for Temporary {
         if let Err(error) = fs::remove_file(&self.0)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.0.display(), %error, "a temporary file could not be removed");
+            tracing::warn!(path = %self.0.display(), %error, "could not delete a temporary file");
         }
     }
 }

@@ -16,7 +16,7 @@
 mod members;
 mod source;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -94,23 +94,20 @@ pub fn cut(
     Ok(made)
 }
 
-/// Brings the files that the records of a transcript name and that lie with other sessions into its own folder. For a fork that
-/// the agent made, which leaves them where they were: the agent finds what subagents said there, and nothing is lost with the
-/// other session. The transcript itself is the agent's and is left alone, so that the paths in its texts still lead to the other
-/// session's folder.
+/// Copies the files that the records of a transcript name from the folders of other sessions into the folder of its own. For a fork
+/// that the agent made: the agent leaves the files where they were, and they would be lost with the other session. The transcript
+/// is the agent's and stays as it is, so the paths in its texts still lead to the other session's folder. May be called again
+/// after a kill.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
+    // A kill may have left it.
+    copy::remove_unfinished_files(transcript)?;
     let bring = || {
         let file = File::open(transcript)?;
         let end = file.metadata()?.len();
         let folder = transcript.parent().unwrap_or(Path::new(""));
-        // A kill may have left it.
-        match fs::remove_dir_all(folder.join(copy::unfinished_files(session_of(transcript)))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         let mut files = Beside::new(transcript, folder, session_of(transcript));
         let mut lines = Source::new(file, end, HELD_LINE_BYTES);
         let mut offset = 0;

@@ -5,8 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::aside::Unreadable;
 use super::claude::ReadError;
+use crate::files::set_aside::Unreadable;
 
 /// A failure to find, read or copy a transcript.
 #[derive(Debug, thiserror::Error)]

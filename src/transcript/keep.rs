@@ -1,11 +1,11 @@
 //! Our own copies of transcripts and of the files beside them, which outlive the agents' own.
 //!
-//! Owns their layout: below its folder one for each root of transcripts, in that one for each session, with a list and the
-//! copies in it. A copy is a hard link at first, which costs nothing, survives that the agent's file is deleted, and shares
-//! what is appended, but also what is rewritten in place; then a compressed file of its own, to which only what was
-//! appended is added. What is no continuation of the newest copy becomes another copy beside it. A copy counts once the
-//! list names it, so that after a kill there is the old state or the new one. Copies whose list cannot be read are set aside. Blocks; knows neither conversations nor when
-//! something is to be kept.
+//! Owns their layout: a folder for each root of transcripts, in it a folder for each session, and in that a list and the copies. A
+//! copy is a hard link at first. The link costs nothing, survives when the agent deletes its file, and shares what the agent
+//! appends, but also what it rewrites in place. Later the copy is a compressed file, to which only new bytes are appended. If a
+//! file does not continue its newest copy, another copy is made beside that. A copy counts once the list names it, so a kill
+//! leaves the old state or the new one. If a list cannot be read, the folder is set aside. Only files that this module wrote are
+//! deleted. Blocks; knows neither conversations nor when something is to be kept.
 
 mod folder;
 mod list;
@@ -15,7 +15,6 @@ mod restoring;
 mod unpacking;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +23,7 @@ use super::locate::file_name;
 use super::parts::{Part, parts, rollout_part};
 use super::shelf::Format;
 use crate::files::durable;
-use folder::Folder;
+use folder::{Folder, remove_ours};
 use list::digest;
 
 pub use pruning::{KeptSession, Pruned, Total};
@@ -32,13 +31,13 @@ pub use restoring::{KeptFrom, Placing};
 use unpacking::Shelf;
 pub use unpacking::Unpacked;
 
-/// How many sessions are kept or restored at once: those that share a lock wait for each other.
+/// How many sessions can be kept or restored at the same time: sessions that share a lock wait for each other.
 const LOCKS: usize = 64;
 
 /// How many hexadecimal digits the name of a root's folder has.
-const ROOT_DIGITS: usize = 16;
+const DIGEST_DIGITS: usize = 16;
 
-/// A session whose files are kept: an id is unique within one root.
+/// The key of a session whose files are kept: an id is unique within one root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The agent's folder of transcripts.
@@ -47,10 +46,10 @@ pub struct Key {
     pub upstream_id: String,
 }
 
-/// What keeping a session has found.
+/// What was noticed while a session was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noticed {
-    /// Whether the transcript has become shorter, or begins otherwise than its newest copy, where it was when that was made.
+    /// Whether the transcript is shorter than its newest copy or begins differently, and is still in the same folder.
     pub rewritten: bool,
 }
 
@@ -59,7 +58,7 @@ pub struct Noticed {
 pub struct HeldFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What it takes on the disk; nothing as long as it is a link to a file that the agent has too.
+    /// How many bytes of disk space it takes; 0 while it is a link to a file that the agent has too.
     pub bytes: u64,
 }
 
@@ -68,12 +67,12 @@ pub struct HeldFile {
 pub struct Archive {
     folder: PathBuf,
     locks: Vec<Mutex<()>>,
-    /// What is unpacked of them to be read.
+    /// The copies that are unpacked for reading.
     shelf: Shelf,
 }
 
 impl Archive {
-    /// The copies below a folder, which is made when something is kept.
+    /// The copies below a folder. The folder is created when something is kept.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -83,14 +82,14 @@ impl Archive {
         }
     }
 
-    /// The folder that everything is below.
+    /// The folder that holds everything.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Sees to it that a session's files survive that the agent deletes them, without copying anything where the file system
-    /// can give a file two names. Elsewhere what is not kept yet is copied.
+    /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
+    /// copies of what is not kept yet.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
@@ -110,8 +109,8 @@ impl Archive {
         linked.map(|()| noticed)
     }
 
-    /// Copies what the agent has of a session, as far as it is not copied yet, and lets go of the links. Where its transcript
-    /// is gone, or none is given, what the links hold is copied. `turns` were acknowledged on it before, as far as that is known.
+    /// Copies what the agent has of a session and is not copied yet, and deletes the links. If the transcript is missing or `None`,
+    /// copies what the links hold. `turns` is how many turns were acknowledged on it before, if that is known.
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -150,8 +149,8 @@ impl Archive {
         left.and(packed).map(|()| noticed)
     }
 
-    /// How many of the turns that were acknowledged on a session are later than the copy that would be restored, as far as that is
-    /// known: the file alone may not show it, since turns that were cancelled stand in it too.
+    /// How many acknowledged turns of a session are later than the copy that would be restored, if that is known. The file alone may
+    /// not show it, because it contains cancelled turns too.
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -168,8 +167,8 @@ impl Archive {
         Ok(best.map_or(0, |(copy, _)| folder.turns_behind(copy, acknowledged)))
     }
 
-    /// Notes that something that was written to at this time (in milliseconds since the epoch) goes on from a session, so that
-    /// it counts as no older than that. Days count, so that it is not written down each time.
+    /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
+    /// counts as no older than that. Differences below a day are not recorded.
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -185,7 +184,7 @@ impl Archive {
         }
     }
 
-    /// The copies of a session; none when nothing of it is kept.
+    /// The copies of a session; none if nothing of it is kept.
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -205,7 +204,7 @@ impl Archive {
         Ok(Folder::open(&place)?.is_some_and(|folder| folder.transcript().is_some()))
     }
 
-    /// Removes all copies of a session.
+    /// Deletes all copies of a session.
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -216,7 +215,7 @@ impl Archive {
 
     /// Where the copies of a session are.
     fn place(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
-        // It has to be the name of a file, as at the agent.
+        // It must be a file name, as it is for the agent.
         file_name(&key.upstream_id)?;
         Ok(self.folder_of(&key.root).join(&key.upstream_id))
     }
@@ -224,39 +223,48 @@ impl Archive {
     /// Where the copies of all sessions of a root are.
     fn folder_of(&self, root: &Path) -> PathBuf {
         let root = digest(root.as_os_str().as_encoded_bytes());
-        self.folder.join(&root[..ROOT_DIGITS])
+        self.folder.join(&root[..DIGEST_DIGITS])
     }
 
     fn lock(&self, key: &Key) -> MutexGuard<'_, ()> {
         let sum = key.upstream_id.bytes().fold(0_usize, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(usize::from(byte))
         });
-        // Nothing is held by it but the turn.
+        // The mutex guards no data, only exclusivity.
         self.locks[sum % LOCKS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Out of the way in one step, so that half of a session is never taken for one.
+    /// Deletes the copies in a session's folder. The folder is renamed first, so that half of a session is never taken for one.
+    /// Files that the daemon did not write are put back.
     fn remove_folder(&self, place: &Path, key: &Key) -> Result<(), TranscriptError> {
-        let gone = self
+        let removing = self
             .folder
-            .join(format!("{}{}", pruning::GONE, uuid::Uuid::new_v4()));
+            .join(format!("{}{}", pruning::REMOVING, uuid::Uuid::new_v4()));
         let held = self.lock(key);
-        let removed = match durable::rename(place, &gone) {
-            Ok(()) => fs::remove_dir_all(&gone).map_err(TranscriptError::io("remove", &gone)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(TranscriptError::io("remove", place)(error)),
+        // A file in its place is not the daemon's.
+        let is_folder = place.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let remove = || match is_folder {
+            false => Ok(()),
+            true => {
+                durable::rename(place, &removing)?;
+                match remove_ours(&removing)? {
+                    true => Ok(()),
+                    false => durable::rename(&removing, place),
+                }
+            }
         };
-        // Nobody unpacks any more of it from here on; whoever unpacks something waits for a session, and not the other way round.
+        let removed = remove().map_err(TranscriptError::io("remove", place));
+        // From here on nothing more of it is unpacked. A caller that unpacks takes the two locks in the other order.
         drop(held);
         removed.and(self.remove_unpacked(place))
     }
 }
 
-/// What an agent has of a session, the transcript first.
+/// The agent's files of a session, the transcript first.
 fn files(format: Format, transcript: &Path) -> Result<Vec<Part>, TranscriptError> {
-    // What a link leads to is kept, and not the link.
+    // A symbolic link is followed: its target is kept.
     let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
     match format {
         Format::Claude => {
@@ -264,7 +272,7 @@ fn files(format: Format, transcript: &Path) -> Result<Vec<Part>, TranscriptError
             for what in parts.left_out {
                 tracing::debug!(what, "a file beside a transcript is not kept");
             }
-            // What lies beside a file of another name is of that one.
+            // The files beside a target of another name belong to that name.
             if let Some(name) = transcript
                 .file_name()
                 .filter(|name| path.file_name() != Some(name))
@@ -279,7 +287,7 @@ fn files(format: Format, transcript: &Path) -> Result<Vec<Part>, TranscriptError
     }
 }
 
-/// Goes through all of them, whatever goes wrong with one; gives what went wrong first.
+/// Works on all parts, even if one fails. Returns the first error.
 fn each(
     parts: &[Part],
     mut work: impl FnMut(usize, &Part) -> Result<(), TranscriptError>,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
 use super::worktrees::worktrees;
+use crate::files::is_absence;
 
 /// The longest folder name that is a whole path, in UTF-16 units; longer ones are cut and get a hash.
 const FOLDER_LIMIT_UNITS: usize = 200;
@@ -125,17 +126,6 @@ fn searched_folders(root: &Path, cwd: &Path) -> Vec<PathBuf> {
     let mut folders = vec![folder(&resolved)];
     folders.extend(worktrees(&resolved).iter().map(|worktree| folder(worktree)));
     folders
-}
-
-/// Whether an error says that there is nothing, as where a link leads nowhere or in a circle; any other leaves open what is
-/// there.
-pub fn is_absence(error: &io::Error) -> bool {
-    let is_circle = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-    is_circle
-        || matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-        )
 }
 
 /// The folder in which the agent keeps the transcripts of a working directory and looks for them first, whether it

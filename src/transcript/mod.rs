@@ -2,11 +2,11 @@
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
-//! work on bytes and values that are handed to them. `locate`, `parts`, `aside`, `notes`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
+//! work on bytes and values that are handed to them. `locate`, `parts`, `blank`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
 //! `opened`, `shelf`, `keep`, `moving`, `removing`, `syncing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
-pub(crate) mod aside;
+pub mod blank;
 pub mod check;
 pub mod checkpoint;
 pub mod claude;
@@ -23,7 +23,6 @@ pub mod locate;
 pub mod message;
 pub mod meter;
 pub mod moving;
-pub(crate) mod notes;
 pub mod opened;
 pub mod origin;
 pub mod parts;

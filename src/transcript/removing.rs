@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use memchr::memmem::Finder;
 
 use super::TranscriptError;
-use super::locate::is_absence;
 use super::moving::{FORKED, MEMORY};
 use super::parts::is_lines;
+use crate::files::is_absence;
 
 /// How much of a transcript is looked through at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;

@@ -1,8 +1,8 @@
-//! Copies of the files beside a transcript, for a copy of that: long results of tools, and what subagents said.
+//! Copies of the files beside a transcript, for a copy of that transcript: long tool results, and the transcripts of subagents.
 //!
-//! The files that the records name are copied, and the records name the copies, so that nothing is lost when the session
-//! that they come from is deleted. Until all are whole they lie in a folder of no name that anybody looks for; a failure leaves
-//! nothing of it. What is named and cannot be opened, or to which a symbolic link leads, stays named as it was.
+//! The files that the records name are copied, and the records then name the copies, so nothing is lost when the source session
+//! is deleted. Until all copies are whole they are in a folder whose name no agent looks for; a failure deletes it. A file that
+//! cannot be opened, or that is reached through a symbolic link, is not copied, and the records name it as before.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -22,33 +22,33 @@ use crate::transcript::parts::{self, Part, is_lines, side_part};
 use crate::transcript::reading::Subagents;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
 
-/// What a record has that names a subagent.
+/// The member of a record that names a subagent.
 const AGENT: &[u8] = b"\"agentId\"";
 
-/// What the names of their files have.
+/// The folder of subagents in the names of files.
 const SUBAGENTS: &str = "/subagents/";
 
-/// Gathers the files of one copy.
+/// Collects the files of one copy.
 pub(in crate::transcript) struct Beside<'a> {
-    /// Where the transcripts of the source's project are.
+    /// The folder of the source's transcript.
     project: &'a Path,
     subagents: Subagents<'a>,
-    /// Where the copy's transcript will be.
+    /// The folder of the copy's transcript.
     folder: &'a Path,
     new_id: &'a str,
     taken: Taken,
     seen: BTreeSet<SideFile>,
-    /// Where the results are that were taken, and which sessions' ids become the new one.
+    /// The new paths of the results that were copied, and the session ids that become the new one.
     relocation: Relocation,
-    /// What subagents said, which is written when all is known that they name.
+    /// The transcripts of subagents. They are copied last, when all the files that they name are known.
     said: Vec<Part>,
-    /// Where the files are.
+    /// The folder that holds the copies.
     made: Option<Made>,
-    /// What their folder is called until all of them are there.
+    /// The name of that folder until all copies are whole.
     until_whole: String,
 }
 
-/// A folder that is removed unless it stays.
+/// A folder that is deleted when this is dropped, unless `stays` is set.
 struct Made {
     folder: PathBuf,
     stays: bool,
@@ -70,19 +70,19 @@ impl<'a> Beside<'a> {
         }
     }
 
-    /// Takes all files in the folder of the session `id`, which is the source's, also those that no record names. To be called
-    /// before any record is taken.
+    /// Copies all files in the folder of the session `id`, which is the source's, even those that no record names. Call this before
+    /// [`Beside::record`].
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub(in crate::transcript) fn own(&mut self, id: &str) -> io::Result<()> {
         if id == MEMORY {
-            // What the agent remembers of the project has this name.
+            // A session may be called so; the folder of that name belongs to the project.
             return Ok(());
         }
         let own = parts::beside(self.project, id);
         for what in own.left_out {
-            tracing::warn!(what, "a file beside a transcript is not copied with it");
+            tracing::warn!(what, "cannot copy a file beside a transcript");
         }
         self.relocation
             .sessions
@@ -110,10 +110,10 @@ impl<'a> Beside<'a> {
         said.into_iter().try_for_each(|part| self.put_said(part))
     }
 
-    /// Takes the files that a record names, and says what is to stand in its line instead.
+    /// Copies the files that a record names. Returns the texts that replace parts of its line.
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub(in crate::transcript) fn record(&mut self, line: &[u8]) -> io::Result<Vec<(Range<usize>, String)>> {
         let names_results = memchr::memmem::find(line, RESULTS.as_bytes()).is_some();
         if !names_results && memchr::memmem::find(line, AGENT).is_none() {
@@ -138,10 +138,10 @@ impl<'a> Beside<'a> {
         Ok(places.unwrap_or_default())
     }
 
-    /// Gives the files their place, where all of them are synced before.
+    /// Syncs the copies and gives their folder its name.
     ///
     /// # Errors
-    /// What the system answers, also where the place is taken.
+    /// The system's error, and [`io::ErrorKind::AlreadyExists`] if the name is taken.
     pub(in crate::transcript) fn settle(&mut self) -> io::Result<()> {
         for part in std::mem::take(&mut self.said) {
             self.copy(&part)?;
@@ -159,10 +159,10 @@ impl<'a> Beside<'a> {
         sync_folder(self.folder)
     }
 
-    /// As [`settle`](Self::settle), beside files that are there already, which stay as they are.
+    /// As [`settle`](Self::settle), but adds the copies to a folder that may exist. Files that are there already stay as they are.
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub(in crate::transcript) fn join(mut self) -> io::Result<()> {
         for part in std::mem::take(&mut self.said) {
             self.copy(&part)?;
@@ -176,7 +176,7 @@ impl<'a> Beside<'a> {
         sync_folder(self.folder)
     }
 
-    /// The files stay: the transcript has got its name.
+    /// The copies stay: the transcript has its name.
     pub(in crate::transcript) fn keep(mut self) {
         if let Some(made) = &mut self.made {
             made.stays = true;
@@ -201,14 +201,14 @@ impl<'a> Beside<'a> {
         let Some(mut part) = part else {
             return Ok(());
         };
-        // One of the same name as another session's: no folder of its own, in which a cut of the cut would not look.
+        // If another session's result has the same name: not in a folder of its own, where a cut of this cut would not look.
         if let [own, folder, session, name] = part.name.split('/').collect::<Vec<_>>()[..] {
             part.name = format!("{own}/{folder}/{session}-{name}");
         }
         self.put_result(&part)
     }
 
-    /// Copies a result, which records name from now on by its place in the copy.
+    /// Copies a result. From here on, records name the copy.
     fn put_result(&mut self, part: &Part) -> io::Result<()> {
         if self.copy(part)?
             && let Some(known_as) = part.known_as.clone()
@@ -247,7 +247,7 @@ impl<'a> Beside<'a> {
         self.put_said(part)
     }
 
-    /// Has what a subagent said copied at the end, and takes the files that it names.
+    /// Schedules the transcript of a subagent to be copied last, and copies the files that it names.
     fn put_said(&mut self, part: Part) -> io::Result<()> {
         let Some(file) = opened(&part)? else {
             return Ok(());
@@ -260,7 +260,7 @@ impl<'a> Beside<'a> {
         Ok(())
     }
 
-    /// Copies a file; whether it could be opened.
+    /// Copies a file. Returns whether it could be opened.
     fn copy(&mut self, part: &Part) -> io::Result<bool> {
         let Some(file) = opened(part)? else {
             return Ok(false);
@@ -289,12 +289,12 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// Whether a file is what a subagent said.
+/// Whether a file is the transcript of a subagent.
 fn is_said(part: &Part) -> bool {
     part.name.contains(SUBAGENTS) && is_lines(&part.path)
 }
 
-/// A file to be copied; none where this user cannot open it, for then nobody who reads the copy could either.
+/// The content of a file to be copied; `None` if this user cannot open it.
 fn opened(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
     match part.open() {
         Ok(file) => Ok(Some(file)),
@@ -311,7 +311,7 @@ fn opened(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
     }
 }
 
-/// Moves files, but those whose names are taken, into a folder that may be there.
+/// Moves files into a folder that may exist, except those whose names are taken there.
 fn join_folders(from: &Path, to: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(to)?;
@@ -344,7 +344,7 @@ impl Drop for Made {
             && let Err(error) = fs::remove_dir_all(&self.folder)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.folder.display(), %error, "the files of a copy that failed could not be removed");
+            tracing::warn!(path = %self.folder.display(), %error, "could not delete the files of a failed copy");
         }
     }
 }

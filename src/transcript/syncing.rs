@@ -12,9 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::TranscriptError;
-use super::locate::is_absence;
 use super::shelf::Format;
-use crate::files::durable;
+use crate::files::{durable, is_absence};
 
 /// How long before the last sync a file may have been written that is synced again. File systems round times, and clocks
 /// are set; what is older than this the system has written by itself.

@@ -42,6 +42,9 @@ fn a_limit_is_waited_for_and_the_wait_is_called_off() {
     let told = home.said(&["continue", &id, "--cancel"]);
     assert_eq!(told, "does not go on by itself any more");
     assert_eq!(state(&home, &id)["continuation"], Value::Null);
+    let again = home.run(&["continue", &id, "--cancel"]);
+    super::check(&again, 0, "");
+    assert_eq!(text(&again.stderr), "nothing was scheduled\n");
 
     let told = home.said(&["continue", &id, "--at-reset"]);
     assert!(told.starts_with("goes on at "), "{told}");

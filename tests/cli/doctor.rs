@@ -266,3 +266,32 @@ fn a_store_of_a_newer_version_is_told() {
     assert!(all.iter().any(named), "{all:#?}");
     assert_eq!(fs::read_to_string(&journal).unwrap(), newer);
 }
+
+/// A daemon may run under any name, and any program may have a daemon's name.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_daemon_is_known_by_its_lock_and_not_by_its_name() {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    let (home, renamed) = (Home::new(), crate::home::Home::new());
+    let mut command = renamed.command();
+    command.arg0("bridge");
+    let daemon = renamed.start_command(command, &[]);
+    let mut namesake = Command::new("cat")
+        .arg0("sessiond")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let all = found(&home.run(&["--json", "doctor", "--no-agents", "--no-start"]));
+    let namesake_pid = namesake.id();
+    drop(namesake.stdin.take());
+    namesake.wait().unwrap();
+    let pids: Vec<&Value> = all
+        .iter()
+        .filter(|found| found["kind"] == "otherDaemon")
+        .map(|found| &found["data"]["pid"])
+        .collect();
+    assert!(pids.iter().any(|pid| **pid == daemon.pid()), "{all:#?}");
+    assert!(!pids.iter().any(|pid| **pid == namesake_pid), "{all:#?}");
+}

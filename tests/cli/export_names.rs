@@ -9,7 +9,14 @@ use super::text;
 fn a_name_that_promises_another_format_is_refused() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    for name in ["talk.md", "my talk.txt", "talk.jsonl", "talk.tar"] {
+    for name in [
+        "talk.md",
+        "my talk.txt",
+        "talk.jsonl",
+        "talk.tar",
+        "fix-v1.2.md",
+        "talk.tar.gz",
+    ] {
         let output = home.run(&["export", &id, "-o", name]);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(!home.path().join(name).exists(), "{name}");
@@ -29,6 +36,8 @@ fn a_name_that_promises_another_format_is_refused() {
                 .unwrap();
             assert!(output.status.success(), "{pasted}: {output:?}");
             let path = text(&output.stdout);
+            let stem = name.trim_end_matches(".gz").rsplit_once('.').unwrap().0;
+            assert!(path.contains(&format!("/{stem}.")), "{name}: {path}");
             std::fs::remove_file(path.trim_end()).unwrap();
         }
     }
@@ -36,6 +45,12 @@ fn a_name_that_promises_another_format_is_refused() {
     home.said(&["export", &id, "--format", "json", "-o", "talk.txt"]);
     for name in ["a", "b.tar.zst", "c.zst", "d.session-bundle.tar.zst", "e.JSON"] {
         home.said(&["export", &id, "-o", name]);
+    }
+    // A dot alone promises nothing.
+    for name in ["fix-v1.2", "2026.11.24", "talk.final"] {
+        let path = home.said(&["export", &id, "-o", name]);
+        assert!(path.ends_with(&format!("/{name}")), "{path}");
+        home.said(&["import", name, "--cwd", ".", "--new-ids"]);
     }
     let json = std::fs::read_to_string(home.path().join("e.JSON")).unwrap();
     assert!(json.starts_with('{'), "{json}");

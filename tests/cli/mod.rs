@@ -12,9 +12,11 @@ mod demo;
 mod doctor;
 mod editing;
 mod export_names;
+mod export_secrets;
 mod foreign_home;
 mod history;
 mod home;
+mod listeners;
 mod live;
 mod manual;
 mod moving;
@@ -23,6 +25,7 @@ mod printed;
 mod progress;
 #[cfg(target_os = "linux")]
 mod questions;
+mod reset_and_rm;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;
@@ -91,13 +94,18 @@ fn the_dot_is_the_newest_conversation_of_this_folder() {
 fn transcripts_that_are_still_there_after_their_conversation_are_told() {
     let stub = Stub::start();
     let table = [
-        ("5d0c2a", 0, "still there: /t/put away: archived by it\n"),
+        (
+            "5d0c2a",
+            0,
+            "Deleted 5d0c2a4e (Rename).\nstill there: /t/put away: archived by it\n",
+        ),
         (
             ID,
             1,
-            "still there: /t/put away: archived by it\n\
+            "Deleted 5d0c2a4e (Rename).\n\
+             still there: /t/put away: archived by it\n\
              still there: up-2: no agent\n\
-             error: the conversation is deleted, and 1 transcript could not be deleted\n\
+             error: the conversation is deleted, but 1 transcript could not be deleted\n\
              hint: remove by hand what is named above\n",
         ),
     ];

@@ -202,6 +202,7 @@ async fn call(
 fn methods(shared: Shared) -> RpcModule<Shared> {
     let mut module = RpcModule::new(shared);
     answer(&mut module, "conversation/get", GET_RESULT);
+    answer(&mut module, "conversation/chain", r#"{"links":[]}"#);
     answer(&mut module, "conversation/list", &list_result());
     answer(&mut module, "conversation/close", "{}");
     answer(&mut module, "daemon/status", "{}");
@@ -221,13 +222,16 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         .unwrap();
     module
         .register_method("conversation/delete", |params, shared, _| {
-            let params: Value = params.parse()?;
-            shared.arrived("conversation/delete", params.clone());
+            shared.arrived("conversation/delete", params.parse()?);
             let archived = json!({"upstreamId": "up-1", "path": "/t/put\naway", "reason": "archived", "message": "archived by it"});
             let failed = json!({"upstreamId": "up-2", "reason": "failed", "message": "no\nagent"});
-            let remaining = match params["conversationId"].as_str() {
-                Some(ID) => vec![archived, failed],
-                _ => vec![archived],
+            let calls = shared.calls.lock().unwrap();
+            let deletions = calls
+                .iter()
+                .filter(|(method, _)| method == "conversation/delete");
+            let remaining = match deletions.count() {
+                1 => vec![archived],
+                _ => vec![archived, failed],
             };
             raw(&json!({ "remaining": remaining }).to_string())
         })

@@ -101,10 +101,7 @@ async fn a_transcript_is_adopted_once() {
     let named = json!({"upstreamId": id, "agent": "loopback", "title": "Another"});
     let again = adopt(&app, named).await.unwrap();
     assert_eq!((again.id, again.title.as_str()), (first.id, "Mine"));
-    let found = app
-        .call("conversation/get", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let found = app.ask("conversation/get", &id).await;
     assert_eq!(found["conversation"]["id"], json!(first.id));
     // One that was deleted has it no more.
     app.call("conversation/delete", json!({"conversationId": first.id}))
@@ -357,7 +354,7 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
         (json!({"upstreamId": "silent"}), damaged),
         (json!({"upstreamId": "lost"}), ErrorKind::InvalidCwd),
         (json!({"upstreamId": "homeless"}), ErrorKind::InvalidParams),
-        (json!({"upstreamId": id, "cwd": "x"}), ErrorKind::InvalidCwd),
+        (json!({"upstreamId": id, "cwd": "x"}), ErrorKind::InvalidParams),
         (json!({"upstreamId": id, "agent": "none"}), ErrorKind::NotFound),
         (
             json!({"upstreamId": id, "agent": "second"}),
@@ -455,9 +452,6 @@ async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     assert_eq!(app.remembered(adopted).await, ["one", "two", "go on"]);
     // What goes on from there is the newest from then on.
     app.close(adopted).await;
-    let checked = app
-        .call("transcript/check", json!({"conversationId": adopted}))
-        .await
-        .unwrap();
+    let checked = app.ask("transcript/check", adopted).await;
     assert_eq!(checked["findings"], json!([]));
 }

@@ -31,8 +31,7 @@ async fn the_agents_are_listed_with_what_they_can_do_once_they_have_run() {
     );
     assert!(loopback.get("capabilities").is_none());
 
-    let id = app.make(&home.project()).await;
-    app.send(id, "x").await;
+    app.begun(&home.project(), &["x"]).await;
     let after = agents(app.call("agent/list", json!({})).await.unwrap());
     let loopback = named(&after, "loopback");
     assert_eq!(loopback["running"], true);
@@ -64,10 +63,7 @@ async fn signing_out_clears_chains_only_when_asked() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
     let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
-    let other = app
-        .make_with(&home.project(), json!({"agent": "second"}))
-        .await
-        .id;
+    let other = app.make_of(&home.project(), "second").await;
     app.send(id, "mine").await;
     app.send(other, "of another agent").await;
     app.call("agent/logout", json!({"agent": "loopback"}))
@@ -93,10 +89,7 @@ async fn signing_out_clears_chains_only_when_asked() {
 async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let (_daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     let refusal = home.path().join(scripted::REFUSE_NEW);
     let table = [
         (
@@ -134,8 +127,7 @@ async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
     let (daemon, app) = home.opened().await;
     let mut ids = Vec::new();
     for _ in 0..3 {
-        let id = app.make(&home.project()).await;
-        app.send(id, "kept").await;
+        let id = app.begun(&home.project(), &["kept"]).await;
         ids.push(id);
     }
     let mut holder = daemon.raw().await;
@@ -170,10 +162,7 @@ printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":2,"agentCapabilitie
 exec cat > heard.txt"#;
     let home = Home::with_config(&shell("future", script));
     let (_daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "future"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "future").await;
     refused(app.try_send(id, "x").await, ErrorKind::AgentUnavailable);
     let left = home.processes();
     assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");
@@ -210,11 +199,7 @@ async fn a_new_session_with_an_unfit_id_is_refused() {
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
     let (_daemon, app) = home.opened().await;
-    let make = async || {
-        app.make_with(&home.project(), json!({"agent": "scripted"}))
-            .await
-            .id
-    };
+    let make = async || app.make_of(&home.project(), "scripted").await;
     let give = |id: &Value| fs::write(home.path().join(scripted::NEXT_SESSION), id.to_string()).unwrap();
     let long = "x".repeat(2_000);
     for given in [

@@ -432,8 +432,7 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
 async fn paths_that_cannot_be_used_are_refused() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let invalid = ErrorKind::InvalidParams;
     let project = home.project();
     for path in [json!("x"), json!(""), json!("/nowhere/at/all"), json!(project)] {

@@ -30,15 +30,22 @@ async fn a_folder_that_cannot_be_used_is_refused() {
     ];
     let id = daemon.app().await.make(&home.project()).await;
     for cwd in table {
-        let expected = Refusal(1004, "invalidCwd", false);
-        raw.refused("conversation/new", json!({"cwd": cwd}), expected)
-            .await;
-        let fork = json!({"conversationId": id, "cwd": cwd});
-        raw.refused("conversation/fork", fork, expected).await;
-        // A list may be of a folder that is gone.
-        if !cwd.starts_with('/') {
-            raw.refused("conversation/list", json!({"cwd": cwd}), expected)
-                .await;
+        let (is_relative, mut expected) = (!cwd.starts_with('/'), Refusal(1004, "invalidCwd", false));
+        let mut calls = vec![
+            ("conversation/new", json!({"cwd": cwd})),
+            ("conversation/fork", json!({"conversationId": id, "cwd": cwd})),
+            ("conversation/move", json!({"conversationId": id, "cwd": cwd})),
+        ];
+        if is_relative {
+            expected = Refusal(-32602, "invalidParams", false);
+            // A list may be of a missing folder.
+            calls.push(("conversation/list", json!({"cwd": cwd})));
+            calls.push(("transcript/list", json!({"cwd": cwd})));
+        }
+        for (method, params) in calls {
+            let data = raw.refused(method, params, expected).await;
+            let parameter = if is_relative { json!("cwd") } else { Value::Null };
+            assert_eq!(data["parameter"], parameter, "{method} {cwd}");
         }
     }
 }
@@ -50,9 +57,7 @@ async fn a_name_that_leads_nowhere_is_refused_by_every_method() {
     let mut raw = daemon.raw().await;
     let app = daemon.app().await;
     let gone = app.make(&home.project()).await;
-    app.call("conversation/delete", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("conversation/delete", gone).await;
     let with = |name: &str, more: Value| {
         let mut params = more;
         params["conversationId"] = json!(name);
@@ -126,9 +131,7 @@ async fn a_deleted_id_is_not_found_after_a_restart_either() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let gone = app.make(&home.project()).await;
-    app.call("conversation/delete", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("conversation/delete", gone).await;
     daemon.kill();
     let daemon = home.start();
     let get = json!({"conversationId": gone});
@@ -168,7 +171,7 @@ async fn an_agent_that_opens_no_session_is_given_up_in_the_time_that_is_set_for_
         "[limits]\nsession_open_ms = 200\n[agents.mute]\ncommand = \"/bin/sh\"\nargs = [\"-c\", '''{script}''']\n"
     ));
     let (_daemon, app) = home.opened().await;
-    let id = app.make_with(&home.project(), json!({"agent": "mute"})).await.id;
+    let id = app.make_of(&home.project(), "mute").await;
     let error = app.try_send(id, "x").await.unwrap_err();
     error_words::check("an agent that opens no session", "agentError", &error.message);
     // The prompt went nowhere: a machine that is busy now may open a session later.
@@ -324,10 +327,7 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     raw.refused("agent/logout", json!({"agent": "scripted"}), expected)
         .await;
     // An agent without fork whose transcripts nobody can read.
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     app.send(id, "\n").await;
     for in_place in [true, false] {
         refused(app.fork(id, in_place).await, ErrorKind::Unsupported);

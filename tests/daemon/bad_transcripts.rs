@@ -80,10 +80,7 @@ async fn listed(app: &App) -> Vec<String> {
 /// What was said, as the history has it, how many checkpoints there are, of which each can be had by itself,
 /// and what is told to be missing.
 async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
-    let history = app
-        .call("conversation/history", json!({"conversationId": conversation}))
-        .await
-        .unwrap();
+    let history = app.ask("conversation/history", &conversation).await;
     let messages = history["messages"].as_array().unwrap();
     let parts = messages
         .iter()
@@ -237,10 +234,7 @@ async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
             .call("checkpoint/get", json!({"checkpointId": old[0]["id"]}))
             .await;
         refused(gone, ErrorKind::CheckpointNotFound);
-        let first = app
-            .call("conversation/history", json!({"conversationId": conversation}))
-            .await
-            .unwrap();
+        let first = app.ask("conversation/history", &conversation).await;
         let told = match name {
             "shrinks" => (2, json!("behind")),
             "is emptied" => (0, json!("behind")),
@@ -282,10 +276,7 @@ async fn links_that_go_in_circles_and_files_in_place_of_folders() {
         let answer = app.call(method, json!({"upstreamId": "other"})).await;
         refused(answer, ErrorKind::NotFound);
     }
-    let history = app
-        .call("conversation/history", json!({"conversationId": conversation}))
-        .await
-        .unwrap();
+    let history = app.ask("conversation/history", &conversation).await;
     assert_eq!(history["gaps"][0]["kind"], "unreadable", "{history}");
     let page = app.call("transcript/list", json!({})).await.unwrap();
     assert_eq!(page["transcripts"], json!([]));

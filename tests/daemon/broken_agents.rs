@@ -135,10 +135,7 @@ done"#;
         "[agents.mortal]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\n"
     ));
     let (_daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "mortal"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "mortal").await;
     for calls in 1..4 {
         // At the moment at which the prompt would go out it may be known to be dead or not.
         match app.try_send(id, "x").await {

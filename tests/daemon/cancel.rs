@@ -110,8 +110,7 @@ async fn a_cancel_of_a_named_turn_leaves_the_others_alone() {
 async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     let mut raw = daemon.raw().await;
     let (request, _) = raw.run(id, "[[say deaf now]][[deaf]][[hang]]").await;
     let mut other = daemon.raw().await;

@@ -133,10 +133,7 @@ async fn a_bundle_goes_on_in_another_home_and_folder() {
         ["one [[tool read {\"a\":1}]]", "two", "go on"]
     );
     // Any id that it ever had leads to it, as it did there.
-    let found = app
-        .call("conversation/get", json!({"conversationId": head}))
-        .await
-        .unwrap();
+    let found = app.ask("conversation/get", head).await;
     assert_eq!(found["conversation"]["id"], json!(id));
     drop(app);
     daemon.kill();
@@ -158,10 +155,7 @@ async fn a_chain_comes_along_whole() {
         app.close(id).await;
         app.send(id, "three").await;
         let path = bundled(&app, id).await;
-        let told = app
-            .call("conversation/history", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        let told = app.ask("conversation/history", id).await;
         (id, path, app.chain(id).await, told)
     };
     assert!(chain.len() >= 3, "{chain:?}");
@@ -190,10 +184,7 @@ async fn a_chain_comes_along_whole() {
         );
         assert!(here.transcript(link.upstream_id.as_str()).is_some(), "{link:?}");
     }
-    let again = app
-        .call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let again = app.ask("conversation/history", id).await;
     assert_eq!(again, told);
     assert_eq!(app.remembered(id).await, ["one", "two [[forget]]", "three"]);
 }
@@ -202,8 +193,7 @@ async fn a_chain_comes_along_whole() {
 async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     app.fork(id, true).await.unwrap();
     app.send(id, "two").await;
     let path = bundled(&app, id).await;
@@ -257,10 +247,7 @@ async fn a_busy_conversation_is_exported_as_it_stands() {
     let mut raw = daemon.raw().await;
     let (_, turn) = raw.hang(id).await;
     let path = bundled(&app, id).await;
-    let portable = app
-        .call("conversation/export", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let portable = app.ask("conversation/export", id).await;
     assert_eq!(portable["conversation"]["state"], json!("prompting"));
     assert_eq!(app.get(id).await.state, ConversationState::Prompting);
 
@@ -290,10 +277,7 @@ async fn an_open_question_is_pending_and_comes_along_as_an_orphan() {
     let mut raised = raw.event("interruptRaised").await["interrupt"].clone();
     assert!(raised.to_string().contains("Really?"), "{raised}");
     assert_ne!(raised["options"].as_array().map(Vec::len), Some(0), "{raised}");
-    let portable = app
-        .call("conversation/export", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let portable = app.ask("conversation/export", id).await;
     assert_eq!(portable["pending"], json!([raised]));
     let path = bundled(&app, id).await;
     let other = here.start();
@@ -303,9 +287,7 @@ async fn an_open_question_is_pending_and_comes_along_as_an_orphan() {
         .unwrap();
     raised["orphaned"] = json!(true);
     assert_eq!(json!(imported.interrupts), json!([raised]));
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
 }
 
 /// Whole lines only, as of the start; and what lies beside the transcript.
@@ -496,10 +478,7 @@ async fn a_folder_or_an_agent_that_is_not_here_is_named() {
     let (plain, other) = {
         let (_daemon, app) = there.opened().await;
         let plain = app.make(&there.folder_named("gone")).await;
-        let other = app
-            .make_with(&there.project(), json!({"agent": "helper"}))
-            .await
-            .id;
+        let other = app.make_of(&there.project(), "helper").await;
         (bundled(&app, plain).await, bundled(&app, other).await)
     };
     fs::remove_dir(there.path().join("gone")).unwrap();

@@ -43,10 +43,7 @@ async fn a_reset_starts_anew_under_the_same_id() {
     let id = app.make_with(&home.project(), settings).await.id;
     let old = app.send(id, "the old chat").await.upstream_id;
     let mut events = app.events(id).await;
-    let reset = app
-        .call("conversation/reset", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let reset = app.ask("conversation/reset", id).await;
     assert_eq!(reset["conversation"]["id"], json!(id));
     assert_eq!(
         (
@@ -56,10 +53,7 @@ async fn a_reset_starts_anew_under_the_same_id() {
         (&json!(null), &json!(0))
     );
     events.until("reset").await;
-    let found = app
-        .call("conversation/get", json!({"conversationId": old}))
-        .await
-        .unwrap();
+    let found = app.ask("conversation/get", &old).await;
     assert_eq!(
         found["conversation"]["id"],
         json!(id),
@@ -106,14 +100,10 @@ async fn a_conversation_can_be_reset_and_deleted_before_anything_was_said() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
-    app.call("conversation/reset", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/reset", id).await;
     assert_eq!(app.say(id, "hello").await.words, "echo: hello");
     let id = app.make(&home.project()).await;
-    app.call("conversation/delete", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/delete", id).await;
 }
 
 /// Deleting keeps the agent's transcripts unless they are to go too; all of the lineage's then, and no one
@@ -127,9 +117,7 @@ async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
         let mut held = vec![app.send(id, "one").await.upstream_id];
         app.fork(id, true).await.unwrap();
         held.push(app.send(id, "two").await.upstream_id);
-        app.call("conversation/reset", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("conversation/reset", id).await;
         held.push(app.send(id, "three").await.upstream_id);
         let sibling = app.fork(id, false).await.unwrap().conversation;
         let theirs = app.send(sibling.id, "theirs").await.upstream_id;

@@ -218,7 +218,7 @@ async fn a_session_is_opened_once_the_process_that_it_left_has_ended() {
     let (daemon, app) = home.opened().await;
     let (id, sibling) = (
         adopt(&app, &home).await,
-        app.make_with(&home.project(), json!({"agent": "codex"})).await.id,
+        app.make_of(&home.project(), "codex").await,
     );
     resume(&app, id).await;
     let head = app.get(id).await.head;
@@ -240,9 +240,7 @@ async fn a_session_is_opened_once_the_process_that_it_left_has_ended() {
     let params = json!({"conversationId": id, "prompt": nothing});
     let request = waiting.send("conversation/prompt", params).await;
     Watched::below(home.path()).wait_for("opening that is refused", || (openings(&home) == 2).then_some(()));
-    app.call("conversation/cancel", json!({"conversationId": sibling}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", sibling).await;
     assert_eq!(raw.answer(running).await["result"]["stopReason"], "cancelled");
     let turn = waiting.answer(request).await["result"].take();
     assert_eq!(

@@ -484,10 +484,7 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     );
     // Without its source it is worth less, and says so.
     adopt(&app, &home, EARLY_ID).await;
-    let lineage = app
-        .call("conversation/lineage", json!({"conversationId": EARLY_ID}))
-        .await
-        .unwrap();
+    let lineage = app.ask("conversation/lineage", EARLY_ID).await;
     assert_eq!(lineage["entries"][0]["fidelity"], json!("partial"));
     app.call("daemon/status", json!({})).await.unwrap();
 }

@@ -102,9 +102,7 @@ async fn lists_tell_the_turns_of_a_rollout_that_was_read() {
     let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let list = json!({"agent": "codex"});
-    app.call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/history", id).await;
     let page = app.call("transcript/list", list.clone()).await.unwrap();
     assert_eq!(page["transcripts"][0]["turns"], json!(5));
     let mut events = app.events(id).await;

@@ -206,9 +206,7 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
     assert_eq!(call(keyed).await.unwrap(), first);
     let other = json!({"at": Timestamp::now(), "requestId": "once"});
     refused(call(other).await, ErrorKind::Conflict);
-    app.call("conversation/reset", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/reset", id).await;
     assert_eq!(app.get(id).await.continuation, None);
 }
 
@@ -312,8 +310,7 @@ async fn f18_what_died_behind_a_tool_is_not_called_retryable() {
 async fn a_limit_that_is_still_on_is_met_once() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "[[limit 1]]").await;
+    let id = app.begun(&home.project(), &["[[limit 1]]"]).await;
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": "reset", "text": "[[limit 3600]]"})).await;
     let again = continued(&mut events).await.continuation.unwrap();
@@ -449,9 +446,7 @@ async fn d3_few_go_on_at_a_time() {
         if let Some(id) = working.first()
             && (working.len() == 2 || ended + working.len() == ALL)
         {
-            app.call("conversation/cancel", json!({"conversationId": id}))
-                .await
-                .unwrap();
+            app.ask("conversation/cancel", id).await;
         }
     }
     assert_eq!(most, 2);
@@ -471,9 +466,7 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
     let agent = home.only_agent();
     let mut events = app.events(other).await;
     stop_process(agent);
-    app.call("conversation/cancel", json!({"conversationId": deaf}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", deaf).await;
     let ended = of_other.answer(running).await["result"].take();
     let why = ended["failure"]["message"].as_str().unwrap();
     assert!(why.contains("another conversation's turn"), "{why}");

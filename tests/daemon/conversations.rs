@@ -180,10 +180,7 @@ async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
         second.to_string(),
     ];
     for name in names {
-        let found = app
-            .call("conversation/get", json!({"conversationId": name}))
-            .await
-            .unwrap();
+        let found = app.ask("conversation/get", &name).await;
         assert_eq!(found["conversation"]["id"], json!(id), "{name}");
     }
 }
@@ -193,8 +190,7 @@ async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
 async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "open it").await;
+    let id = app.begun(&home.project(), &["open it"]).await;
     let update =
         json!({"conversationId": id, "title": "named", "settings": {"model": "loop-2", "mode": "plan"}});
     let updated = app.call("conversation/update", update).await.unwrap();

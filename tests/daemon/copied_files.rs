@@ -97,10 +97,7 @@ async fn a_copy_under_a_new_id_outlives_the_files_of_the_old_one() {
             "{text}"
         );
     }
-    let checked = app
-        .call("transcript/check", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let checked = app.ask("transcript/check", id).await;
     assert_eq!(checked["findings"], json!([]));
     assert_eq!(app.remembered(id).await.len(), 3);
 }

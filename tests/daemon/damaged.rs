@@ -171,8 +171,7 @@ async fn what_was_copied_stays_a_copy_when_its_end_is_gone_back_behind() {
 async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     app.send(id, "two").await;
     app.fork(id, true).await.unwrap();
     let head = app.send(id, "three").await.upstream_id;
@@ -232,10 +231,7 @@ async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
         app.remembered(id).await,
         ["one", "two", "three", "go on", "[[recall]]", "and on"]
     );
-    let history = app
-        .call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let history = app.ask("conversation/history", id).await;
     assert_eq!(history["gaps"], Value::Null, "{history}");
 }
 
@@ -298,10 +294,7 @@ async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
         }])
     );
     // Told once, in an export too.
-    let whole = app
-        .call("conversation/export", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let whole = app.ask("conversation/export", id).await;
     assert_eq!(whole["gaps"], told["gaps"]);
 }
 
@@ -374,8 +367,7 @@ async fn a_reply_that_is_cut_off_is_a_turn_lost() {
 async fn a_turn_that_was_never_finished_is_no_loss() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let turn = app.send(id, "[[say half an answer]] [[crash]]").await;
     let path = home.transcript(turn.upstream_id.as_str()).unwrap();
     let text = fs::read(&path).unwrap();
@@ -385,11 +377,11 @@ async fn a_turn_that_was_never_finished_is_no_loss() {
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
 }
 
-/// An empty file, and one of garbage alone: the agent has nothing to resume, and nothing starts anew in
-/// silence.
+/// An empty file, and one of garbage alone, of which no copy is kept: the agent has nothing to resume, and nothing starts anew
+/// silently.
 #[tokio::test]
 async fn an_empty_transcript_is_not_resumed() {
-    let home = Home::new();
+    let home = Home::keeping_nothing();
     let (_daemon, app) = home.opened().await;
     for garbage in ["", "@@@\n{\n"] {
         let (id, head) = three_turns(&home, &app).await;

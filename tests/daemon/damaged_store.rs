@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
+use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use serde_json::json;
 
 use crate::home::Home;
 use crate::support::App;
+use crate::test_programs;
 
 /// All files of the store and what is in them, without what each start writes.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -124,6 +125,156 @@ async fn a_damaged_journal_loses_no_conversation_and_is_reported() {
         let (_daemon, app) = home.opened().await;
         assert_eq!(ids(&app).await, before, "{what}");
         assert_eq!(app.remembered(begun).await[..2], ["one", "two"], "{what}");
+    }
+}
+
+async fn diagnosed(app: &App) -> Vec<Diagnostic> {
+    let answer = app
+        .call("daemon/diagnose", json!({"agents": false}))
+        .await
+        .unwrap();
+    serde_json::from_value::<Diagnosis>(answer).unwrap().diagnostics
+}
+
+/// A journal that reads to its end may be an older copy of itself.
+#[tokio::test]
+async fn a_journal_from_a_backup_loses_nothing_that_came_later() {
+    let (home, begun, _) = home_with_conversations().await;
+    let journal = home.data().join("journal.jsonl");
+    let backup = fs::read(&journal).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    app.make(&home.project()).await;
+    app.send(begun, "three").await;
+    let before = ids(&app).await;
+    drop(daemon);
+    for is_believed in [true, false] {
+        fs::write(&journal, &backup).unwrap();
+        if !is_believed {
+            // As after a loss of power.
+            fs::write(home.data().join("store.trust"), "another boot").unwrap();
+        }
+        let daemon = home.start();
+        let app = daemon.app().await;
+        assert_eq!(ids(&app).await, before, "{is_believed}");
+        assert_eq!(app.remembered(begun).await[..3], ["one", "two", "three"]);
+        let all = diagnosed(&app).await;
+        let found = all.iter().find(|one| one.data.contains_key("restoredChanges"));
+        let expected = if is_believed {
+            Severity::Warning
+        } else {
+            Severity::Error
+        };
+        assert_eq!(found.map(|one| one.severity), Some(expected), "{all:#?}");
+        drop(daemon);
+    }
+}
+
+/// A line that checks out is no damage: a newer version wrote it, which still has all of it when it runs again.
+#[tokio::test]
+async fn a_change_of_a_newer_version_ends_the_start_and_stays() {
+    let (home, begun, before) = home_with_conversations().await;
+    let journal = home.data().join("journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let last = text.lines().last().unwrap();
+    let sequence = serde_json::from_str::<serde_json::Value>(last).unwrap()["seq"]
+        .as_u64()
+        .unwrap()
+        + 1;
+    let change = r#"{"rooms":[{"name":"new"}]}"#;
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&sequence.to_be_bytes());
+    sum.update(change.as_bytes());
+    let line = format!(
+        "{{\"seq\":{sequence},\"sum\":\"{:08x}\",\"change\":{change}}}\n",
+        sum.finalize()
+    );
+    let newer = format!("{text}{line}");
+    for has_database in [true, false] {
+        fs::write(&journal, &newer).unwrap();
+        if !has_database {
+            fs::remove_dir_all(home.data().join("store")).unwrap();
+        }
+        let (status, said) = home.run(&[]);
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert_eq!(fs::read_to_string(&journal).unwrap(), newer);
+    }
+    fs::write(&journal, &text).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    assert_eq!(ids(&app).await, before);
+    assert_eq!(app.remembered(begun).await, ["one", "two"]);
+}
+
+/// What only a store could name is no rubbish while there is none.
+#[tokio::test]
+async fn what_is_beside_a_store_that_is_missing_stays_and_is_reported() {
+    for removed in [
+        &["store", "journal.jsonl"][..],
+        &["store", "journal.jsonl", "store.trust"],
+    ] {
+        let home = Home::new();
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let id = app.make(&home.project()).await;
+        app.send(id, &"long ".repeat(4_000)).await;
+        drop(daemon);
+        let bodies: Vec<Vec<u8>> = files(&home.data().join("bodies")).into_values().collect();
+        assert!(!bodies.is_empty());
+        for name in removed {
+            let path = home.data().join(name);
+            match path.is_dir() {
+                true => fs::remove_dir_all(path).unwrap(),
+                false => fs::remove_file(path).unwrap(),
+            }
+        }
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let left: Vec<Vec<u8>> = files(&home.data()).into_values().collect();
+        assert!(bodies.iter().all(|body| left.contains(body)), "{removed:?}");
+        let all = diagnosed(&app).await;
+        let found = all.iter().find(|one| one.data.contains_key("missingChanges"));
+        assert_eq!(found.map(|one| one.severity), Some(Severity::Error), "{all:#?}");
+    }
+}
+
+/// The process that takes the place of one that rebuilt a large store opens files in which nothing is wrong any more.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_was_lost_is_known_to_a_daemon_that_started_itself_again() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let new: Vec<String> = (0..6_000).map(|_| ConversationId::mint().to_string()).collect();
+    test_programs::fill_store(&home.data(), &home.project(), None, &new);
+    let journal = home.data().join("journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+    lines.remove(5);
+    fs::write(&journal, lines.concat()).unwrap();
+    fs::remove_dir_all(home.data().join("store")).unwrap();
+    let imported = home.folder_named("agent") + "/.imported.tmp";
+    fs::write(&imported, "its conversation may be among what was lost").unwrap();
+    let plan = home.data().join("imports/begun/plan");
+    fs::create_dir_all(plan.parent().unwrap()).unwrap();
+    let notes = [
+        json!({"conversation": ConversationId::mint()}),
+        json!({"temporary": {"Unix": std::ffi::OsStr::new(&imported).as_bytes()}}),
+    ];
+    fs::write(&plan, format!("{}\n{}\n", notes[0], notes[1])).unwrap();
+
+    for is_settled in [false, true] {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        let started_as = fs::read_to_string(format!("/proc/{}/cmdline", daemon.pid())).unwrap();
+        assert_eq!(started_as.contains("--rebuilt"), !is_settled);
+        let all = diagnosed(&app).await;
+        let found = all
+            .iter()
+            .find(|one| one.data.get("missingChanges") == Some(&json!(1)));
+        let expected = (!is_settled).then_some(Severity::Error);
+        assert_eq!(found.map(|one| one.severity), expected, "{all:#?}");
+        assert!(fs::exists(&imported).unwrap(), "{is_settled}");
+        daemon.kill();
     }
 }
 

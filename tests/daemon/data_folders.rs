@@ -41,6 +41,10 @@ struct Recorded {
 
 impl Recorded {
     /// None, with the reason printed, if an unfinished test of another user has left its copy.
+    #[allow(
+        clippy::print_stderr,
+        reason = "the report of a test run says what was skipped"
+    )]
     fn open() -> Option<Self> {
         // Each user can lock the folder above, and nothing of it stays.
         let only_one = File::open(Path::new(RECORDED_AT).parent().unwrap()).unwrap();

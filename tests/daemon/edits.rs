@@ -304,18 +304,14 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
     let (running, _) = holder.hang(id).await;
     refused(edit(&app, id, &at, "better").await, ErrorKind::Busy);
     refused(undo(&app, id).await, ErrorKind::Busy);
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     holder.answer(running).await;
 
     let params = json!({"conversationId": id, "at": at, "prompt": "[[say working]][[hang]]"});
     let first = holder.send("conversation/edit", params).await;
     holder.event("promptAccepted").await;
     refused(edit(&app, id, &at, "better").await, ErrorKind::Busy);
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     let answer = holder.answer(first).await;
     assert_eq!(answer["result"]["turn"]["stopReason"], "cancelled", "{answer}");
     assert_eq!(answer["result"]["link"]["reason"], "edited");
@@ -493,9 +489,7 @@ async fn an_undo_goes_back_to_what_can_be_had_again() {
     let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
     let old = home.transcript_of(&app, id).await;
-    app.call("transcript/keep", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("transcript/keep", id).await;
     let at = places(&app, id).await[1][0].clone();
     edit(&app, id, &at, "better").await.unwrap();
     std::fs::remove_file(&old).unwrap();

@@ -23,8 +23,7 @@ fn gap(envelope: &EventEnvelope) -> Option<bool> {
 async fn the_snapshot_holds_the_running_turn() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "an earlier turn").await;
+    let id = app.begun(&home.project(), &["an earlier turn"]).await;
     let mut raw = daemon.raw().await;
     let text = "[[say one]][[tool Look {\"deep\":12345678901234567890.10}]][[say two]][[ask wait?]]";
     let (request, turn) = raw.run(id, text).await;
@@ -67,9 +66,7 @@ async fn the_snapshot_holds_the_running_turn() {
             .iter()
             .any(|raw| raw.get().contains("12345678901234567890.10"))
     );
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     raw.answer(request).await;
     let envelope = app.events(id).await.next().await;
     assert!(
@@ -84,8 +81,7 @@ async fn the_snapshot_holds_the_running_turn() {
 async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "open it").await;
+    let id = app.begun(&home.project(), &["open it"]).await;
     let update = json!({"conversationId": id, "settings": {"mode": "plan"}});
     app.call("conversation/update", update).await.unwrap();
     let Event::Snapshot {
@@ -104,10 +100,7 @@ async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
     assert!(read(session.usage)["used"].as_u64().unwrap() > 0);
     assert_eq!(session.plan, None);
 
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     let plan = |word: &str| {
         format!(
             "{{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{{\"sessionId\":$S,\"update\":\
@@ -306,9 +299,7 @@ async fn a_subscription_to_everything_hears_all_conversations() {
         seen
     };
     assert_eq!(missed, HashSet::from([later, idle]));
-    app.call("conversation/cancel", json!({"conversationId": busy}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", busy).await;
     holder.answer(held).await;
 }
 
@@ -386,9 +377,7 @@ async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
     home.agents().into_iter().for_each(kill_now);
     own.until("closed").await;
     assert!(!app.get(id).await.live);
-    app.call("conversation/delete", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/delete", id).await;
     everything.until("deleted").await;
 }
 
@@ -426,8 +415,6 @@ async fn what_waits_in_line_is_shown() {
     updated(&mut events, |told| told.queue.is_empty()).await;
     let turn = holder.answer(queued).await["result"]["turnId"].clone();
     assert_eq!(turn, queue[0].turn_id.as_str());
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     holder.answer(held).await;
 }

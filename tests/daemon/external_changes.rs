@@ -168,9 +168,7 @@ async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() 
 
     // Those in which something is under way leave when it has come to its end.
     assert!(app.get(running).await.live && app.get(asking).await.live);
-    app.call("conversation/cancel", json!({"conversationId": running}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", running).await;
     assert_eq!(raw.answer(hanging).await["result"]["stopReason"], "cancelled");
     of_running.until("closed").await;
     assert!(app.get(asking).await.live);
@@ -215,9 +213,7 @@ async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     for id in [cut, cancelled] {
         let mut raw = daemon.raw().await;
         let (running, _) = raw.hang(id).await;
-        app.call("conversation/cancel", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("conversation/cancel", id).await;
         assert_eq!(raw.answer(running).await["result"]["stopReason"], "cancelled");
     }
     assert_eq!(app.get(cut).await.state, ConversationState::Idle);

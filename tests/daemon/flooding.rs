@@ -2,7 +2,6 @@
 
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::turn::FailureKind;
-use serde_json::json;
 
 use crate::home::Home;
 
@@ -21,10 +20,7 @@ done"#;
         "[agents.flooding]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\n"
     ));
     let (_daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "flooding"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "flooding").await;
     let told = match app.try_send(id, "x").await {
         Ok(turn) => {
             let failure = turn.failure.unwrap();

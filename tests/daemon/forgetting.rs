@@ -38,9 +38,7 @@ async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
         keep(&app, json!({"conversationId": id})).await.unwrap();
     }
     assert_eq!(all(&app).await.unclaimed, [], "conversations have them");
-    app.call("conversation/delete", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("conversation/delete", gone).await;
 
     let kept = all(&app).await;
     assert_eq!(kept.total.unwrap().unclaimed, 1);

@@ -58,8 +58,7 @@ async fn side_by_side_both_go_on_from_the_same_history() {
 async fn a_branch_is_there_before_its_first_turn() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "shared").await;
+    let id = app.begun(&home.project(), &["shared"]).await;
     let closed = app.fork(id, false).await.unwrap().conversation.id;
     app.close(closed).await;
     assert_eq!(app.remembered(closed).await, ["shared"]);
@@ -97,8 +96,7 @@ async fn in_place_the_branch_becomes_the_head_and_the_source_stays_a_link() {
 async fn a_fork_beside_a_running_turn_leaves_the_unfinished_prompt_out() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "finished").await;
+    let id = app.begun(&home.project(), &["finished"]).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
     let branch = app.fork(id, false).await.unwrap();
@@ -111,9 +109,7 @@ async fn a_fork_beside_a_running_turn_leaves_the_unfinished_prompt_out() {
     );
     assert_eq!(app.remembered(branch).await, ["finished"]);
     app.send(branch, "meanwhile").await;
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     holder.answer(request).await;
     assert_eq!(app.remembered(id).await[0], "finished");
     assert_eq!(
@@ -186,9 +182,7 @@ async fn settings_are_applied_again_after_resume_and_fork() {
     let (request, _) = holder.hang(id).await;
     let cut = app.fork(id, false).await.unwrap().conversation.id;
     check(&app, cut, "cut beside a running turn").await;
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     holder.answer(request).await;
     app.send(id, "[[forget]]").await;
     check(&app, id, "copied").await;
@@ -203,8 +197,7 @@ async fn settings_are_applied_again_after_resume_and_fork() {
 async fn a_fork_may_have_a_folder_of_its_own() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "shared").await;
+    let id = app.begun(&home.project(), &["shared"]).await;
     let elsewhere = home.folder_named("elsewhere");
     let fork = json!({"conversationId": id, "cwd": elsewhere});
     let branch = app.call("conversation/fork", fork).await.unwrap();

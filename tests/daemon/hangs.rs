@@ -55,8 +55,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
             gate.offer_no_resume();
         }
         let (daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
-        app.send(id, "first").await;
+        let id = app.begun(&home.project(), &["first"]).await;
         let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
         app.call("conversation/update", plan).await.unwrap();
         app.close(id).await;
@@ -91,8 +90,7 @@ async fn a_cancel_ends_the_wait_for_a_new_session() {
 async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
     let (home, gate) = Gate::home_with(IMPATIENT);
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     app.close(id).await;
     gate.hold("session/resume");
     let this = json!({"conversationId": id});
@@ -109,15 +107,10 @@ async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
     );
     drop(leaving);
     // Longer than a cancel is waited for: the end of another conversation's turn that does not heed one.
-    let deaf = app
-        .make_with(&home.project(), json!({"agent": "loopback"}))
-        .await
-        .id;
+    let deaf = app.make_of(&home.project(), "loopback").await;
     let mut holder = daemon.raw().await;
     let (held, _) = holder.run(deaf, "[[deaf]][[say deaf]][[hang]]").await;
-    app.call("conversation/cancel", json!({"conversationId": deaf}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", deaf).await;
     holder.answer(held).await;
     gate.open();
     let answer = staying.answer(resumed).await;
@@ -131,8 +124,7 @@ async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
 async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() {
     let (home, gate) = Gate::home_with(PATIENT);
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     app.close(id).await;
     gate.hold("session/resume");
     let mut leaving = daemon.raw().await;
@@ -174,9 +166,7 @@ async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     );
     // The first process loads the session now and tells all that was said in it.
     gate.open();
-    app.call("conversation/cancel", json!({"conversationId": other}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", other).await;
     assert_eq!(holder.answer(running).await["result"]["stopReason"], "cancelled");
     assert_eq!(app.say(id, "third").await.words, "echo: third");
     assert_eq!(

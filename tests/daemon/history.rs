@@ -241,8 +241,7 @@ async fn pages_lead_forwards_and_back() {
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let head = app.send(id, "two").await.upstream_id;
     let other = app.make(&home.project()).await;
     let places = checkpoints(&app, id).await;

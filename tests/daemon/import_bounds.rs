@@ -14,6 +14,12 @@ fn question(bytes: usize) -> Value {
         "raisedAt": "2026-11-03T10:00:00Z", "orphaned": true}])
 }
 
+fn missing(sessions: usize, bytes: usize) -> Value {
+    let session =
+        |number| json!({"upstreamId": format!("{number}"), "agent": "loopback", "detail": "x".repeat(bytes)});
+    (0..sessions).map(session).collect()
+}
+
 /// A record that no answer can hold would end every list at its page.
 #[tokio::test]
 async fn what_no_list_could_hold_is_refused() {
@@ -54,6 +60,11 @@ async fn what_no_list_could_hold_is_refused() {
             with_manifest(&good, |manifest| {
                 manifest["lineage"][0]["fromCheckpointId"] = long(40 * MIB);
             }),
+        ),
+        ("a missing session", with(&["missing"], missing(1, 40 * MIB))),
+        (
+            "many missing sessions",
+            with(&["missing"], missing(40 * 1024, 1024)),
         ),
     ];
     let table = table.map(|(what, bytes)| (what, bytes, ErrorKind::InvalidParams));

@@ -190,9 +190,7 @@ async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
     let params = answer(id, &interrupt, selected("allow_once"));
     let early = app.call("conversation/respond", params.clone()).await;
     refused(early, ErrorKind::Busy);
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     holder.answer(held).await;
     let mut events = app.events(id).await;
     let answered = app.call("conversation/respond", params).await.unwrap();
@@ -205,10 +203,7 @@ async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
 async fn an_elicitation_is_answered_in_the_words_of_acp() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let (daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     let script = "{\"jsonrpc\":\"2.0\",\"id\":\"e-1\",\"method\":\"elicitation/create\",\"params\":{\"sessionId\":$S,\
                   \"mode\":\"form\",\"message\":\"Which colour?\",\"extra\":1.10}}\nawait \"e-1\"";
     for (outcome, is_fitting) in [

@@ -60,9 +60,7 @@ async fn prompts_that_waited_run_in_their_own_folder_and_history() {
     }
     assert_eq!(home.agents().len(), 1);
     for (id, ..) in &conversations {
-        app.call("conversation/cancel", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("conversation/cancel", id).await;
     }
     for (id, name, raw, hanging, waiting) in &mut conversations {
         assert_eq!(raw.answer(*hanging).await["result"]["stopReason"], "cancelled");
@@ -145,8 +143,6 @@ async fn a_silent_turn_is_not_ended_by_any_limit_on_idleness() {
         (conversation.state, conversation.live),
         (ConversationState::Prompting, true)
     );
-    app.call("conversation/cancel", json!({"conversationId": silent}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", silent).await;
     assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
 }

@@ -236,9 +236,7 @@ async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() 
     let cut: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
     fs::write(&path, cut).unwrap();
     let mut events = app.events(id).await;
-    app.call("conversation/resume", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/resume", id).await;
     app.close(id).await;
     events.until("foreignWriter").await;
     assert_eq!(once_kept(&app, |total| total.files == 2).await.sessions, 1);
@@ -316,9 +314,7 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let id = app.begun(&home.project(), &["first"]).await;
     let mut raw = daemon.raw().await;
     let (running, _) = raw.hang(id).await;
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     raw.answer(running).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
@@ -442,9 +438,7 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
             app.remembered(id).await,
             [&prompts[..turns], &["instead"]].concat()
         );
-        app.call("conversation/undo", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("conversation/undo", id).await;
         assert_eq!(fs::read(transcript(&home, head.as_str())).unwrap(), whole);
     }
     // Another conversation's stays where it is.

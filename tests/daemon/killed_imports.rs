@@ -117,6 +117,8 @@ async fn an_ephemeral_daemon_takes_nothing_back() {
     use std::os::unix::ffi::OsStrExt;
     let (there, here) = (Home::new(), Home::new());
     let (_, path) = exported(&there).await;
+    // Its store knows of no such conversation.
+    drop(here.start());
     let left = here.folder_named("agent") + "/.left.tmp";
     fs::write(&left, "half").unwrap();
     let plan = here.data().join("imports/left/plan");

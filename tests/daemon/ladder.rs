@@ -16,10 +16,7 @@ use crate::scripted;
 use crate::support::{App, refused, tried};
 
 async fn resume(app: &App, id: ConversationId) -> Resumed {
-    let answer = app
-        .call("conversation/resume", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let answer = app.ask("conversation/resume", id).await;
     serde_json::from_value(answer["resumed"].clone()).unwrap()
 }
 
@@ -76,8 +73,7 @@ async fn resume_brings_a_session_back_after_the_daemon_was_killed() {
 async fn resume_brings_a_session_back_whose_process_was_killed_while_it_rested() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     let agent = home.agents()[0];
     kill_now(agent);
     app.once(id, |conversation| !conversation.live).await;
@@ -100,10 +96,7 @@ async fn fresh_process_is_tried_when_the_process_fails() {
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
     let (_daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     let head = app.send(id, "\n").await.upstream_id;
     app.close(id).await;
     fs::write(home.path().join(scripted::CRASH_ON_LOAD), "").unwrap();
@@ -122,10 +115,7 @@ async fn load_brings_a_session_back_without_telling_its_history_again() {
         Some(r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#),
     ));
     let (_daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     app.send(id, "\n").await;
     app.close(id).await;
     let said = app.say(id, "\n").await;
@@ -142,8 +132,7 @@ async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
         let home = Home::new();
         let mut daemon = home.start();
         let mut app = daemon.app().await;
-        let id = app.make(&home.project()).await;
-        app.send(id, "first").await;
+        let id = app.begun(&home.project(), &["first"]).await;
         let old = app.send(id, "[[say second]][[forget]]").await.upstream_id;
         if restarts {
             daemon.kill();
@@ -211,10 +200,7 @@ async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
     let lineage = app.lineage(id).await;
     assert_eq!(lineage.len(), 21, "the lineage is not");
     let oldest = lineage[0].upstream_id.clone();
-    let found = app
-        .call("conversation/get", json!({"conversationId": oldest}))
-        .await
-        .unwrap();
+    let found = app.ask("conversation/get", oldest).await;
     assert_eq!(
         found["conversation"]["id"],
         json!(id),
@@ -266,8 +252,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
 async fn older_link_never_brings_back_what_was_left_behind() {
     let home = Home::keeping_nothing();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "shared").await;
+    let id = app.begun(&home.project(), &["shared"]).await;
     let branch = app.fork(id, false).await.unwrap().conversation.id;
     app.send(id, "only in the source, after the fork").await;
     app.send(branch, "[[lose]]").await;
@@ -285,8 +270,7 @@ async fn older_link_never_brings_back_what_was_left_behind() {
 async fn older_link_after_a_copy_was_lost_too() {
     let home = Home::keeping_nothing();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "[[say first]][[forget]]").await;
+    let id = app.begun(&home.project(), &["[[say first]][[forget]]"]).await;
     app.send(id, "on the copy").await;
     app.send(id, "[[lose]]").await;
     let turn = app.send(id, "go on").await;
@@ -303,8 +287,7 @@ async fn older_link_after_a_copy_was_lost_too() {
 async fn text_retells_what_can_be_read_and_says_so() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     app.send(id, "two").await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
@@ -350,8 +333,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let home = Home::keeping_nothing();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     let head = app.send(id, "[[lose]]").await.upstream_id;
     let chain = app.chain(id).await;
     for _ in 0..2 {
@@ -394,8 +376,7 @@ async fn min_fidelity_full_takes_nothing_less() {
     let home = Home::keeping_nothing();
     let (_daemon, app) = home.opened().await;
     let full = |id: ConversationId| json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
-    let id = app.make(&home.project()).await;
-    app.send(id, "shared").await;
+    let id = app.begun(&home.project(), &["shared"]).await;
     app.fork(id, true).await.unwrap();
     app.send(id, "[[lose]]").await;
     let strict = app.call("conversation/prompt", full(id)).await;
@@ -504,10 +485,7 @@ async fn the_agents_own_clear_is_followed() {
         "what was cleared does not come back"
     );
     assert_eq!(app.get(id).await.head, Some(to));
-    let found = app
-        .call("conversation/get", json!({"conversationId": old}))
-        .await
-        .unwrap();
+    let found = app.ask("conversation/get", old).await;
     assert_eq!(found["conversation"]["id"], json!(id));
 }
 
@@ -517,10 +495,7 @@ async fn the_agents_own_clear_is_followed() {
 async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let (daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     app.send(id, "\n").await;
     daemon.kill();
     let (_daemon, app) = home.opened().await;
@@ -541,7 +516,7 @@ async fn a_prompt_that_waits_for_its_session_can_be_cancelled() {
         "[agents.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"read -r line; cat >/dev/null\"]\n",
     );
     let (daemon, app) = home.opened().await;
-    let id = app.make_with(&home.project(), json!({"agent": "slow"})).await.id;
+    let id = app.make_of(&home.project(), "slow").await;
     let mut raw = daemon.raw().await;
     let prompt = json!({"conversationId": id, "prompt": "x"});
     let request = raw.send("conversation/prompt", prompt).await;

@@ -188,8 +188,7 @@ async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing()
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let mut raw = daemon.raw().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     let path = transcript(&app, &home, id).await;
     let mut events = app.events(id).await;
     let (prompt, _) = raw.hang(id).await;
@@ -197,9 +196,7 @@ async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing()
     fs::copy(&path, &other).unwrap();
     fs::rename(&other, &path).unwrap();
     after_a_round(&app, &home).await;
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     raw.answer(prompt).await;
     // What is found when the turn is over is told before the next one is saved.
     app.send(id, "further").await;

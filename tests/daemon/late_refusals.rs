@@ -23,9 +23,7 @@ hold"#;
 const TELL: &str = r#"{"jsonrpc":"2.0","id":77,"method":"scripted/unknown","params":{"sessionId":$S}}"#;
 
 async fn make(app: &App, home: &Home) -> ConversationId {
-    app.make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id
+    app.make_of(&home.project(), "scripted").await
 }
 
 /// Sends the prompt, waits until it counts as accepted though the agent has said nothing, and has it refused

@@ -75,8 +75,7 @@ async fn a_limit_of_one_conversation_is_none_of_the_others() {
 async fn a_session_that_is_gone_after_a_limit_is_rolled_for_that_cause() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
+    let id = app.begun(&home.project(), &["before"]).await;
     app.send(id, "[[forget]][[limit 3600]]").await;
     assert_eq!(app.get(id).await.state, ConversationState::Limited);
     let mut events = app.events(id).await;

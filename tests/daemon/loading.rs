@@ -74,10 +74,7 @@ async fn of_a_compacted_transcript_the_summary_and_what_follows_it_is_loaded() {
     let params = json!({"upstreamId": "s1", "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
-    let history = app
-        .call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let history = app.ask("conversation/history", id).await;
     assert_eq!(history["messages"].as_array().unwrap().len(), 5);
     let mut events = app.events(id).await;
     within(app.client.call(Resume {

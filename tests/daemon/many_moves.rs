@@ -35,9 +35,7 @@ async fn the_moves_that_can_be_taken_back_are_told() {
         move_tree(&app, "/nowhere/at/all", &new).await.unwrap();
         // That of one conversation is its own.
         move_to(&app, id, &home.folder_named("elsewhere")).await.unwrap();
-        app.call("conversation/undo", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("conversation/undo", id).await;
         let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
         (first, second)
     };

@@ -21,6 +21,7 @@ mod agents;
 mod bad_bundles;
 mod bad_input;
 mod bad_transcripts;
+mod blank_transcripts;
 mod borrowed_files;
 #[cfg(target_os = "linux")]
 mod broken_agents;
@@ -40,6 +41,7 @@ pub(crate) mod continuing;
 pub(crate) mod contract;
 mod conversations;
 mod copied_files;
+mod copy_lists;
 mod damage_table;
 pub(crate) mod damaged;
 mod damaged_store;
@@ -51,8 +53,11 @@ mod deleted_transcripts;
 mod deleting;
 mod diagnosing;
 mod discovery;
+#[cfg(target_os = "linux")]
+mod dying_agents;
 mod edits;
 pub(crate) mod error_words;
+mod event_order;
 mod events;
 mod export_reports;
 mod export_secrets;
@@ -76,6 +81,8 @@ mod interrupts;
 mod isolation;
 pub(crate) mod keeping;
 #[cfg(target_os = "linux")]
+mod killed_forks;
+#[cfg(target_os = "linux")]
 mod killed_imports;
 #[cfg(target_os = "linux")]
 mod killed_moves;
@@ -87,6 +94,7 @@ mod late_checkpoints;
 mod late_refusals;
 mod limits;
 mod loading;
+mod lost_changes;
 mod lost_turns;
 mod many_moves;
 pub(crate) mod moved_trees;
@@ -108,6 +116,7 @@ mod set_aside;
 mod settings;
 mod starting;
 mod stopping;
+mod strangers;
 pub(crate) mod support;
 mod transcripts;
 mod trusting;

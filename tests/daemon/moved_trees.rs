@@ -195,8 +195,8 @@ async fn folders_that_cannot_be_meant_are_refused() {
     app.begun(&old, &["one"]).await;
     let nowhere = format!("{old}/../nowhere");
     for (from, to, kind) in [
-        ("relative", old.as_str(), ErrorKind::InvalidCwd),
-        (&old, "relative", ErrorKind::InvalidCwd),
+        ("relative", old.as_str(), ErrorKind::InvalidParams),
+        (&old, "relative", ErrorKind::InvalidParams),
         (&old, &nowhere, ErrorKind::InvalidCwd),
         (&old, &old, ErrorKind::InvalidParams),
         (&old, &inner, ErrorKind::InvalidParams),
@@ -234,9 +234,7 @@ async fn where_one_cannot_go_nothing_does() {
         events.until("interruptRaised").await;
         let error = refused(move_tree(&app, &old, &new).await, ErrorKind::Busy);
         assert!(error.message.contains(&second.to_string()));
-        app.call("conversation/cancel", json!({"conversationId": second}))
-            .await
-            .unwrap();
+        app.ask("conversation/cancel", second).await;
     };
     tokio::join!(running, asked).0.unwrap();
     app.close(second).await;
@@ -420,9 +418,7 @@ async fn the_session_of_a_deleted_conversation_goes_along() {
     let (_daemon, app) = home.opened().await;
     let deleted = app.begun(&old, &["one"]).await;
     let head = app.get(deleted).await.head.unwrap();
-    app.call("conversation/delete", json!({"conversationId": deleted}))
-        .await
-        .unwrap();
+    app.ask("conversation/delete", deleted).await;
     let adopted = app
         .call("conversation/adopt", json!({"upstreamId": head}))
         .await

@@ -199,14 +199,15 @@ async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     let asked = async {
         events.until("interruptRaised").await;
         refused(move_to(&app, id, &new).await, ErrorKind::Busy);
-        app.call("conversation/cancel", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("conversation/cancel", id).await;
     };
     let (turn, ()) = tokio::join!(running, asked);
     turn.unwrap();
-    for cwd in ["relative", "/nowhere/at/all"] {
-        refused(move_to(&app, id, cwd).await, ErrorKind::InvalidCwd);
+    for (cwd, kind) in [
+        ("relative", ErrorKind::InvalidParams),
+        ("/nowhere/at/all", ErrorKind::InvalidCwd),
+    ] {
+        refused(move_to(&app, id, cwd).await, kind);
     }
     app.close(id).await;
 

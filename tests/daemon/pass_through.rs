@@ -10,9 +10,7 @@ use crate::scripted;
 use crate::support::App;
 
 async fn scripted_conversation(app: &App, home: &Home) -> ConversationId {
-    app.make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id
+    app.make_of(&home.project(), "scripted").await
 }
 
 fn home() -> Home {
@@ -77,9 +75,7 @@ async fn updates_pass_byte_for_byte() {
         .map(bridge_protocol::raw::RawJson::get)
         .collect();
     assert_eq!(updates, ODD);
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     raw.answer(request).await;
 }
 
@@ -141,9 +137,7 @@ async fn what_the_agent_asks_and_reports_is_kept_as_it_wrote_it() {
     assert_eq!(interrupt.tool_call.unwrap().get(), call);
     assert_eq!(interrupt.options.unwrap().get(), options);
     assert!(interrupt.request.get().contains(call) && interrupt.request.get().ends_with(r#""later":{ }}"#));
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     raw.answer(request).await;
 
     let script = format!(

@@ -36,10 +36,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     let usage = told.rfind(|update| update["sessionUpdate"] == "usage_update");
 
     let portable = export(&app, json!({"conversationId": id})).await;
-    let history = app
-        .call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let history = app.ask("conversation/history", id).await;
     assert_eq!(portable["messages"], history["messages"]);
     assert_eq!((&portable["version"], &portable["turns"]), (&json!(1), &json!(2)));
     assert_eq!(portable["conversation"]["title"], json!("Mine"));
@@ -66,9 +63,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     let (_daemon, app) = home.opened().await;
     let later = export(&app, json!({"conversationId": id})).await;
     assert_eq!(later["usage"], portable["usage"]);
-    app.call("conversation/reset", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/reset", id).await;
     let anew = export(&app, json!({"conversationId": id})).await;
     assert_eq!(anew["usage"], Value::Null);
 }

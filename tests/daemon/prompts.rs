@@ -171,9 +171,7 @@ async fn conversations_run_their_turns_beside_each_other_in_one_process() {
     let (request, _) = holder.hang(held).await;
     assert_eq!(app.say(free, "hello").await.words, "echo: hello");
     assert_eq!(home.agents().len(), 1);
-    app.call("conversation/cancel", json!({"conversationId": held}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", held).await;
     holder.answer(request).await;
 }
 
@@ -325,10 +323,7 @@ async fn no_event_of_a_turn_is_later_than_the_next() {
 async fn a_stop_reason_that_is_not_known_is_told_as_the_agent_said_it() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let (_daemon, app) = home.opened().await;
-    let id = app
-        .make_with(&home.project(), json!({"agent": "scripted"}))
-        .await
-        .id;
+    let id = app.make_of(&home.project(), "scripted").await;
     let ended = r#"{"jsonrpc":"2.0","id":$P,"result":{"stopReason":"out_of_budget"}}"#;
     let mut events = app.events(id).await;
     let turn = app.send(id, ended).await;

@@ -321,9 +321,7 @@ async fn neither_an_export_nor_a_fork_nor_a_reset_has_the_line() {
     let fork = app.fork(id, false).await.unwrap();
     assert!(fork.conversation.queue.is_empty() && !fork.conversation.cut_short);
     assert_eq!(held(&app, id).await, 2);
-    app.call("conversation/reset", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/reset", id).await;
     assert_eq!(held(&app, id).await, 0);
     daemon.kill();
     let daemon = home.start();

@@ -165,9 +165,7 @@ async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
     tear(&home, old.as_str(), "echo: one");
     let refusal = repair(&app, json!({"upstreamId": old})).await;
     refused(refusal, ErrorKind::Conflict);
-    app.call("conversation/undo", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/undo", id).await;
     let answer = repair(&app, json!({"upstreamId": old})).await.unwrap();
     assert_eq!(app.get(id).await.head, answer.repaired);
 }

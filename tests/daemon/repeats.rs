@@ -30,9 +30,7 @@ async fn the_same_prompt_again_joins_the_running_turn() {
         .refused("conversation/prompt", prompt(id, "something else", "r1"), other)
         .await;
     assert!(second.passed.is_empty(), "the repetition waits with the first");
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     let answers = (first.answer(asked).await, second.answer(again).await);
     assert_eq!(answers.0["result"]["stopReason"], "cancelled");
     assert_eq!(answers.0["result"], answers.1["result"]);
@@ -168,8 +166,7 @@ async fn two_of_the_same_new_at_once_make_one_conversation() {
 async fn a_reset_and_a_deletion_are_done_once() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "before").await;
+    let id = app.begun(&home.project(), &["before"]).await;
     let reset = json!({"conversationId": id, "requestId": "r1"});
     let first = app.call("conversation/reset", reset.clone()).await.unwrap();
     app.send(id, "after").await;
@@ -321,8 +318,7 @@ async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]
 async fn a_deletion_is_repeated_by_any_name() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "x").await;
+    let id = app.begun(&home.project(), &["x"]).await;
     let upstream = app.get(id).await.head.unwrap();
     let prefix = id.to_string()[..8].to_owned();
     for name in [id.to_string(), prefix, upstream.to_string()] {

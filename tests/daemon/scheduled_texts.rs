@@ -68,8 +68,7 @@ async fn d3_a_text_that_a_stop_cut_short_is_gone_on_with() {
 async fn the_same_time_again_keeps_the_text() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "[[limit 1]]").await;
+    let id = app.begun(&home.project(), &["[[limit 1]]"]).await;
     let mut events = app.events(id).await;
     let promised = go_on(&app, id, json!({"at": "reset", "text": "now, please"})).await;
     let again = go_on(&app, id, json!({"at": "reset"})).await;

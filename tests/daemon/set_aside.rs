@@ -233,9 +233,7 @@ async fn a_move_of_the_version_before_is_undone_to_the_byte() {
     fs::write(&journal, without_version(&fs::read_to_string(&journal).unwrap())).unwrap();
     let (_daemon, app) = home.opened().await;
     assert_eq!(reported(&app, &home.data()).await, [] as [PathBuf; 0]);
-    app.call("conversation/undo", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/undo", id).await;
     assert_eq!(app.get(id).await.cwd, home.project());
     let now: Vec<String> = agents_files(&home).into_values().collect();
     assert_eq!(now, [original]);

@@ -13,10 +13,7 @@ async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
     let capabilities = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
     let home = Home::with_config(&scripted::configured("reporter", Some(capabilities)));
     let (daemon, app) = home.opened().await;
-    let plain = app
-        .make_with(&home.project(), json!({"agent": "loopback"}))
-        .await
-        .id;
+    let plain = app.make_of(&home.project(), "loopback").await;
     app.send(plain, "one").await;
     let settings = json!({"systemPrompt": "Be brief.", "config": {"theme": "dark"}});
     let with = json!({"agent": "reporter", "settings": settings});
@@ -70,9 +67,7 @@ async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
         ["theme", "theme"],
         "only what was asked for is applied, and applied again"
     );
-    app.call("conversation/reset", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/reset", id).await;
     assert_eq!(
         serde_json::to_value(app.get(id).await.settings).unwrap(),
         settings

@@ -119,8 +119,7 @@ fn a_socket_that_cannot_be_is_refused() {
 async fn what_the_daemon_makes_is_its_users_alone() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "secret").await;
+    app.begun(&home.project(), &["secret"]).await;
     let mode = |path: std::path::PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(home.data()), 0o700);
     assert_eq!(mode(home.path().join("run")), 0o700);
@@ -134,8 +133,7 @@ async fn ephemeral_writes_no_store() {
     let home = Home::new();
     let daemon = home.start_with(&["--ephemeral"]);
     let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     app.send(id, "[[forget]]").await;
     assert_eq!(app.remembered(id).await, ["first", "[[forget]]"]);
     let status = app.call("daemon/status", json!({})).await.unwrap();
@@ -190,7 +188,7 @@ async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
         assert_eq!(status["conversations"], ids.len());
         assert_eq!(status["pid"], daemon.pid());
         // The next start believes what was built, although nobody closed it.
-        assert_eq!(started_as(daemon.pid()).contains("--rebuilt="), is_damaged);
+        assert_eq!(started_as(daemon.pid()).contains("--rebuilt"), is_damaged);
         let aside = is_damaged.then(|| home.data().join("store.broken-1"));
         assert_eq!(status["store"]["setAside"], json!(aside));
         daemon.kill();

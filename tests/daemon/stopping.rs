@@ -47,8 +47,7 @@ async fn a_signal_stops_the_daemon_in_order() {
         for is_busy in [false, true] {
             let home = Home::new();
             let (daemon, app) = home.opened().await;
-            let id = app.make(&home.project()).await;
-            app.send(id, "first").await;
+            let id = app.begun(&home.project(), &["first"]).await;
             let mut holder = daemon.raw().await;
             let request = if is_busy {
                 Some(holder.hang(id).await.0)
@@ -114,8 +113,7 @@ async fn what_a_killed_daemon_left_behind_is_ended_by_the_next() {
         home.data().display()
     ));
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     let left = |home: &Home| {
         home.processes()
             .iter()

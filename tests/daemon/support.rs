@@ -20,7 +20,7 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use jsonrpsee::core::client::{Error as ClientError, Subscription};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -85,6 +85,17 @@ impl App {
         params["cwd"] = json!(cwd);
         let answer = self.call("conversation/new", params).await.unwrap();
         serde_json::from_value(answer["conversation"].clone()).unwrap()
+    }
+
+    /// The same of this agent, with nothing else that is not the default.
+    pub(crate) async fn make_of(&self, cwd: &str, agent: &str) -> ConversationId {
+        self.make_with(cwd, json!({"agent": agent})).await.id
+    }
+
+    /// The answer to a call that only names a conversation.
+    pub(crate) async fn ask(&self, method: &str, id: impl Serialize) -> Value {
+        let answer = self.call(method, json!({"conversationId": id})).await;
+        answer.unwrap_or_else(|error| panic!("{method}: {error:?}"))
     }
 
     /// Any call, by its JSON.

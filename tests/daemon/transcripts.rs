@@ -73,8 +73,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
     ));
     write(&rollout, &format!("{meta}\n{prompt}\n"));
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "My own\nprompt").await;
+    let id = app.begun(&home.project(), &["My own\nprompt"]).await;
 
     let all = list(&app, json!({})).await;
     assert_eq!(titles(&all), ["My own", "Say hello", "Mend the build"]);
@@ -119,9 +118,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
     // What changes is seen by the next list; a transcript that is gone is not there any more.
     elsewhere(&claude, "s1", 4, "Mend it again");
     fs::remove_file(&rollout).unwrap();
-    app.call("conversation/delete", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/delete", id).await;
     let all = list(&app, json!({})).await;
     assert_eq!(titles(&all), ["My own", "Mend it again"]);
     assert_eq!(
@@ -176,7 +173,7 @@ async fn what_cannot_be_listed_is_said() {
     for (params, kind) in [
         (json!({"agent": "zork"}), ErrorKind::NotFound),
         (json!({"agent": "other"}), ErrorKind::Unsupported),
-        (json!({"cwd": "relative"}), ErrorKind::InvalidCwd),
+        (json!({"cwd": "relative"}), ErrorKind::InvalidParams),
         (json!({"limit": 0}), ErrorKind::InvalidParams),
         (json!({"cursor": "x"}), ErrorKind::InvalidParams),
         (json!({"cursor": "9e99:/x"}), ErrorKind::InvalidParams),

@@ -32,9 +32,7 @@ async fn an_undo_takes_along_what_was_done_since() {
     assert!(error.message.contains(&gone.to_string()));
     assert_eq!(app.get(edited).await.cwd, new);
     // Its own move is undone by itself.
-    app.call("conversation/undo", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("conversation/undo", gone).await;
     assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 3);
     for id in [edited, gone] {
         assert_eq!(app.get(id).await.cwd, old);

@@ -103,22 +103,13 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
         .unwrap();
     let id = &adopted["conversation"]["id"];
     assert_eq!(adopted["conversation"]["agent"], "claude");
-    let history = app
-        .call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let history = app.ask("conversation/history", id).await;
     assert_eq!(history["messages"].as_array().unwrap().len(), 2);
-    let exported = app
-        .call("conversation/export", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let exported = app.ask("conversation/export", id).await;
     assert_eq!(exported["messages"], history["messages"]);
 
     // Only a session needs the program. The conversation stays as it was.
-    let chain = app
-        .call("conversation/chain", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let chain = app.ask("conversation/chain", id).await;
     let prompt = json!({"conversationId": id, "prompt": "go on"});
     refused(
         app.call("conversation/prompt", prompt).await,
@@ -134,10 +125,7 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
     assert_ne!(made, json!(id));
     let get = app.call("conversation/get", json!({"conversationId": made}));
     assert_eq!(get.await.unwrap()["conversation"]["agent"], "claude");
-    let after = app
-        .call("conversation/chain", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let after = app.ask("conversation/chain", id).await;
     assert_eq!(after, chain);
 
     // Where no agent is named it is one that can run.

@@ -170,8 +170,7 @@ async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
 async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_foreign_writing() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "here").await;
+    let id = app.begun(&home.project(), &["here"]).await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
     let mut events = app.events(id).await;
@@ -283,8 +282,7 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "here").await;
+    let id = app.begun(&home.project(), &["here"]).await;
     let path = transcript(&app, &home, id).await;
     drop(daemon);
     append_turn(&path, "while nobody watched");
@@ -418,14 +416,11 @@ async fn ordinary_life_is_no_foreign_writing() {
     let mut raw = daemon.raw().await;
     let mut everything = app.events_of(None, None).await;
     let mut all = Vec::new();
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     // Each is waited for: what takes its transcript away before it was looked at takes its saving along.
     all.extend(until_saved_prompt(&mut everything, "one").await);
     let (prompt, _) = raw.hang(id).await;
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     raw.answer(prompt).await;
     for text in [
         "[[tool Bash {}]]two",
@@ -568,8 +563,7 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
 async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
     let home = Home::keeping_nothing();
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "one").await;
+    let id = app.begun(&home.project(), &["one"]).await;
     app.send(id, "two").await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;

@@ -12,8 +12,7 @@ use crate::support::{Refusal, refused};
 async fn what_a_running_turn_forbids_is_busy_and_changes_nothing() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    app.send(id, "first").await;
+    let id = app.begun(&home.project(), &["first"]).await;
     let mut holder = daemon.raw().await;
     let (request, turn) = holder.hang(id).await;
 
@@ -130,9 +129,7 @@ async fn cancelling_nothing_is_no_error_and_cancels_nothing() {
     let answer = app.call("conversation/cancel", other).await.unwrap();
     assert_eq!(answer, json!({"cancelled": false}), "another turn is left alone");
     assert_eq!(app.get(id).await.state, ConversationState::Prompting);
-    app.call("conversation/cancel", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/cancel", id).await;
     holder.answer(request).await;
 }
 
@@ -144,9 +141,7 @@ async fn a_conversation_that_was_never_prompted_has_no_branch_in_place() {
     let id = app.make(&home.project()).await;
     refused(app.fork(id, true).await, ErrorKind::Conflict);
     // Nor one whose session is open and has not been written to.
-    app.call("conversation/resume", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("conversation/resume", id).await;
     refused(app.fork(id, true).await, ErrorKind::Conflict);
 }
 

@@ -15,7 +15,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
         Some("debug") | None => "dev",
         Some(name) => name,
     };
-    // `cargo test` alone has built them; `cargo test --test outside` has not.
+    // `cargo test` alone has built them; `cargo test --test integration` has not.
     let built = Command::new(env!("CARGO"))
         .args([
             "build",

@@ -195,7 +195,9 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
         // Whoever waits for the stop finds everyone told. The reader needs a moment more than the process itself.
         agent.connection.died().await;
     }
-    stopped_sender.send_replace(true);
+    if report.is_complete() {
+        stopped_sender.send_replace(true);
+    }
 }
 
 /// Waits for the ends of those that have died, or are about to: what they have left behind may still write. Beside the
@@ -328,7 +330,7 @@ async fn stop_process(pool: &Inner, process: &mut ChildProcess) -> StopReport {
 
 /// Takes the record of a process away, unless something of it is still there for the next life to end.
 async fn forget(pool: &Inner, process: &ChildProcess, report: &StopReport) {
-    if !report.sweep.survivors.is_empty() || report.stopped_by == process::StoppedBy::Nothing {
+    if !report.is_complete() {
         return;
     }
     let mark = process.record().mark.clone();

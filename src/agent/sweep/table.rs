@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::SweepTarget;
 use crate::agent::process::{MARK_VARIABLE, SpawnRecord};
-use crate::paths::LOCK_FILE_NAME;
+use crate::paths::lock_holder;
 
 /// The parent of the kernel's own threads, which have no environment and cannot be signalled.
 const KERNEL_THREADS: u32 = 2;
@@ -222,22 +222,9 @@ pub(super) fn descendants(processes: &[Process], roots: Vec<u32>, apart: &HashSe
     found
 }
 
-/// Whether a process is a daemon: it holds the lock on a data folder.
+/// Whether a process is a daemon.
 pub(super) fn is_daemon(pid: u32) -> bool {
-    let Ok(descriptors) = fs::read_dir(proc_path(pid, "fd")) else {
-        return false;
-    };
-    descriptors.flatten().any(|descriptor| {
-        let names_lock = fs::read_link(descriptor.path())
-            .is_ok_and(|file| file.file_name().is_some_and(|name| name == LOCK_FILE_NAME));
-        names_lock && {
-            let number = descriptor.file_name();
-            let info = fs::read_to_string(proc_path(pid, "fdinfo").join(number)).unwrap_or_default();
-            // `lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; others take a shared one to look at it.
-            let mut locks = info.lines().filter(|line| line.starts_with("lock:"));
-            locks.any(|line| line.contains("FLOCK") && line.contains("WRITE"))
-        }
-    })
+    lock_holder::data_folder_of(pid).is_some()
 }
 
 fn is_recorded(process: &Process, record: &SpawnRecord, boot_id: Option<&str>) -> bool {

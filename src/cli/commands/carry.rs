@@ -75,23 +75,39 @@ fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
     Ok((format, path))
 }
 
-/// The format that a file's name promises; a bundle where it promises none, and nothing where there is no such format.
+/// Extensions of formats that are not made here.
+const OTHER_FORMATS: [&str; 20] = [
+    "7z", "bz2", "csv", "doc", "docx", "gz", "htm", "html", "jsonl", "md", "ndjson", "pdf", "rtf", "tar",
+    "tgz", "txt", "xml", "xz", "yaml", "zip",
+];
+
+/// The format that a file's name promises: a bundle if it promises none, as `fix-v1.2` does, and nothing if it promises
+/// one of [`OTHER_FORMATS`].
 fn format_of(path: &Path) -> Option<ExportFormat> {
-    let Some(extension) = path.extension() else {
-        return Some(ExportFormat::Bundle);
-    };
-    let is = |name: &str| extension.eq_ignore_ascii_case(name);
+    let is = |name: &str| has_extension(path, name);
     match () {
         () if is("json") => Some(ExportFormat::Json),
-        () if is("zst") => Some(ExportFormat::Bundle),
-        () => None,
+        () if OTHER_FORMATS.into_iter().any(is) => None,
+        () => Some(ExportFormat::Bundle),
     }
+}
+
+fn has_extension(path: &Path, name: &str) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case(name))
 }
 
 /// The commands that make a file of each format, in place of one whose name promises another.
 fn unknown_name(conversation: &str, path: &Path) -> Problem {
+    let mut stem = path.to_owned();
+    // Both of `.tar.gz`.
+    while OTHER_FORMATS.into_iter().any(|name| has_extension(&stem, name)) {
+        stem.set_extension("");
+    }
     let command = |extension: &str| {
-        let renamed = path.with_extension(extension);
+        let mut renamed = stem.clone().into_os_string();
+        renamed.push(".");
+        renamed.push(extension);
         format!(
             "sessionctl export {} -o {}",
             shell_word(conversation),
@@ -100,7 +116,7 @@ fn unknown_name(conversation: &str, path: &Path) -> Problem {
     };
     Problem::new(
         Exit::Usage,
-        format!("cannot export to {}: unknown file extension", path.display()),
+        format!("cannot export to {}: no export has this format", path.display()),
     )
     .hint(format!(
         "as a bundle: {}; as JSON: {}",

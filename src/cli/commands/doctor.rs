@@ -47,13 +47,13 @@ pub(super) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcom
                 told.tell(context, daemons::left_over(&context.reach.paths.data))?;
             }
             told.tell(context, going)?;
-            told.tell(context, daemons::others(last, &context.reach.paths))?;
+            told.tell(context, daemons::others(last))?;
             told.end(context)?;
             return Ok(Exit::NoDaemon);
         }
     };
     told.tell(context, daemons::this(&status, &context.reach, &daemon))?;
-    told.tell(context, daemons::others(Some(status.pid), &context.reach.paths))?;
+    told.tell(context, daemons::others(Some(status.pid)))?;
     if !options.no_agents {
         context
             .output

@@ -44,6 +44,18 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     let text = (!options.text.is_empty()).then(|| PromptContent::text(&options.text.join(" ")));
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    // The answer to a cancellation does not say whether there was anything to cancel.
+    let was_scheduled = match options.cancel {
+        true => is_scheduled(
+            &daemon
+                .call(method::GetConversation {
+                    conversation_id: conversation.clone(),
+                })
+                .await?
+                .conversation,
+        ),
+        false => false,
+    };
     let answer = daemon
         .call(method::Continue {
             conversation_id: conversation,
@@ -60,10 +72,19 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     }
     let line = match &answer.continuation {
         Some(continuation) => format!("goes on at {}", words::moment(continuation.at, now, &zone)),
-        None => "does not go on by itself any more".to_owned(),
+        None if was_scheduled => "does not go on by itself any more".to_owned(),
+        None => {
+            context.output.note("nothing was scheduled")?;
+            return Ok(Exit::Done);
+        }
     };
     context.output.line(&line)?;
     Ok(Exit::Done)
+}
+
+/// Whether something is sent automatically: a continuation, or a prompt that waits for one.
+fn is_scheduled(conversation: &Conversation) -> bool {
+    conversation.continuation.is_some() || conversation.queue.iter().any(|waiting| waiting.held)
 }
 
 /// The same refusal, naming this program's options where they are what helps.

@@ -4,15 +4,18 @@ use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
+use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
 
 use super::{Context, conversation_ref};
 use crate::cli::args::{Answer, Cancel, Remove, Stop};
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::question;
 use crate::cli::start;
 use crate::cli::words;
+use crate::paths::told::shell_word;
 
 /// Stops the running turn.
 pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
@@ -112,26 +115,87 @@ pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit
 pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
+    let before = Before::of(&daemon, conversation).await?;
+    // Without one nothing is lost, or nothing can be read that could be brought back.
+    let newest = daemon
+        .call(method::Checkpoints {
+            conversation_id: before.id.into(),
+            limit: Some(1),
+            ..Default::default()
+        })
+        .await;
+    let newest = newest.ok().and_then(|page| page.checkpoints.into_iter().next());
     daemon
         .call(method::Reset {
-            conversation_id: conversation,
+            conversation_id: before.id.into(),
             ..Default::default()
         })
         .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/reset")?;
+        return Ok(Exit::Done);
     }
+    let mut line = format!("Reset {}: its next prompt starts a new chat.", before.name());
+    if let Some(checkpoint) = newest {
+        line = format!(
+            "{line} Undo with: sessionctl fork {} --in-place --at {}",
+            words::short_id(before.id),
+            shell_word(checkpoint.id.as_str())
+        );
+    }
+    context.output.note(&line)?;
     Ok(Exit::Done)
+}
+
+/// A conversation before a command takes its history away.
+struct Before {
+    id: ConversationId,
+    title: String,
+    /// The newest session that has a transcript.
+    written: Option<UpstreamId>,
+}
+
+impl Before {
+    async fn of(daemon: &Daemon, conversation: ConversationRef) -> Outcome<Self> {
+        let conversation = daemon
+            .call(method::GetConversation {
+                conversation_id: conversation,
+            })
+            .await?
+            .conversation;
+        let links = daemon
+            .call(method::Chain {
+                conversation_id: conversation.id.into(),
+            })
+            .await?
+            .links;
+        let mut written = links.into_iter().filter(|link| link.written);
+        Ok(Self {
+            id: conversation.id,
+            title: conversation.title,
+            written: written.next_back().map(|link| link.upstream_id),
+        })
+    }
+
+    /// Its id, and its title if it has one.
+    fn name(&self) -> String {
+        let id = words::short_id(self.id);
+        match one_line(&self.title) {
+            title if title.is_empty() => id,
+            title => format!("{id} ({title})"),
+        }
+    }
 }
 
 /// Deletes a conversation.
 pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let before = Before::of(&daemon, conversation).await?;
     let transcripts = options.transcripts.then_some(TranscriptsOnDelete::Delete);
     let answer = daemon
         .call(method::Delete {
-            conversation_id: conversation,
+            conversation_id: before.id.into(),
             transcripts: transcripts.unwrap_or_default(),
             ..Default::default()
         })
@@ -139,6 +203,18 @@ pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcom
     if context.output.json {
         context.answer(&daemon, "conversation/delete")?;
     }
+    let name = before.name();
+    let line = match &before.written {
+        _ if options.transcripts && answer.remaining.is_empty() => {
+            format!("Deleted {name} and its transcripts.")
+        }
+        Some(session) if !options.transcripts => format!(
+            "Deleted {name}; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
+            shell_word(session.as_str())
+        ),
+        _ => format!("Deleted {name}."),
+    };
+    context.output.note(&line)?;
     for left in &answer.remaining {
         let place = left.path.as_deref().unwrap_or(left.upstream_id.as_str());
         let line = format!("still there: {}: {}", one_line(place), one_line(&left.message));
@@ -152,7 +228,7 @@ pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcom
         0 => Ok(Exit::Done),
         failed => {
             let transcripts = words::count(failed as u64, "transcript", "transcripts");
-            let message = format!("the conversation is deleted, and {transcripts} could not be deleted");
+            let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
             Err(Problem::new(Exit::Failed, message).hint("remove by hand what is named above"))
         }
     }

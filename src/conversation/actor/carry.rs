@@ -1,4 +1,4 @@
-//! Carrying effects out. Nothing is decided here and nothing is awaited: what takes time becomes a job or a write.
+//! Carrying out effects. It decides nothing and awaits nothing: slow work becomes a job or a write.
 
 mod files;
 
@@ -10,6 +10,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Link, LinkReason, Relation};
 use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::time;
 use jiff::Timestamp;
 use serde_json::Map;
 use tokio::task::JoinError;
@@ -22,23 +23,24 @@ use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
+use crate::conversation::deleting;
 use crate::conversation::effect::{Arrival, Effect, Input, Opened, Sent, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, UntoldCopy, UpstreamSession, conversation_error};
+use crate::conversation::upstream::{self, Known, UncommittedCopy, UpstreamSession, conversation_error};
 use crate::conversation::work::Begun;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
-use super::{Actor, JobDone, Message, Reply};
+use super::{Actor, Job, JobDone, Message, Reply};
 
-/// Why a transcript is to be looked at again.
+/// Why a transcript is to be read again.
 pub(super) enum LookAgain {
     /// A turn on it has ended.
     Ended(UpstreamId),
-    /// It is the head's no longer.
+    /// Its session is no longer the head.
     Left(UpstreamId),
 }
 
@@ -46,17 +48,14 @@ impl Actor {
     pub(super) fn carry(&mut self, effect: Effect<Reply>, at: Timestamp) {
         match effect {
             Effect::Emit(event) => {
-                self.stream.emit(&event, &at.to_string());
+                self.stream.emit(&event, &time::text(at));
             }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
-            Effect::Answer(reply, result) => {
-                let result = match result {
-                    // What is told of the rest of it may not be on disk yet.
-                    Ok(Answer::Resumed(_, resumed)) => Ok(Answer::Resumed(Box::new(self.shown()), resumed)),
-                    other => other,
-                };
-                // A caller that hung up is not an error: its turn went on without it.
-                let _gone = reply.send(result);
+            answer @ Effect::Answer(..) => {
+                if let Some((reply, result)) = self.answer_of(answer) {
+                    // A caller that hung up is not an error: its turn went on without it.
+                    let _gone = reply.send(result);
+                }
             }
             Effect::Write(parts) => {
                 let record = self.model.record.clone();
@@ -82,7 +81,7 @@ impl Actor {
                     behind: self.closed.closing(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
-                self.job = Some(Box::pin(async move {
+                self.job = Some(Job::new(async move {
                     JobDone::Opened(job, climb.await.map(Box::new))
                 }));
             }
@@ -105,9 +104,9 @@ impl Actor {
                     progress: begun.progress(),
                 };
                 let branch = branching::branch(Arc::clone(&self.services), request);
-                self.job = Some(Box::pin(async move {
+                self.job = Some(Job::new(async move {
                     let branched = branch.await.map(|(branched, session)| {
-                        let copy = branched.path.clone().map(UntoldCopy::at);
+                        let copy = branched.path.clone().map(UncommittedCopy::at);
                         Box::new((branched, session, copy))
                     });
                     drop(begun);
@@ -127,7 +126,7 @@ impl Actor {
                     progress: begun.progress(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
-                self.job = Some(Box::pin(async move {
+                self.job = Some(Job::new(async move {
                     let edited = edit.await;
                     drop(begun);
                     JobDone::Edited(job, edited.map(Box::new))
@@ -157,7 +156,9 @@ impl Actor {
                     copy.keep();
                 }
             }
-            Effect::DropCopy => drop(self.copy.take()),
+            Effect::DropCopy => {
+                self.removing = self.copy.take().and_then(UncommittedCopy::remove_in_background);
+            }
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::Ascertain { job, sent } => self.ascertain(job, sent),
             Effect::CloseSession {
@@ -169,13 +170,10 @@ impl Actor {
             }
             Effect::Configure { job, settings } => self.configure(job, *settings),
             Effect::AbandonJob => {
-                if let Some(job) = self.job.take() {
-                    // It may be about to open a session, which would stay open at the agent for ever.
-                    tokio::spawn(async move { job.await.close_what_was_opened() });
-                }
+                self.abandon_job();
                 self.let_go_of_arrived();
             }
-            // Dropped as it is: what it has opened it closes, and a process at which it hangs is left to its other users.
+            // Dropped in the middle: it closes what it has opened, and a process that hangs is left to its other users.
             Effect::GiveUpClimb => self.job = None,
             Effect::Discard => self.let_go_of_arrived(),
             Effect::Detach => {
@@ -218,7 +216,31 @@ impl Actor {
         }
     }
 
-    /// Closes a session that a job opened and that is not wanted.
+    /// What a caller is answered.
+    pub(super) fn answer_of(
+        &self,
+        answer: Effect<Reply>,
+    ) -> Option<(Reply, Result<Answer, ConversationError>)> {
+        let Effect::Answer(reply, result) = answer else {
+            return None;
+        };
+        let result = match result {
+            // The rest of the conversation may not be on disk yet.
+            Ok(Answer::Resumed(_, resumed)) => Ok(Answer::Resumed(Box::new(self.shown()), resumed)),
+            other => other,
+        };
+        Some((reply, result))
+    }
+
+    /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever.
+    pub(super) fn abandon_job(&mut self) {
+        if let Some(job) = self.job.take() {
+            self.closed
+                .close_opened(async move { job.work.await.into_session() });
+        }
+    }
+
+    /// Closes a session that a job opened and that is not needed.
     fn let_go_of_arrived(&mut self) {
         if let Some(session) = self.arrived.take() {
             self.closed.close(session, false, Duration::ZERO);
@@ -257,8 +279,8 @@ impl Actor {
         }
     }
 
-    /// Has a fork that the agent made itself get the files beside its source that it names, when it has a transcript: the agent
-    /// leaves them there, and they would be lost with the source.
+    /// Copies the side files of a fork that the agent made itself, once it has a transcript: the agent leaves them with the
+    /// source, and they would be deleted with it.
     fn bring_files(&self) {
         let head = self.model.record.chain.head();
         let is_new = |head: &&Link| {
@@ -268,7 +290,7 @@ impl Actor {
             return;
         };
         let services = Arc::clone(&self.services);
-        // Nobody waits for it: what fails is told in the log, and the files stay where they are.
+        // Nothing waits for it: failures are logged, and the files stay where they are.
         tokio::task::spawn_blocking(move || {
             branching::bring_files(&services, &head);
             services.keeper.ask(keeping::Session::from(&head), Depth::Linked);
@@ -322,7 +344,7 @@ impl Actor {
     fn look_back(&mut self, job: u64) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let look = move || looking_back::look_back(&services, &record);
-        self.job = Some(Box::pin(async move {
+        self.job = Some(Job::new(async move {
             let looked = tokio::task::spawn_blocking(look).await;
             let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));
             JobDone::LookedBack(job, looked.unwrap_or_else(failed))
@@ -345,7 +367,7 @@ impl Actor {
                 None => (record.agent.clone(), record.cwd.clone(), id.clone()),
             }
         });
-        // Behind this prompt nobody could tell any more.
+        // After this prompt it could not be judged any more.
         let unjudged = |cut: &&CutPrompt| cut.arrived.is_none();
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
@@ -355,7 +377,7 @@ impl Actor {
             (anchor, earlier)
         });
         self.writes.push_back(Box::pin(async move {
-            // A look that panicked saw nothing.
+            // A read that panicked found nothing.
             let (anchor, earlier) = look.await.unwrap_or_default();
             Box::new(Input::Anchored {
                 turn_id,
@@ -369,9 +391,9 @@ impl Actor {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let dead = self.dead.take();
-        self.job = Some(Box::pin(async move {
+        self.job = Some(Job::new(async move {
             if let Some(dead) = dead {
-                // A process that it left behind may still write.
+                // A child that it left may still write.
                 dead.stopped().await;
             }
             let look = tokio::task::spawn_blocking(move || arrival::arrival(&services, &record, &sent));
@@ -399,8 +421,7 @@ impl Actor {
                 self.prompt = Some(request);
             }
             Err(error) => self.input(Input::PromptNotSent {
-                // A broken pipe is seen here before the death is known: that comes through the inbox, which is not
-                // listened to any more by then.
+                // A broken pipe is seen here before the death, which comes through the inbox.
                 is_ending: matches!(error, CallError::Died(_) | CallError::Closing),
                 error: chain_text(&error),
             }),
@@ -437,13 +458,17 @@ impl Actor {
         let record = self.model.record.clone();
         let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
         let closed = session.map(|session| self.closed.close(session, by_force, grace));
-        self.closing = Some(Box::pin(async move {
+        let all = self.closed.clone();
+        self.closing = Some(Job::new(async move {
             if let Some(closed) = closed {
                 closed.closed().await;
             }
             let mut remaining = Vec::new();
             if delete_transcripts {
-                remaining = crate::conversation::deleting::delete_transcripts(&services, &record).await;
+                remaining = match all.dying_agents_ended().await {
+                    Ok(()) => deleting::delete_transcripts(&services, &record).await,
+                    Err(error) => deleting::keep_transcripts(&services, &record, &error.to_string()),
+                };
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
@@ -451,7 +476,7 @@ impl Actor {
         }));
     }
 
-    /// Puts a call of this conversation on the list of those that take long. It comes to its end also when the daemon stops.
+    /// Adds a call of this conversation to the list of slow calls. It also ends when the daemon stops.
     fn begun(&self, method: &'static str) -> Begun {
         let works = &self.services.works;
         works.begin(method, Some(self.model.record.id), CancellationToken::new())
@@ -466,7 +491,7 @@ impl Actor {
             self.model.info.modes.clone(),
             self.model.info.config_options.clone(),
         );
-        self.job = Some(Box::pin(async move {
+        self.job = Some(Job::new(async move {
             let known = Known {
                 modes: modes.as_ref(),
                 config_options: options.as_ref(),
@@ -481,29 +506,30 @@ impl Actor {
         }));
     }
 
-    /// Gives the session that a fork opened to the conversation that the fork made.
+    /// Passes the session that a fork opened to the conversation that the fork made.
     fn hand_over(&mut self, id: ConversationId, opened: Box<Opened>) {
         let Some(session) = self.arrived.take() else {
             return;
         };
         let message = Message::TakeOver(opened, Box::new(session));
         if let Err(Message::TakeOver(_, session)) = (self.deliver)(id, message) {
-            close_in_background(*session);
+            self.closed.close(*session, false, Duration::ZERO);
         }
     }
 }
 
 impl JobDone {
-    /// Closes the session that a job opened whose result nobody wants any more.
-    pub(super) fn close_what_was_opened(self) {
+    /// The session that an abandoned job has opened. Copies that it has made are removed.
+    pub(super) fn into_session(self) -> Option<UpstreamSession> {
         match self {
-            Self::Opened(_, Ok(opened)) => close_in_background(opened.1),
+            Self::Opened(_, Ok(opened)) => Some(opened.1),
             Self::Branched(_, Ok(branched)) => {
-                if let Some(session) = branched.1 {
-                    close_in_background(session);
-                }
+                let (_, session, copy) = *branched;
+                // Nothing waits for that.
+                let _removing = copy.and_then(UncommittedCopy::remove_in_background);
+                session
             }
-            Self::Edited(_, Ok(edited)) => close_in_background(edited.1),
+            Self::Edited(_, Ok(edited)) => Some(edited.1),
             Self::Opened(..)
             | Self::Branched(..)
             | Self::Edited(..)
@@ -513,12 +539,7 @@ impl JobDone {
             | Self::Repaired(..)
             | Self::Closed(..)
             | Self::Configured(..)
-            | Self::Ascertained(..) => {}
+            | Self::Ascertained(..) => None,
         }
     }
-}
-
-/// Closes a session. That goes on whether or not somebody waits for it.
-fn close_in_background(session: UpstreamSession) {
-    tokio::spawn(upstream::close(session, false, Duration::ZERO));
 }

@@ -1,37 +1,130 @@
-//! What becomes of a conversation when its task panics: its subscribers are told that it failed, and it begins anew from what
-//! is on disk. They stay subscribed, and what waits in the mailbox is taken then.
+//! Conversations whose task panics: subscribers are notified that the conversation failed, and it begins anew from what is on
+//! disk, with the same subscribers and the same mailbox. One that panics again and again refuses calls for a while.
 
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
+use bridge_protocol::time;
 use bridge_protocol::turn::TurnResult;
-use futures_util::StreamExt;
-use tokio::time::Instant;
+use futures_util::{FutureExt, StreamExt};
+use jiff::SignedDuration;
+use tokio::time::{Instant, sleep_until};
 
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Input, Ledger, Milestone, WritePart};
-use crate::conversation::registry::end_failed_task;
+use crate::conversation::error::ConversationError;
+use crate::conversation::registry::{end_failed_task, panic_text};
 use crate::conversation::services::{chain_text, now};
 use crate::conversation::state::{Model, Saving};
 use crate::conversation::transition::REWRITE_AFTER_MS;
-use crate::conversation::upstream::UntoldCopy;
+use crate::conversation::upstream::UncommittedCopy;
 use crate::store::Change;
 use crate::transcript::moving::Moving;
 
-use super::{Actor, Reply};
+use super::{Actor, Job, JobDone, Message, Reply};
+
+/// How many panics within [`FAULTS_WITHIN`] make a conversation refuse calls: one that panics at each message would otherwise
+/// begin anew without end, and one that panics without any message would keep a thread busy.
+pub(in crate::conversation) const FAULTS_LIMIT: usize = 5;
+
+/// See [`FAULTS_LIMIT`].
+const FAULTS_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long a conversation refuses calls then.
+pub(in crate::conversation) const REFUSES_FOR: Duration = Duration::from_secs(60);
+
+/// The latest panics of a conversation's task.
+#[derive(Default)]
+pub(super) struct Faults(VecDeque<Instant>);
+
+impl Faults {
+    /// Adds one. Returns whether there were too many in a short time.
+    pub(super) fn add(&mut self, at: Instant) -> bool {
+        self.0
+            .retain(|earlier| at.saturating_duration_since(*earlier) < FAULTS_WITHIN);
+        self.0.push_back(at);
+        if self.0.len() < FAULTS_LIMIT {
+            return false;
+        }
+        self.0.pop_front();
+        true
+    }
+}
+
+/// Until when calls were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Until the time was over.
+    Enough,
+    /// Until the daemon stopped.
+    UntilStop,
+}
+
+/// Why something panicked, if it did.
+pub(super) async fn fault_of(work: impl Future<Output = ()>) -> Option<String> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.err().map(|panic| panic_text(panic.as_ref()))
+}
 
 impl Actor {
-    /// Begins anew after a panic, which happened for this reason. Nobody knows how far it had come with what it was doing, so
-    /// that only what is on disk counts.
+    /// Refuses calls because there were too many panics, the last of them for this reason. Subscribers are accepted.
+    pub(super) async fn refuse_for_a_while(&mut self, why: &str) -> Refused {
+        let id = self.id();
+        tracing::error!(
+            conversation = %id, why, seconds = REFUSES_FOR.as_secs(),
+            "the task of a conversation failed too often; its calls are refused for a while"
+        );
+        let until = Instant::now() + REFUSES_FOR;
+        let wall_clock = SignedDuration::try_from(REFUSES_FOR).unwrap_or_default();
+        let retry_at = now().saturating_add(wall_clock).unwrap_or_else(|_| now());
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Refused::UntilStop,
+                () = sleep_until(until) => return Refused::Enough,
+                message = self.mailbox.recv() => message,
+            };
+            match message {
+                // The registry is gone, and with it the daemon.
+                None => return Refused::UntilStop,
+                Some(Message::Call { reply, .. }) => {
+                    let why = why.to_owned();
+                    let error = ConversationError::Faulty { id, why, retry_at };
+                    // A caller that hung up needs no answer.
+                    let _gone = reply.send(Err(error));
+                }
+                Some(Message::Subscribe { subscriber, after }) => {
+                    let subscribing = async { self.subscribe(subscriber, after.as_ref()) };
+                    if let Some(why) = fault_of(subscribing).await {
+                        tracing::error!(conversation = %id, why, "a subscriber could not be added");
+                    }
+                }
+                // Dropping the place frees it for another conversation.
+                Some(Message::Due(_)) => self.services.wakings.set(id, Some(retry_at)),
+                Some(Message::TakeOver(_, session)) => {
+                    self.closed.close(*session, false, Duration::ZERO);
+                }
+                // Whoever asks for a snapshot gets none, and a change of the transcript is found by the next reader.
+                Some(Message::Snapshot(_) | Message::Grown(_)) => {}
+            }
+        }
+    }
+
+    /// Begins anew after a panic, which happened for this reason. How far its work had come is unknown, so that only what is
+    /// on disk counts.
     pub(super) async fn begin_anew(&mut self, why: &str) {
         let id = self.id();
         tracing::error!(conversation = %id, why, "the task of a conversation failed");
+        self.end_jobs().await;
         self.let_go();
         let recorded = self.settle_writes().await;
         if let Some(moved) = self.moved.take() {
             let back = tokio::task::spawn_blocking(move || Moving::take_back(moved));
-            // What could not be taken back the next start does.
+            // The next start takes back what could not be taken back here.
             let _is_back = back.await;
         }
         let record = match self.services.store.conversation(id) {
@@ -56,7 +149,7 @@ impl Actor {
         let model = Model::new(record, self.model.kind, self.model.rules.clone());
         let failed = std::mem::replace(&mut self.model, model);
         self.model.last_job = failed.last_job;
-        // Whoever moves it together with others releases it.
+        // The tree move that holds it releases it.
         self.model.held = failed.held;
         if let Some(unsaved) = unsaved {
             self.model.unsaved = unsaved;
@@ -68,9 +161,9 @@ impl Actor {
         self.tell_failure(failed, recorded.or(ended.map(|ended| ended.result)));
     }
 
-    /// Tells everybody how the turn ended, and that the conversation failed.
+    /// Reports how the turn ended, and that the conversation failed.
     fn tell_failure(&mut self, failed: Model<Reply>, result: Option<TurnResult>) {
-        let at = now().to_string();
+        let at = time::text(now());
         let turn = failed.turn.filter(|turn| turn.announced);
         if let Some((turn, result)) = turn.zip(result) {
             self.stream.emit(&Event::TurnEnded { turn: result.clone() }, &at);
@@ -94,7 +187,41 @@ impl Actor {
         self.publish();
     }
 
-    /// Lets go of all that is under way. The sessions are closed, since their agents may work on.
+    /// Ends the jobs. Those that change files are waited for: what they have made is taken back, and nothing may begin with the
+    /// files before. Another is abandoned.
+    async fn end_jobs(&mut self) {
+        match self.job.take() {
+            Some(Job {
+                work,
+                is_on_files: true,
+                progress,
+            }) => {
+                if let Some(progress) = progress {
+                    progress.end_early();
+                }
+                match AssertUnwindSafe(work).catch_unwind().await {
+                    Ok(JobDone::Moved(_, Ok(moved))) => self.moved = moved.files,
+                    Ok(JobDone::Repaired(_, Ok(done))) => {
+                        if let Some((_, copy)) = done.made {
+                            copy.remove().await;
+                        }
+                    }
+                    // It has left nothing, or what the next start settles.
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            other => {
+                self.job = other;
+                self.abandon_job();
+            }
+        }
+        if let Some(closing) = self.closing.take() {
+            // It may delete transcripts.
+            let _closed = AssertUnwindSafe(closing.work).catch_unwind().await;
+        }
+    }
+
+    /// Drops everything else that is under way. The sessions are closed, since their agents may still work.
     fn let_go(&mut self) {
         self.prompt = None;
         self.questions.clear();
@@ -102,24 +229,19 @@ impl Actor {
         self.place = None;
         self.deadlines.clear();
         self.leaves_at = None;
-        self.closing = None;
-        if let Some(job) = self.job.take() {
-            // It may be about to open a session, which would stay open at the agent for ever.
-            tokio::spawn(async move { job.await.close_what_was_opened() });
-        }
         let sessions = [self.session.take(), self.arrived.take()];
         let copies = self.copy.take().into_iter();
         let mut sessions: Vec<_> = sessions.into_iter().flatten().collect();
         let of_sessions = sessions.iter_mut().filter_map(|session| session.copy.take());
-        // They may be on disk as somebody's by now. The next start removes those that are nobody's.
-        copies.chain(of_sessions).for_each(UntoldCopy::keep);
+        // A record on disk may name them by now. The next start removes those that none names.
+        copies.chain(of_sessions).for_each(UncommittedCopy::keep);
         for session in sessions {
             self.closed.close(session, false, Duration::ZERO);
         }
     }
 
-    /// Waits for the writes that are under way, and tells what they have made durable. Gives the end of the turn, where that
-    /// is among it.
+    /// Waits for the writes that are under way, and reports what they have made durable. Returns the end of the turn, if that is
+    /// among it.
     async fn settle_writes(&mut self) -> Option<TurnResult> {
         let mut ended = None;
         while let Some(written) = self.writes.next().await {
@@ -128,11 +250,11 @@ impl Actor {
                 result: Ok(()),
             } = *written
             else {
-                // Whoever waits for what could not be written is told that the answer was lost.
+                // A caller that waits for what could not be written gets the error that its answer was lost.
                 continue;
             };
             for WritePart { ledger, milestone } in parts {
-                let at = now().to_string();
+                let at = time::text(now());
                 for event in &ledger.events {
                     self.stream.emit(event, &at);
                 }
@@ -145,9 +267,12 @@ impl Actor {
     fn tell_durable(&mut self, milestone: Milestone<Reply>, at: &str) -> Option<TurnResult> {
         let (reply, answer) = match milestone {
             Milestone::TurnEnded(turn) => return Some(*turn),
-            Milestone::QuestionSettled(event, caller) => {
-                self.stream.emit(&event, at);
-                (caller?.0, Answer::Responded(None))
+            Milestone::QuestionSettled(settled) => {
+                for event in &settled.events {
+                    self.stream.emit(event, at);
+                }
+                // The agent's session is closed, which answers it.
+                (settled.caller?.0, Answer::Responded(None))
             }
             Milestone::Answer {
                 reply,
@@ -185,7 +310,7 @@ impl Actor {
     }
 }
 
-/// What a change says beside the record.
+/// What a change contains besides the record.
 fn ledger_of(change: &Change) -> Ledger {
     Ledger {
         lineage: change.lineage.iter().map(|(_, entry)| entry.clone()).collect(),

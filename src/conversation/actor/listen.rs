@@ -1,9 +1,10 @@
-//! What the agent says, line by line, in the order in which it said it.
+//! The agent's lines, in order.
 
 use bridge_protocol::Cursor;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::InterruptId;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::time;
 use bridge_protocol::turn::InterruptKind;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,18 +23,31 @@ use crate::conversation::upstream::upstream_json;
 use super::{Actor, OpenQuestion};
 
 impl Actor {
-    /// Hears a round of lines. One time stands for the whole round.
+    /// Handles a round of lines. All have one time.
     pub(super) fn hear(&mut self, lines: &mut Vec<Incoming>) {
         let at = now();
-        let told_at = at.to_string();
-        for incoming in lines.drain(..) {
-            // What is left of a session that was given up half-way through the round is not heard.
-            if self.session.is_none() {
+        let told_at = time::text(at);
+        let mut lines = lines.drain(..);
+        while let Some(incoming) = lines.next() {
+            // The rest of a session that was given up during the round is ignored.
+            let Some(session) = &mut self.session else {
                 continue;
+            };
+            if self.model.is_deaf() {
+                session.early.push(incoming);
+                session.early.extend(lines);
+                return;
             }
             match incoming {
                 Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
-                    self.hear_update(&line, at, &told_at);
+                    if !self.hear_update(&line, at, &told_at)
+                        && let Some(session) = &mut self.session
+                    {
+                        let again = Incoming::Notification { method: name, line };
+                        session.early.push(again);
+                        session.early.extend(lines);
+                        return;
+                    }
                 }
                 Incoming::Notification { method: name, line } => {
                     self.hear_notification(name.as_str(), &line, at);
@@ -88,13 +102,16 @@ impl Actor {
     }
 
     /// An update, byte for byte. Nothing is awaited and nothing is decoded between the line and its fan-out, but for
-    /// the few kinds that the conversation keeps.
-    fn hear_update(&mut self, line: &Line, at: Timestamp, told_at: &str) {
-        let Some(update) = line.update() else { return };
+    /// the few kinds that the conversation keeps. Returns whether it was passed on: if not, it is to be heard again later.
+    fn hear_update(&mut self, line: &Line, at: Timestamp, told_at: &str) -> bool {
+        let Some(update) = line.update() else { return true };
         let kind = line.update_kind().unwrap_or_default();
         let effects = self.model.hear_update(&kind, update, line.text(), at);
         if !effects.is_empty() {
             self.carry_out(effects, at);
+        }
+        if self.model.is_deaf() {
+            return false;
         }
         self.stream
             .emit_update(self.model.turn_of_updates(), update, told_at);
@@ -104,6 +121,7 @@ impl Actor {
         ) {
             self.publish();
         }
+        true
     }
 
     fn hear_notification(&mut self, name: &str, line: &Line, at: Timestamp) {
@@ -202,7 +220,7 @@ impl Actor {
         if !self.model.record.chain.contains(id) {
             return;
         }
-        let at = now().to_string();
+        let at = time::text(now());
         if growth.rewritten {
             let upstream_id = id.clone();
             self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
@@ -242,7 +260,7 @@ impl Actor {
             self.snapshot(after.is_some())
         };
         self.stream
-            .subscribe(subscriber, held, snapshot.as_ref(), &now().to_string());
+            .subscribe(subscriber, held, snapshot.as_ref(), &time::text(now()));
     }
 
     /// Where the conversation stands, for one who attaches.
@@ -258,7 +276,7 @@ impl Actor {
             running: self.model.running(updates, truncated),
             session: Some(self.model.info.clone()).filter(|info| is_open || *info != Default::default()),
         };
-        self.stream.encode_snapshot(&event, &now().to_string())
+        self.stream.encode_snapshot(&event, &time::text(now()))
     }
 
     /// Whether the agent runs something besides the session itself (a background command of a tool), which closing

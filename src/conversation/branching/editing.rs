@@ -18,7 +18,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::folder::check_folder;
 use crate::conversation::history::{History, Reach};
 use crate::conversation::services::{Services, now};
-use crate::conversation::upstream::{self, Opening, UntoldCopy, UpstreamSession};
+use crate::conversation::upstream::{self, Opening, UncommittedCopy, UpstreamSession};
 use crate::conversation::work::Progress;
 use crate::store::ConversationRecord;
 use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
@@ -149,13 +149,24 @@ async fn open_branch(
     if let (Some(opened), Some(session)) = (branched.open, session) {
         return Ok((made, *opened, session));
     }
-    let copy = branched.path.map(UntoldCopy::at);
+    let copy = branched.path.map(UncommittedCopy::at);
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());
-    let (opened, mut session) = climb(services, with_branch, Fidelity::Partial).await?;
+    let (opened, mut session) = match climb(services, with_branch, Fidelity::Partial).await {
+        Ok(climbed) => climbed,
+        Err(error) => {
+            if let Some(copy) = copy {
+                copy.remove().await;
+            }
+            return Err(error);
+        }
+    };
     if opened.upstream_id != made.link.upstream_id {
         upstream::close(session, false, Duration::ZERO).await;
+        if let Some(copy) = copy {
+            copy.remove().await;
+        }
         return Err(unopened("the branch that was cut"));
     }
     session.copy = copy;

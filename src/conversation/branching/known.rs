@@ -41,7 +41,7 @@ pub(super) async fn open_once(
     }
     let (opening, record) = (Opening::Resume(request.from.clone()), &request.record);
     match upstream::open(services, entry, lease, &opening, &record.cwd, &record.settings).await {
-        Ok((session, _)) => upstream::close(session, false, Duration::ZERO).await.is_none(),
+        Ok((session, _)) => upstream::close(session, false, Duration::ZERO).await,
         Err(error) => {
             let error = chain_text(&error);
             tracing::warn!(upstream_id = %request.from, error, "a session that is branched off could not be opened");

@@ -14,7 +14,7 @@ use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
 use crate::conversation::services::chain_text;
-use crate::conversation::upstream::UntoldCopy;
+use crate::conversation::upstream::UncommittedCopy;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::rollouts;
@@ -59,8 +59,8 @@ impl Climber {
             };
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
-                let there = disk::transcript(&services.library, &root, format, &record.cwd, id);
-                there.is_err_and(|error| disk::is_absence(&error)) && keeping::is_kept(&services, &root, id)
+                keeping::is_missing(&services, &root, format, &record.cwd, id)
+                    && keeping::is_kept(&services, &root, id)
             });
             Ok(Inspection { is_kept, ..found })
         };
@@ -178,7 +178,7 @@ impl Climber {
                 }
             };
             services.old_bytes.note_copied(&new_id, &path);
-            let copy = UntoldCopy::at(path);
+            let copy = UncommittedCopy::at(path);
             let file = disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None));
             let is_whole = file.as_ref().is_some_and(|file| file.breaks == 0);
             // The answer will say what the copy was to hold.
@@ -206,9 +206,10 @@ impl Climber {
         let mut outcome = self
             .open(lease, &self.reopening(climb, new_id), Some(link), None)
             .await;
-        // Else it goes here: the agent will not have it.
         if let Outcome::Open(open, ..) = &mut outcome {
             open.0.copy = Some(copy);
+        } else {
+            copy.remove().await;
         }
         outcome
     }

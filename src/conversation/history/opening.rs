@@ -159,10 +159,10 @@ pub(super) fn open_source(
     })
 }
 
-/// Whether a transcript, or one in which it begins, is not there.
+/// Whether a transcript, or one in which it begins, is missing or may be blank.
 fn is_lost(opened: &Result<Opened, TranscriptError>) -> bool {
     match opened {
-        Ok(open) => begins_elsewhere(open),
+        Ok(open) => begins_elsewhere(open) || open.turns() == 0,
         Err(error) => disk::is_absence(error),
     }
 }

@@ -1,6 +1,6 @@
-//! How much a bundle may bring: no more than a client could. Pure.
+//! Limits on what a bundle may contain: no more than a client could send. Pure.
 //!
-//! What is in a bundle's manifest is shown in answers and events. One that no answer can hold would end every list at its page.
+//! Answers and events show what is in a bundle's manifest. A part that no answer can hold would end every list at its page.
 
 use serde::Serialize;
 
@@ -8,16 +8,17 @@ use crate::conversation::bundle::Manifest;
 use crate::conversation::error::ConversationError;
 use crate::conversation::page::{ENTRY_LIMIT_BYTES, encoded_bytes};
 
-/// Whether each part of the conversation fits into an answer. Titles and names are checked elsewhere, as those of a call are.
+/// Checks that each part of the manifest fits into an answer. Titles and names are checked elsewhere, as those of a call are.
 ///
 /// # Errors
-/// [`ConversationError::InvalidParams`] for the first that does not.
+/// [`ConversationError::InvalidParams`] for the first part that does not.
 pub(super) fn check(manifest: &Manifest) -> Result<(), ConversationError> {
     let mut conversation = manifest.conversation.clone();
-    // These are the ones that it would be listed with.
+    // The conversation is listed with these.
     conversation.settings = manifest.settings.clone();
     fits("conversation", &conversation)?;
     fits("failure", &manifest.failure)?;
+    fits("missing", &manifest.missing)?;
     fits("missingValues", &manifest.missing_values)?;
     fits("chain", &manifest.chain)?;
     for entry in &manifest.lineage {

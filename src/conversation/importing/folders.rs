@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::Import;
 use crate::conversation::bundle::Manifest;
 use crate::conversation::error::ConversationError;
-use crate::conversation::folder::{usable_folder, without_parents};
+use crate::conversation::folder::{usable_folder, usable_recorded, without_parents};
 
 /// Where a caller wants a conversation to run.
 pub(super) enum Placement {
@@ -36,7 +36,7 @@ impl Placement {
     /// [`ConversationError::InvalidParams`] when it names no folder, or asks for two things at once.
     pub(super) fn of(import: &Import) -> Result<Self, ConversationError> {
         match (&import.cwd, import.same_folders) {
-            (Some(cwd), false) => Ok(Self::Below(usable_folder(cwd)?)),
+            (Some(cwd), false) => Ok(Self::Below(usable_folder("cwd", cwd)?)),
             (None, true) => Ok(Self::Same),
             (Some(_), true) => Err(ConversationError::InvalidParams(
                 "give cwd or sameFolders, not both".to_owned(),
@@ -85,7 +85,7 @@ impl Placement {
 
 /// A folder of the bundle that is used as it is.
 fn same(folder: &str) -> Result<String, ConversationError> {
-    usable_folder(folder).map_err(|error| match error {
+    usable_recorded(folder).map_err(|error| match error {
         ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
             "the bundle names a folder that cannot be used here: {why}; give cwd to use another one"
         )),

@@ -1,6 +1,6 @@
 //! The files of imported sessions in the agents' folders.
 //!
-//! Owns what was put there, and takes it away again unless somebody keeps it. Blocks.
+//! Owns the files that were put there, and deletes them again unless the import is completed. Blocks.
 
 use std::error::Error;
 use std::fs::File;
@@ -19,31 +19,31 @@ use crate::transcript::{TranscriptError, copy, parts};
 /// How much is read at once, in bytes.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Files and folders that were made. What is still as it was made is removed when this is dropped, but for
-/// [`Placed::keep`]; and when the daemon is killed, by the next one, which reads the plan.
+/// Files and folders that an import created. Dropping this deletes those that are unchanged, except after [`Placed::keep`]. If the
+/// daemon is killed, the next one reads the plan and deletes them.
 pub(in crate::conversation) struct Placed {
     plan: Plan,
     stays: bool,
-    is_somebodys: IsSomebodys,
-    // Dropped behind what takes the files away.
+    may_have_owner: MayHaveOwner,
+    // Dropped after the plan was undone.
     staging: Staging,
 }
 
-/// Whether a session is one of a conversation that is here: somebody may adopt what lies in its place and is not kept yet.
-pub(super) type IsSomebodys = Box<dyn Fn(&UpstreamId) -> bool + Send>;
+/// Whether a conversation owns a session, or may own it: a client may adopt a session while it is being imported.
+pub(super) type MayHaveOwner = Box<dyn Fn(&UpstreamId) -> bool + Send>;
 
 impl Placed {
     /// Nothing yet.
-    pub(super) fn new(staging: Staging, plan: Plan, is_somebodys: IsSomebodys) -> Self {
+    pub(super) fn new(staging: Staging, plan: Plan, may_have_owner: MayHaveOwner) -> Self {
         Self {
             plan,
             stays: false,
-            is_somebodys,
+            may_have_owner,
             staging,
         }
     }
 
-    /// They stay. Does not block; dropping this afterwards still does, for what was unpacked goes then.
+    /// The files stay. Does not block. Dropping this afterwards does, because it deletes what was unpacked.
     pub(in crate::conversation) fn keep(&mut self) {
         self.stays = true;
     }
@@ -53,10 +53,10 @@ impl Placed {
         self.staging.folder()
     }
 
-    /// Puts a file of a session where it belongs, unless the same is there; `fill` writes its content.
+    /// Puts a file of a session where it belongs, unless the same file is there already. `fill` writes its content.
     ///
     /// # Errors
-    /// [`TranscriptError::AlreadyExists`] for a file that is there and differs; what cannot be written.
+    /// [`TranscriptError::AlreadyExists`] if another file is there, and whatever fails when it is written.
     pub(super) fn file(
         &mut self,
         target: &Path,
@@ -88,17 +88,17 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if !self.stays && !self.plan.undo(&self.is_somebodys) {
+        if !self.stays && !self.plan.undo(&self.may_have_owner) {
             self.staging.keep();
         }
     }
 }
 
-/// Puts the files of one session into the folder of its transcript: `sources` are those of the bundle, in its order. Gives how
+/// Puts the files of one session into the folder of its transcript: `sources` are those of the bundle, in its order. Returns how
 /// many lines were too long to be changed.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] for a file that is there and differs; what else cannot be read or written.
+/// [`TranscriptError::AlreadyExists`] if another file is there, and whatever fails when files are read or written.
 pub(super) fn place(
     placed: &mut Placed,
     session: &BundledSession,
@@ -143,7 +143,7 @@ fn write(
     Ok(if stays { 0 } else { passed })
 }
 
-/// What a write that failed means: an end that was asked for, or trouble with the file.
+/// Why a write failed: the import was cancelled, or the file cannot be written.
 pub(super) fn write_trouble(target: &Path, error: io::Error) -> Trouble {
     if error
         .get_ref()
@@ -171,8 +171,8 @@ mod tests {
     fn placed(data: &Path) -> (Placed, [PathBuf; 3]) {
         let staging = Staging::make(data).unwrap();
         let plan = Plan::begin(&staging, ConversationId::mint()).unwrap();
-        let is_somebodys = |session: &UpstreamId| session.as_str() == "adopted";
-        let mut placed = Placed::new(staging, plan, Box::new(is_somebodys));
+        let may_have_owner = |session: &UpstreamId| session.as_str() == "adopted";
+        let mut placed = Placed::new(staging, plan, Box::new(may_have_owner));
         let files = ["a/b/ours", "a/grown", "c/replaced"].map(|name| data.join(name));
         for file in &files {
             let filled = placed.file(file, &"s".into(), |writer| {
@@ -199,7 +199,7 @@ mod tests {
 
     /// With all that lies beside it.
     #[test]
-    fn a_failed_import_leaves_a_session_that_somebody_adopted_meanwhile() {
+    fn a_failed_import_leaves_a_session_that_was_adopted_meanwhile() {
         let data = tempfile::tempdir().unwrap();
         let (mut placed, [ours, ..]) = placed(data.path());
         let files =

@@ -1,8 +1,7 @@
-//! What an import is about to put into the agents' folders, on disk before it happens.
+//! Plans of imports: what an import is about to put into the agents' folders, on disk before it happens.
 //!
-//! Owns the folder in which a bundle is unpacked and the plan in it, so that a daemon that finds what a killed one left can
-//! take it back: a file only when it is the very one, byte for byte, and only when the conversation was not written down.
-//! Blocks.
+//! Owns the folder in which a bundle is unpacked, and the plan in it. A daemon that finds the plan of a killed import undoes it: it
+//! deletes a file only if that is still the file that was written, byte for byte, and if the conversation was not recorded. Blocks.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -15,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::files::durable;
+use crate::files::checked_lines::{self, CheckedFile, ReadError};
+use crate::files::entries;
+use crate::files::set_aside::{self, Unreadable, set_aside};
 use crate::transcript::TranscriptError;
-use crate::transcript::aside::{self, Unreadable};
-use crate::transcript::copy::make_folder;
-use crate::transcript::notes::{self, NoteFile, ReadError};
+use crate::transcript::copy::{make_folder, sync_folder};
 
 /// The folder below the daemon's own in which bundles are unpacked.
 pub(in crate::conversation) const FOLDER: &str = "imports";
@@ -30,24 +29,24 @@ pub(in crate::conversation) const PLAN: &str = "plan";
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A line of a plan.
+/// One line of a plan.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Note {
-    /// What the import makes. The first line.
+enum Step {
+    /// The conversation that the import creates. The first line.
     Conversation(ConversationId),
-    /// A folder that is made.
+    /// A folder that is created.
     Folder(OsString),
-    /// A file that is written beside its place.
+    /// A file under a temporary name.
     Temporary(OsString),
-    /// The same file, whole, that gets its name.
+    /// The same file, when it is whole and gets its name.
     File(PlannedFile),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct PlannedFile {
     path: OsString,
-    /// The session that it belongs to: its transcript, or one of the files beside that.
+    /// The session whose transcript it is, or beside whose transcript it belongs.
     session: UpstreamId,
     device: u64,
     inode: u64,
@@ -55,38 +54,38 @@ struct PlannedFile {
     sha256: String,
 }
 
-/// The plan of an import that runs.
+/// The plan of a running import.
 #[derive(Debug)]
 pub(super) struct Plan {
     path: PathBuf,
-    file: NoteFile,
-    /// What stands in it: what could not be written there was not begun.
-    notes: Vec<Note>,
+    file: CheckedFile,
+    /// What is in the file. A step that could not be written there was not begun.
+    steps: Vec<Step>,
 }
 
 impl Plan {
-    /// A plan in this folder for a conversation of this id.
+    /// Creates the plan for a conversation of this id.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
     pub(super) fn begin(staging: &Staging, id: ConversationId) -> Result<Self, TranscriptError> {
         let path = staging.folder().join(PLAN);
-        let begun = Note::Conversation(id);
-        let file = NoteFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
+        let begun = Step::Conversation(id);
+        let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
         sync_folder(&staging.all)?;
         Ok(Self {
             path,
             file,
-            notes: vec![begun],
+            steps: vec![begun],
         })
     }
 
     pub(super) fn folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
-        self.note(Note::Folder(folder.into()))
+        self.record(Step::Folder(folder.into()))
     }
 
     pub(super) fn temporary(&mut self, path: &Path) -> Result<(), TranscriptError> {
-        self.note(Note::Temporary(path.into()))
+        self.record(Step::Temporary(path.into()))
     }
 
     pub(super) fn file(
@@ -96,7 +95,7 @@ impl Plan {
         metadata: &Metadata,
         sha256: String,
     ) -> Result<(), TranscriptError> {
-        self.note(Note::File(PlannedFile {
+        self.record(Step::File(PlannedFile {
             path: path.into(),
             session: session.clone(),
             device: metadata.dev(),
@@ -106,139 +105,139 @@ impl Plan {
         }))
     }
 
-    /// Takes back what was done of it, as [`take_back`] does: it was not written down. Whether nothing of it is left to be
-    /// taken back.
-    pub(super) fn undo(&self, is_somebodys: &impl Fn(&UpstreamId) -> bool) -> bool {
-        undo(&self.notes, &|_| false, is_somebodys)
+    /// Undoes it, as [`undo_all`] does: the conversation was not recorded. Whether everything is undone.
+    pub(super) fn undo(&self, may_have_owner: &impl Fn(&UpstreamId) -> bool) -> bool {
+        undo(&self.steps, &|_| false, may_have_owner)
     }
 
-    fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
-        let written = self.file.append(&note);
+    fn record(&mut self, step: Step) -> Result<(), TranscriptError> {
+        let written = self.file.append(&step);
         written.map_err(TranscriptError::io("write", &self.path))?;
-        self.notes.push(note);
+        self.steps.push(step);
         Ok(())
     }
 }
 
-/// Takes back what imports have left that did not come to their end, and what they unpacked. `is_written` says whether a
-/// conversation was written down, `is_somebodys` whether a session has become another one's since: its files may have lain
-/// there for long.
-pub(in crate::conversation) fn take_back(
+/// Undoes all imports that are unfinished, and deletes what they unpacked. `is_written` says whether a conversation was recorded,
+/// `may_have_owner` whether a conversation may own a session by now: its files may have been there for long.
+pub(in crate::conversation) fn undo_all(
     data: &Path,
     is_written: impl Fn(ConversationId) -> bool,
-    is_somebodys: impl Fn(&UpstreamId) -> bool,
+    may_have_owner: impl Fn(&UpstreamId) -> bool,
 ) {
+    each_folder(data, |folder, steps| {
+        if undo(&steps, &is_written, &may_have_owner) {
+            remove(folder);
+        }
+        // Otherwise a later start may be able to delete the rest.
+    });
+}
+
+/// Sets all imports aside that are unfinished: what they put in place stays.
+pub(in crate::conversation) fn set_aside_all(data: &Path, why: &Unreadable) {
+    each_folder(data, |folder, _| {
+        // The log says what became of it.
+        let _reported = set_aside(folder, why);
+    });
+}
+
+/// Passes on the folder and the plan of each unfinished import. Folders without a readable plan are seen to here.
+fn each_folder(data: &Path, mut settle: impl FnMut(&Path, Vec<Step>)) {
     let all = data.join(FOLDER);
-    let entries = match fs::read_dir(&all) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+    match entries(&all) {
+        Ok(folders) => {
+            for folder in folders.iter().filter(|folder| !set_aside::is_name(folder)) {
+                if let Some(steps) = read_plan(folder) {
+                    settle(folder, steps);
+                }
+            }
+        }
         Err(error) => {
-            tracing::warn!(path = %all.display(), %error, "what an import left cannot be looked at");
+            tracing::warn!(path = %all.display(), %error, "cannot list the unfinished imports");
             return;
         }
-    };
-    for entry in entries {
-        let folder = match entry {
-            Ok(entry) => entry.path(),
-            Err(error) => {
-                tracing::warn!(path = %all.display(), %error, "what an import left cannot be looked at");
-                continue;
-            }
-        };
-        if !aside::is_aside(&folder) {
-            take_back_one(&folder, &is_written, &is_somebodys);
-        }
     }
-    // What is left in it is kept.
+    // Fails if something is left in it.
     let _ = fs::remove_dir(&all);
 }
 
-fn take_back_one(
-    folder: &Path,
-    is_written: &impl Fn(ConversationId) -> bool,
-    is_somebodys: &impl Fn(&UpstreamId) -> bool,
-) {
+/// The plan in the folder of an import. `None` if there is none that can be used; then nothing else is to be done.
+fn read_plan(folder: &Path) -> Option<Vec<Step>> {
     let path = folder.join(PLAN);
-    let notes: Vec<Note> = match notes::read(&path) {
-        Ok(notes) => notes,
-        // What is no folder is nothing of an import's.
-        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => return,
+    let why = match checked_lines::read::<Step>(&path) {
+        Ok(steps) if matches!(steps.first(), Some(Step::Conversation(_))) => return Some(steps),
+        Ok(_) => Unreadable::Damaged("it does not begin with the conversation".to_owned()),
+        Err(ReadError::Unreadable(why)) => why,
+        // A file is not the folder of an import.
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => return None,
         Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return remove_unbegun(folder);
+            remove_unbegun(folder);
+            return None;
         }
         Err(ReadError::Io(error)) => {
-            // Nothing else knows what lies in the agents' folders; the next start may be able to read it.
-            tracing::warn!(path = %path.display(), %error, "the plan of an import cannot be read; what it has put in place stays, and the plan too");
-            return;
-        }
-        Err(ReadError::Unreadable(why)) => {
-            // What became of it is in the log.
-            let _reported = aside::set_aside(folder, &why);
-            return;
+            // Nothing else knows which files are in the agents' folders; the next start may be able to read it.
+            tracing::warn!(path = %path.display(), %error, "cannot read the plan of an import; the plan and the imported files stay");
+            return None;
         }
     };
-    if !matches!(notes.first(), Some(Note::Conversation(_))) {
-        let why = Unreadable::Damaged("it does not begin with the conversation".to_owned());
-        let _reported = aside::set_aside(folder, &why);
-    } else if undo(&notes, is_written, is_somebodys) {
-        remove(folder);
-    }
-    // What could not be removed may be able to be later.
+    // The log says what became of it.
+    let _reported = set_aside(folder, &why);
+    None
 }
 
-/// Removes the folder of an import that was killed before it had begun. Nothing is unpacked there yet, and where something is,
-/// the plan was lost that said what became of it.
+/// Deletes the folder of an import that was killed before it began. Nothing is unpacked there yet. If something is, the plan was
+/// lost, and the folder is set aside.
 fn remove_unbegun(folder: &Path) {
-    match aside::entries(folder) {
-        Ok(entries) if entries.iter().all(|path| notes::is_unbegun(path)) => remove(folder),
+    match entries(folder) {
+        Ok(entries) if entries.iter().all(|path| checked_lines::is_unbegun(path)) => remove(folder),
         Ok(_) => {
             let why = Unreadable::Damaged("no plan says what was put in place".to_owned());
-            // What became of it is in the log.
-            let _reported = aside::set_aside(folder, &why);
+            // The log says what became of it.
+            let _reported = set_aside(folder, &why);
         }
         Err(error) => {
-            tracing::warn!(path = %folder.display(), %error, "what an import left cannot be looked at");
+            tracing::warn!(path = %folder.display(), %error, "cannot list what an import left");
         }
     }
 }
 
-/// Whether nothing is left that could be taken back later.
+/// Undoes a plan, the last step first. Whether everything is undone that can be.
 fn undo(
-    notes: &[Note],
+    steps: &[Step],
     is_written: &impl Fn(ConversationId) -> bool,
-    is_somebodys: &impl Fn(&UpstreamId) -> bool,
+    may_have_owner: &impl Fn(&UpstreamId) -> bool,
 ) -> bool {
-    let Some(Note::Conversation(id)) = notes.first() else {
+    let Some(Step::Conversation(id)) = steps.first() else {
         return true;
     };
     let stays = is_written(*id);
     let mut is_done = true;
-    for note in notes.iter().rev() {
-        let (path, removed) = match note {
-            Note::Conversation(_) => continue,
-            Note::Temporary(path) => (path, fs::remove_file(path)),
-            Note::File(_) | Note::Folder(_) if stays => continue,
-            Note::File(file) if is_somebodys(&file.session) => continue,
-            Note::File(file) => match is_it(file) {
+    for step in steps.iter().rev() {
+        let (path, removed) = match step {
+            Step::Conversation(_) => continue,
+            Step::Temporary(path) => (path, fs::remove_file(path)),
+            Step::File(_) | Step::Folder(_) if stays => continue,
+            Step::File(file) if may_have_owner(&file.session) => continue,
+            Step::File(file) => match is_unchanged(file) {
                 Ok(true) => (&file.path, fs::remove_file(&file.path)),
                 Ok(false) => {
-                    tracing::warn!(path = ?file.path, "a file of an import that was broken off is another one now, and stays");
+                    tracing::warn!(path = ?file.path, "a file of an unfinished import was changed or replaced, and stays");
                     continue;
                 }
                 Err(error) => (&file.path, Err(error)),
             },
-            // What somebody else has put something into stays.
-            Note::Folder(path) => (path, fs::remove_dir(path)),
+            // Fails if other files are in it.
+            Step::Folder(path) => (path, fs::remove_dir(path)),
         };
         match removed {
-            Ok(()) => tracing::info!(?path, "what an import left that was broken off was taken back"),
+            Ok(()) => tracing::info!(?path, "undid a step of an unfinished import"),
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty
                 ) => {}
             Err(error) => {
-                tracing::warn!(?path, %error, "what an import left that was broken off could not be removed");
+                tracing::warn!(?path, %error, "could not undo a step of an unfinished import");
                 is_done = false;
             }
         }
@@ -246,8 +245,8 @@ fn undo(
     is_done
 }
 
-/// Whether a file is still the one that was put there.
-fn is_it(planned: &PlannedFile) -> io::Result<bool> {
+/// Whether a file is still the one that the import wrote.
+fn is_unchanged(planned: &PlannedFile) -> io::Result<bool> {
     let found = fs::symlink_metadata(&planned.path)?;
     let is_same = found.is_file()
         && (found.dev(), found.ino(), found.len()) == (planned.device, planned.inode, planned.bytes);
@@ -260,7 +259,7 @@ fn is_it(planned: &PlannedFile) -> io::Result<bool> {
 /// Whether a file is a regular one of this size and hash. No link is followed.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(super) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
     if !found.is_file() || found.len() != bytes {
@@ -273,7 +272,7 @@ pub(super) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
     Ok(hashed.digest().eq_ignore_ascii_case(sha256))
 }
 
-/// A folder of the daemon's own in which a bundle is unpacked. It goes with what is in it, but for [`Staging::keep`].
+/// A folder of the daemon's own in which a bundle is unpacked. Dropping it deletes the folder, except after [`Staging::keep`].
 #[derive(Debug)]
 pub(super) struct Staging {
     all: PathBuf,
@@ -282,7 +281,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// A new one beside those that are there.
+    /// Creates a new one beside those that exist.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -301,7 +300,7 @@ impl Staging {
         &self.folder
     }
 
-    /// It stays for the next import or start, which reads the plan in it.
+    /// The folder stays for the next import or start, which reads the plan in it.
     pub(super) fn keep(&mut self) {
         self.stays = true;
     }
@@ -312,12 +311,12 @@ impl Drop for Staging {
         if !self.stays {
             remove(&self.folder);
         }
-        // What else is there is not of this import, and it or the next start sees to it.
+        // Fails if other imports left something.
         let _ = fs::remove_dir(&self.all);
     }
 }
 
-/// Removes a folder with what is in it, or a file that stands in a folder's place.
+/// Deletes a folder with its contents, or a file in its place.
 fn remove(folder: &Path) {
     let removed = match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder),
@@ -326,15 +325,11 @@ fn remove(folder: &Path) {
     if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(path = %folder.display(), %error, "what an import unpacked could not be removed");
+        tracing::warn!(path = %folder.display(), %error, "could not delete what an import unpacked");
     }
 }
 
-fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
-    durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
-}
-
-/// Passes on what is written, and knows its hash.
+/// A writer that hashes what it passes on.
 pub(super) struct Hashed<'a> {
     writer: &'a mut dyn Write,
     hash: Sha256,
@@ -372,7 +367,7 @@ mod tests {
     use super::*;
     use crate::files::durable::tests::Disk;
 
-    /// A plan of one folder and these files, in which `left` was written and renamed. As a killed daemon leaves it.
+    /// What a killed daemon leaves: a plan with these files, which are in place, and one that is half written.
     fn killed(data: &Path, files: &[(&Path, &str)]) -> ConversationId {
         let id = ConversationId::mint();
         let disk = Disk::of(data);
@@ -384,7 +379,7 @@ mod tests {
             let lost = disk.lost();
             assert!(
                 lost.iter().all(|path| path.starts_with("agent")),
-                "before it is done it is written down: {lost:?}"
+                "each step is on disk before it is done: {lost:?}"
             );
             fs::create_dir_all(folder).unwrap();
             let temporary = folder.join(".t.tmp");
@@ -405,13 +400,13 @@ mod tests {
         let mut torn = fs::read(&plan.path).unwrap();
         torn.extend(b"{\"version\":1,\"crc32\":12");
         fs::write(&plan.path, torn).unwrap();
-        // As a kill does: nobody tidies up.
+        // A kill runs no destructors.
         let _ = std::mem::ManuallyDrop::new(staging);
         id
     }
 
     #[test]
-    fn only_what_the_import_wrote_is_taken_back() {
+    fn only_what_the_import_wrote_is_deleted() {
         let data = tempfile::tempdir().unwrap();
         let at = |name: &str| data.path().join("agent").join(name);
         let (ours, grown, edited, replaced) = (at("p/a"), at("p/b"), at("p/c"), at("q/d"));
@@ -429,14 +424,14 @@ mod tests {
         // The same words, but not our file.
         fs::write(at("q/x"), "four").unwrap();
         fs::rename(at("q/x"), &replaced).unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        undo_all(data.path(), |_| false, |_| false);
         assert!(!ours.exists() && !at(".last.tmp").exists());
         assert!(grown.exists() && edited.exists() && replaced.exists());
         assert!(!data.path().join(FOLDER).exists());
     }
 
     #[test]
-    fn all_goes_with_its_folders_unless_the_conversation_is_there() {
+    fn everything_is_undone_unless_the_conversation_was_recorded() {
         for stays in [false, true] {
             let data = tempfile::tempdir().unwrap();
             let at = |name: &str| data.path().join("agent").join(name);
@@ -446,7 +441,7 @@ mod tests {
                 assert_eq!(asked, id);
                 stays
             };
-            take_back(data.path(), is_written, |_| false);
+            undo_all(data.path(), is_written, |_| false);
             assert_eq!(
                 (one.exists(), other.exists(), at("p").exists()),
                 (stays, stays, stays)
@@ -457,40 +452,40 @@ mod tests {
 
     /// A plan may be read long after it was made, and another conversation may have one of its files by then.
     #[test]
-    fn what_is_somebodys_by_now_stays() {
+    fn files_of_a_session_with_an_owner_stay() {
         let data = tempfile::tempdir().unwrap();
         let at = |name: &str| data.path().join("agent").join(name);
         let (adopted, other) = (at("p/a"), at("p/b"));
         killed(data.path(), &[(&adopted, "one"), (&other, "two")]);
-        take_back(data.path(), |_| false, |session| session.as_str() == "a");
+        undo_all(data.path(), |_| false, |session| session.as_str() == "a");
         assert!(adopted.exists() && !other.exists());
         assert!(!data.path().join(FOLDER).exists());
     }
 
     #[test]
-    fn what_another_import_left_is_none_of_a_new_ones_business() {
+    fn a_new_import_leaves_the_plans_of_others_alone() {
         let data = tempfile::tempdir().unwrap();
         let left = data.path().join("agent/p/a");
         killed(data.path(), &[(&left, "one")]);
         drop(Staging::make(data.path()).unwrap());
         assert!(left.exists());
-        // And it can still be taken back.
-        take_back(data.path(), |_| false, |_| false);
+        // And it can still be undone.
+        undo_all(data.path(), |_| false, |_| false);
         assert!(!left.exists() && !data.path().join(FOLDER).exists());
     }
 
     #[test]
-    fn what_cannot_be_read_or_removed_now_is_kept_for_later() {
+    fn what_cannot_be_read_or_deleted_now_stays_for_later() {
         let data = tempfile::tempdir().unwrap();
         let (other, taken) = (data.path().join("agent/p/a"), data.path().join("agent/q/b"));
         killed(data.path(), &[(&other, "one")]);
         let imports = data.path().join(FOLDER);
         let folder = fs::read_dir(&imports).unwrap().next().unwrap().unwrap().path();
-        // One that answers with an error to everybody, also to root.
+        // Reading a folder fails for root too.
         fs::rename(folder.join(PLAN), folder.join("aside")).unwrap();
         fs::create_dir(folder.join(PLAN)).unwrap();
         killed(data.path(), &[(&taken, "two")]);
-        take_back(data.path(), |_| false, |_| false);
+        undo_all(data.path(), |_| false, |_| false);
         assert!(other.exists() && !taken.exists());
         assert_eq!(fs::read_dir(&imports).unwrap().count(), 1);
         fs::remove_dir(folder.join(PLAN)).unwrap();
@@ -499,17 +494,36 @@ mod tests {
         // A folder in the place of a file that was about to be written cannot be removed as a file.
         let temporary = data.path().join("agent/.last.tmp");
         fs::create_dir_all(&temporary).unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        undo_all(data.path(), |_| false, |_| false);
         assert!(folder.join(PLAN).exists() && !other.exists());
         fs::remove_dir(&temporary).unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        undo_all(data.path(), |_| false, |_| false);
         assert!(!imports.exists());
     }
 
+    /// The conversation may be among the changes that were lost.
     #[test]
-    fn what_had_not_begun_goes_and_what_says_nothing_of_itself_stays() {
+    fn plans_that_are_set_aside_undo_nothing() {
         let data = tempfile::tempdir().unwrap();
-        take_back(data.path(), |_| false, |_| false);
+        let file = data.path().join("agent/p/a");
+        killed(data.path(), &[(&file, "one")]);
+        let imports = data.path().join(FOLDER);
+        fs::create_dir(imports.join("unbegun")).unwrap();
+        set_aside_all(data.path(), &Unreadable::OwnerUnknown);
+        // A later start knows nothing of the loss.
+        undo_all(data.path(), |_| false, |_| false);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+        let left = entries(&imports).unwrap();
+        assert!(
+            matches!(&left[..], [aside] if aside.join(PLAN).exists()),
+            "{left:?}"
+        );
+    }
+
+    #[test]
+    fn an_import_that_had_not_begun_is_deleted_and_one_without_a_readable_plan_is_set_aside() {
+        let data = tempfile::tempdir().unwrap();
+        undo_all(data.path(), |_| false, |_| false);
         let imports = data.path().join(FOLDER);
         for (name, text) in [
             ("unbegun/plan.new", "{"),
@@ -522,8 +536,8 @@ mod tests {
         }
         fs::create_dir(imports.join("empty")).unwrap();
         for _start in 0..2 {
-            take_back(data.path(), |_| false, |_| false);
-            let left = aside::entries(&imports).unwrap();
+            undo_all(data.path(), |_| false, |_| false);
+            let left = entries(&imports).unwrap();
             let expected = ["broken.set-aside-1", "file", "lost.set-aside-1"];
             assert_eq!(left, expected.map(|name| imports.join(name)));
             assert_eq!(fs::read(left[0].join("plan")).unwrap(), b"garbage");

@@ -1,4 +1,4 @@
-//! Sessions whose transcripts are gone, for those who only read them: what is kept of them, with nothing put back.
+//! Sessions whose transcripts are missing or blank, for those who only read them: what is kept of them, with nothing put back.
 
 use bridge_protocol::UpstreamId;
 
@@ -6,13 +6,14 @@ use super::{key, relocation};
 use crate::agent::catalog::AgentEntry;
 use crate::conversation::disk;
 use crate::conversation::services::Services;
+use crate::transcript::blank::is_blank;
 use crate::transcript::keep::Unpacked;
 use crate::transcript::locate::locate;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
 
-/// What is kept of a session whose transcript is gone, or that of one in which it begins; none where its agent has it or may
-/// have it, since nobody can look there, and where nothing is kept.
+/// What is kept of a session whose transcript is missing or blank, or that of one in which it begins. `None` if its agent has it or
+/// may have it, because the folder cannot be read, and if nothing is kept.
 ///
 /// # Errors
 /// When what is kept cannot be read.
@@ -25,7 +26,8 @@ pub(in crate::conversation) fn in_place_of_lost(
         return Ok(None);
     };
     let is_gone = match format {
-        Format::Claude => locate(root, id.as_str(), None).is_ok_and(|found| found.is_empty()),
+        Format::Claude => locate(root, id.as_str(), None)
+            .is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false))),
         Format::Codex => match rollouts::files_of(root, id.as_str()) {
             Ok((_, missing)) => missing.is_some(),
             Err(error) => disk::is_absence(&error),

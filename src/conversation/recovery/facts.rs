@@ -131,7 +131,7 @@ pub struct Inspection {
     pub turns_after_readable: u64,
     /// Whether the head's transcript lies where its agent does not look, and can be brought back.
     pub is_astray: bool,
-    /// Whether we have a copy of our own of the head's transcript.
+    /// Whether the head's transcript is missing or blank, and we have a copy of our own.
     pub is_kept: bool,
 }
 

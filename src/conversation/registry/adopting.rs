@@ -19,7 +19,7 @@ use super::super::checking::{check_answer, check_claude, check_kept, check_rollo
 use super::super::climbing::store_error;
 use super::super::copies;
 use super::super::error::ConversationError;
-use super::super::folder::usable_folder;
+use super::super::folder::{usable_folder, usable_recorded};
 use super::super::keeping::in_place_of_lost;
 use super::super::naming::{check_title, shortened_title};
 use super::super::services::{Services, chain_text, now};
@@ -87,7 +87,8 @@ impl Registry {
         if let Some(holder) = self.holder(&adoption)? {
             return self.adopted_before(holder).await;
         }
-        let given = adoption.cwd.as_deref().map(usable_folder).transpose()?;
+        let given = adoption.cwd.as_deref();
+        let given = given.map(|cwd| usable_folder("cwd", cwd)).transpose()?;
         let id = adoption.upstream_id.clone();
         let services = Arc::clone(&self.services);
         let read = move || {
@@ -488,7 +489,7 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
             "the transcript names no folder that it ran in; name one to work in".to_owned(),
         ));
     };
-    usable_folder(cwd).map_err(|error| match error {
+    usable_recorded(cwd).map_err(|error| match error {
         ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
             "the folder that the transcript ran in cannot be used: {why}; name another one"
         )),

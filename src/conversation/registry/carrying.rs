@@ -170,7 +170,7 @@ impl Registry {
     /// Takes back what imports have left that a daemon before this one did not bring to their end.
     pub async fn take_back_imports(&self) {
         let services = Arc::clone(&self.services);
-        let work = move || importing::take_back_unfinished(&services);
+        let work = move || importing::undo_unfinished(&services);
         if let Err(error) = tokio::task::spawn_blocking(work).await {
             tracing::warn!(%error, "what imports have left could not be looked at");
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bridge_protocol::keep::{KeepAnswer, KeepTotal, KeptFile, RestoreAnswer};
 use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
 use jiff::Timestamp;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::climbing::store_error;
@@ -179,7 +180,7 @@ impl Registry {
                     replaced: false,
                     rewritten: true,
                 };
-                self.tell_growth(owner, growth);
+                Handle::current().block_on(self.tell_growth(owner, growth));
             }
         }
     }

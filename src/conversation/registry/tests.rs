@@ -1,13 +1,49 @@
 //! Conversations whose tasks panic, with a registry of its own and no daemon.
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{ConversationState, OnBusy, OnLimit};
 use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::id::TurnId;
+use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::StopReason;
 use futures_util::future::BoxFuture;
 use tempfile::TempDir;
 
-use super::watching::tests::{Ear, registry};
+use super::watching::tests::{Ear, registry, registry_with};
 use super::*;
+use crate::agent::catalog::AgentEntry;
+use crate::agent::policy::InterruptPolicy;
+use crate::agent::pool::Launch;
+use crate::agent::process::{AgentCommand, StopDeadlines};
+use crate::agent::profile::AgentKind;
+use crate::chain::NewLink;
+use crate::conversation::actor::{FAULTS_LIMIT, REFUSES_FOR};
+use crate::conversation::climbing::acquire;
+use crate::conversation::closed_sessions::ClosedSessions;
+use crate::conversation::destination::Destination;
 use crate::conversation::events::{Encoded, Taken};
+use crate::conversation::upstream::{Opening, UpstreamSession, open};
+use crate::conversation::work::Progress;
+use crate::transcript::locate::own_folder;
+use crate::transcript::moving::SharedNeighbours;
+
+/// Answers everything at once, but for a prompt to hang, of which it only reports something. It closes no session.
+const AGENT: &str = r#"while read -r line; do
+    id=${line#*\"id\":}; id=${id%%[,\}]*}
+    case $line in
+        *'"initialize"'*) result='{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}' ;;
+        *'"session/new"'*)
+            number=$((number + 1))
+            result='{"sessionId":"s'$number'"}' ;;
+        *'"session/prompt"'*hang*)
+            update='{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hm."}}'
+            echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":'"$update"'}}'
+            continue ;;
+        *'"session/prompt"'*) result='{"stopReason":"end_turn"}' ;;
+        *) result='{}' ;;
+    esac
+    echo '{"jsonrpc":"2.0","id":'"$id"',"result":'"$result"'}'
+done"#;
 
 /// A conversation and someone who listens to it.
 struct Stage {
@@ -40,6 +76,32 @@ impl Stage {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let registry = registry(folder.path(), &folder.path().join("claude"));
+        Self::with(folder, registry).await
+    }
+
+    /// One whose agent can be started.
+    async fn with_agent() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let command = AgentCommand {
+            program: "sh".into(),
+            args: vec!["-c".into(), AGENT.into()],
+            ..AgentCommand::default()
+        };
+        let entry = AgentEntry {
+            name: "sh".into(),
+            kind: AgentKind::Generic,
+            launch: Launch {
+                command,
+                ..Launch::default()
+            },
+            transcripts: None,
+            interrupts: InterruptPolicy::Ask,
+        };
+        let registry = registry_with(folder.path(), entry);
+        Self::with(folder, registry).await
+    }
+
+    async fn with(folder: TempDir, registry: Arc<Registry>) -> Self {
         let new = NewConversation {
             agent: None,
             cwd: folder.path().to_str().unwrap().to_owned(),
@@ -78,6 +140,46 @@ impl Stage {
             title: title.map(str::to_owned),
             settings,
             expected_revision: None,
+        };
+        self.registry.call(self.id, call, None).unwrap()
+    }
+
+    fn prompt(&self, text: &str) -> oneshot::Receiver<Result<Answer, ConversationError>> {
+        let call = Call::Prompt {
+            turn_id: TurnId::mint(),
+            prompt: PromptContent::text(text),
+            on_busy: OnBusy::Fail,
+            on_limit: OnLimit::Fail,
+            min_fidelity: Fidelity::None,
+        };
+        self.registry.call(self.id, call, None).unwrap()
+    }
+
+    /// A session that nothing but the test knows of.
+    async fn open_session(&self) -> UpstreamSession {
+        let services = &self.registry.services;
+        let entry = services.agent(&"sh".into()).unwrap();
+        let lease = acquire(services, &entry).await.unwrap();
+        let opening = Opening::New { last_mode: None };
+        let opened = open(services, &entry, lease, &opening, "/", &Settings::default()).await;
+        opened.unwrap().0
+    }
+
+    async fn stop_agents(&self) {
+        let pool = &self.registry.services.pool;
+        pool.shutdown(StopDeadlines::default()).await;
+    }
+
+    fn move_to(
+        &self,
+        folder: &str,
+        progress: Arc<Progress>,
+    ) -> oneshot::Receiver<Result<Answer, ConversationError>> {
+        let call = Call::Move {
+            destination: Destination::Folder(folder.to_owned()),
+            undoes: false,
+            neighbours: SharedNeighbours::default(),
+            progress,
         };
         self.registry.call(self.id, call, None).unwrap()
     }
@@ -152,4 +254,186 @@ async fn what_is_written_when_the_task_fails_is_not_written_over() {
     );
     let record = stage.registry.services.store.conversation(stage.id).unwrap();
     assert_eq!(record.unwrap().title, "a title");
+}
+
+/// The turn has an end for its caller and for subscribers, and the next one is like any other.
+#[tokio::test]
+async fn a_turn_during_which_the_task_fails_ends_as_failed() {
+    let mut stage = Stage::with_agent().await;
+    let turn = stage.prompt("hang");
+    stage
+        .find(|event| matches!(event, Event::Update { .. }).then_some(()))
+        .await;
+    stage.fail();
+    let ended = |event: &Event| match event {
+        Event::TurnEnded { turn } => Some(turn.clone()),
+        _ => None,
+    };
+    let reported = stage.find(ended).await;
+    assert_eq!(reported.stop_reason, StopReason::Failed);
+    stage.find(is_failed).await;
+    let Ok(Ok(Answer::Turn(answered))) = turn.await else {
+        panic!("the caller is answered");
+    };
+    assert_eq!(*answered, reported);
+    let Ok(Ok(Answer::Turn(next))) = stage.prompt("further").await else {
+        panic!("the next prompt works");
+    };
+    assert_eq!(next.stop_reason, StopReason::EndTurn);
+    assert_eq!(stage.find(ended).await, *next);
+    stage.registry.stop(Duration::ZERO).await;
+    stage.stop_agents().await;
+}
+
+#[tokio::test]
+async fn a_conversation_whose_task_fails_again_and_again_refuses_calls_for_a_while_and_no_other_does() {
+    let mut stage = Stage::new().await;
+    for _ in 0..FAULTS_LIMIT {
+        stage.fail();
+        stage.find(is_failed).await;
+    }
+    let refused = stage.set(Some("a title"), None).await.unwrap();
+    let is_it =
+        |error: &ConversationError| matches!(error, ConversationError::Faulty { id, .. } if *id == stage.id);
+    assert!(refused.as_ref().is_err_and(is_it), "{refused:?}");
+    // A subscriber sees where it stands, and one that fails does not end the refusals.
+    stage.fail();
+    let (ear, mut later) = mpsc::channel(64);
+    stage
+        .registry
+        .subscribe(stage.id, Box::new(Ear(ear)), None)
+        .unwrap();
+    let snapshot: EventEnvelope = serde_json::from_str(&later.recv().await.unwrap()).unwrap();
+    let Event::Snapshot { conversation, .. } = snapshot.event else {
+        panic!("{snapshot:?}");
+    };
+    assert_eq!(conversation.state, ConversationState::Failed);
+
+    let new = NewConversation {
+        agent: None,
+        cwd: conversation.cwd,
+        title: None,
+        namespace: None,
+        settings: Settings::default(),
+        request: None,
+    };
+    let Ok(Answer::Conversation(other)) = stage.registry.create(new).await else {
+        panic!("it is made");
+    };
+    let own = std::mem::replace(&mut stage.id, other.id);
+    assert!(stage.set(Some("another title"), None).await.unwrap().is_ok());
+
+    stage.id = own;
+    tokio::time::pause();
+    tokio::time::advance(REFUSES_FOR).await;
+    tokio::time::resume();
+    let Ok(Ok(Answer::Conversation(told))) = stage.set(Some("a title"), None).await else {
+        panic!("it accepts calls again");
+    };
+    assert_eq!(told.title, "a title");
+}
+
+#[tokio::test]
+async fn a_move_during_which_the_task_fails_is_ended_before_anything_else_begins() {
+    let mut stage = Stage::new().await;
+    let root = stage._folder.path().join("claude");
+    let store = &stage.registry.services.store;
+    let mut record = store.conversation(stage.id).unwrap().unwrap();
+    let cwd = record.cwd.clone();
+    let link = NewLink {
+        upstream_id: "s1".into(),
+        agent: "claude".into(),
+        cwd: cwd.clone(),
+        reason: LinkReason::Created,
+        relation: Relation::Fresh,
+        from_upstream_id: None,
+        from_checkpoint_id: None,
+        cause: None,
+        turns: 1,
+        carried_turns: 0,
+        written: true,
+    };
+    record.id = ConversationId::mint();
+    stage.id = record.id;
+    let appended = record.chain.append(link, Fidelity::Full, now());
+    let change = Change {
+        lineage: appended
+            .entries
+            .into_iter()
+            .map(|entry| (record.id, entry))
+            .collect(),
+        conversation: Some(record),
+        ..Change::default()
+    };
+    store.commit(change).await.unwrap();
+    let (ear, events) = mpsc::channel(64);
+    stage
+        .registry
+        .subscribe(stage.id, Box::new(Ear(ear)), None)
+        .unwrap();
+    stage.events = events;
+    let folder = own_folder(&root, std::path::Path::new(&cwd));
+    std::fs::create_dir_all(&folder).unwrap();
+    let transcript = folder.join("s1.jsonl");
+    let line = format!(
+        r#"{{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"s1","cwd":"{cwd}","timestamp":"2020-11-03T12:00:00.000Z","message":{{"role":"user","content":"one"}}}}"#
+    );
+    std::fs::write(&transcript, line + "\n").unwrap();
+    let elsewhere = stage._folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let elsewhere = elsewhere.to_str().unwrap().to_owned();
+
+    let works = Arc::clone(&stage.registry.services.works);
+    let begun = works.begin("conversation/move", Some(stage.id), CancellationToken::new());
+    let moving = stage.move_to(&elsewhere, begun.progress());
+    stage.fail();
+    stage.find(is_failed).await;
+    assert!(begun.progress().step(0).is_err(), "it goes on");
+    assert!(
+        moving.await.is_err(),
+        "its caller is told that the answer was lost"
+    );
+    assert!(transcript.exists());
+    let record = stage.registry.services.store.conversation(stage.id).unwrap();
+    assert_eq!(record.unwrap().cwd, cwd);
+
+    let begun = works.begin("conversation/move", Some(stage.id), CancellationToken::new());
+    let moved = stage.move_to(&elsewhere, begun.progress()).await.unwrap();
+    assert!(moved.is_ok(), "{moved:?}");
+    assert!(!transcript.exists());
+}
+
+/// The session of an abandoned job may still be written to, like any other that its agent does not close.
+#[tokio::test]
+async fn what_an_abandoned_job_opens_is_waited_for() {
+    let stage = Stage::with_agent().await;
+    let session = stage.open_session().await;
+    let mut closed = ClosedSessions::default();
+    let (open, opened) = oneshot::channel();
+    closed.close_opened(async move { opened.await.ok() });
+    assert!(!closed.are_known_to_have_ended(), "it may open one");
+    assert!(open.send(session).is_ok());
+    let refused = closed.clone().ended().await;
+    assert!(matches!(refused, Err(ConversationError::Busy(_))), "{refused:?}");
+    stage.stop_agents().await;
+    assert!(closed.are_known_to_have_ended());
+    assert_eq!(closed.ended().await, Ok(()));
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_closed_sessions_is_bounded_and_leaves_with_their_agent() {
+    let stage = Stage::with_agent().await;
+    let mut closed = ClosedSessions::default();
+    for _ in 0..2 * ClosedSessions::REMEMBERED {
+        let session = stage.open_session().await;
+        closed.close(session, false, Duration::ZERO).closed().await;
+        assert!(closed.len() <= ClosedSessions::REMEMBERED);
+    }
+    let refused = closed.clone().ended().await;
+    assert!(matches!(refused, Err(ConversationError::Busy(_))), "{refused:?}");
+    let last = stage.open_session().await;
+    stage.stop_agents().await;
+    closed.close(last, false, Duration::ZERO).closed().await;
+    assert_eq!(closed.len(), 1);
+    assert_eq!(closed.ended().await, Ok(()));
 }

@@ -55,9 +55,9 @@ enum Wanted {
 /// The move of the folder `from` to the folder `to`, which is there.
 ///
 /// # Errors
-/// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant.
+/// [`ConversationError::RelativePath`], [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant.
 pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
-    let (from, to) = (wanted_folder(from)?, usable_folder(to)?);
+    let (from, to) = (wanted_folder("from", from)?, usable_folder("to", to)?);
     let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
     let real = fs::canonicalize(&to).ok().and_then(text).ok_or_else(|| {
         ConversationError::InvalidCwd(format!(

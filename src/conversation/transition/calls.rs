@@ -266,7 +266,7 @@ impl<R> Model<R> {
             stop_reason: StopReason::Cancelled,
             failure: None,
             // The climb may have come to a session meanwhile that is on its way to the disk.
-            upstream_id: self.told.head.clone().unwrap_or_else(|| "".into()),
+            upstream_id: self.published_chain.head.clone().unwrap_or_else(|| "".into()),
             resumed: None,
             usage: None,
             continuation: None,

@@ -15,7 +15,7 @@ use crate::conversation::edit::{Edit, Edited, link_of};
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Session, Turn, TurnPhase};
+use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Saving, Session, Turn, TurnPhase};
 use crate::conversation::work::Progress;
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
@@ -153,11 +153,9 @@ impl<R> Model<R> {
         }
     }
 
-    /// The prompt was accepted on the branch: it is the head from here on.
-    pub(super) fn accept_edit(&mut self) {
-        if !self.is_editing() {
-            return;
-        }
+    /// The prompt was accepted on the branch, which is the head from here on. `accepted` is reported after that, and everything
+    /// that the agent says after both.
+    pub(super) fn accept_edit(&mut self, accepted: Vec<Event>) {
         let edit = self.turn.as_mut().and_then(|turn| turn.edit.as_mut());
         let Some(branch) = edit.and_then(|edit| edit.branch.as_mut()) else {
             return;
@@ -177,6 +175,7 @@ impl<R> Model<R> {
             fidelity: branch.fidelity,
         });
         events.extend(edited);
+        events.extend(accepted);
         // One write with whatever else comes of what the agent has just said.
         self.unsaved.append(Ledger {
             lineage: entries,
@@ -185,6 +184,13 @@ impl<R> Model<R> {
             ..Ledger::default()
         });
         self.note_change();
+        self.accepts_edit = true;
+    }
+
+    /// Whether the agent is not to be heard: an edit that it has accepted is being written down, and is reported first.
+    #[must_use]
+    pub fn is_deaf(&self) -> bool {
+        self.accepts_edit && self.saving != Saving::Failed
     }
 
     /// Gives a branch up on which the prompt was not accepted: the head is what it was.

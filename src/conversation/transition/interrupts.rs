@@ -9,7 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::effect::{AgentAnswer, Effect, Effects, Ledger, Milestone, Now, SettledQuestion};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{Model, OrphanAnswer};
@@ -82,20 +82,21 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let id = interrupt.id.clone();
-        effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
+        let (id, kind) = (interrupt.id.clone(), interrupt.kind);
         self.remember_answer(id.clone(), BY_POLICY);
         self.touch(now);
         let resolved = Event::InterruptResolved {
-            interrupt_id: id,
+            interrupt_id: id.clone(),
             by: BY_POLICY.to_owned(),
-            outcome,
+            outcome: outcome.clone(),
         };
-        let ledger = Ledger {
+        let settled = SettledQuestion {
             events: vec![Event::InterruptRaised { interrupt }, resolved],
-            ..Ledger::default()
+            answer: Some(AgentAnswer { id, kind, outcome }),
+            caller: None,
         };
-        self.write(ledger, Milestone::Nothing, effects);
+        let milestone = Milestone::QuestionSettled(Box::new(settled));
+        self.write(Ledger::default(), milestone, effects);
     }
 
     /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.
@@ -122,7 +123,7 @@ impl<R> Model<R> {
         if let Some(turn) = &mut self.turn {
             turn.withdrawn.push(question);
         }
-        self.resolve(id, "agent", outcome, None, None, effects);
+        self.resolve(id, "agent", outcome, None, None, None, effects);
     }
 
     /// Someone answers.
@@ -165,10 +166,15 @@ impl<R> Model<R> {
             }
         };
         if !interrupt.orphaned {
-            effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            // On disk together: who asks again after a crash in between is not told that somebody else was first.
+            // On disk together: a caller that asks again after a crash in between is not told that another was first.
             let kept = self.done_request(request.as_ref(), &Answer::Responded(None), now);
-            self.resolve(id, &by, outcome, Some((reply, request)), kept, effects);
+            let answer = AgentAnswer {
+                id: id.clone(),
+                kind: interrupt.kind,
+                outcome: outcome.clone(),
+            };
+            let caller = Some((reply, request));
+            self.resolve(id, &by, outcome, Some(answer), caller, kept, effects);
             return;
         }
         if decision == Decision::Refused {
@@ -329,7 +335,7 @@ impl<R> Model<R> {
         for (id, kind) in open {
             let outcome = cancelled_outcome(kind);
             effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            self.resolve(&id, "cancel", outcome, None, None, effects);
+            self.resolve(&id, "cancel", outcome, None, None, None, effects);
         }
     }
 
@@ -380,12 +386,15 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes a question off the record; everyone is told once that is on disk.
+    /// Takes a question off the record. It is reported once that is on disk, and only then the agent gets its `answer`: what it
+    /// says because of that is reported later.
+    #[expect(clippy::too_many_arguments, reason = "the members of one answer")]
     fn resolve(
         &mut self,
         id: &InterruptId,
         by: &str,
         outcome: RawJson,
+        answer: Option<AgentAnswer>,
         caller: Option<(R, Option<Request>)>,
         kept: Option<RequestRecord>,
         effects: &mut Effects<R>,
@@ -402,8 +411,37 @@ impl<R> Model<R> {
             by: by.to_owned(),
             outcome,
         };
-        let milestone = Milestone::QuestionSettled(Box::new(event), caller);
+        let settled = SettledQuestion {
+            events: vec![event],
+            answer,
+            caller,
+        };
+        let milestone = Milestone::QuestionSettled(Box::new(settled));
         self.write(Ledger::of_request(kept), milestone, effects);
+    }
+
+    /// That a question is settled is on disk, or could not be written.
+    pub(super) fn question_settled(&mut self, settled: SettledQuestion<R>, effects: &mut Effects<R>) {
+        let SettledQuestion {
+            events,
+            answer,
+            caller,
+        } = settled;
+        events.into_iter().for_each(|event| effects.emit(event));
+        if let Some(AgentAnswer { id, kind, outcome }) = answer {
+            let is_cancelled = self.stopping || self.turn.as_ref().is_some_and(|turn| turn.cancelled);
+            // ACP asks a client that cancels to answer every question so.
+            effects.push(Effect::AnswerAgent(
+                id,
+                match is_cancelled {
+                    true => cancelled_outcome(kind),
+                    false => outcome,
+                },
+            ));
+        }
+        if let Some((reply, request)) = caller {
+            self.answer(reply, request.as_ref(), Ok(Answer::Responded(None)), effects);
+        }
     }
 
     /// Takes the questions off the record whose session is closed, because the history that they belong to is left; tells what

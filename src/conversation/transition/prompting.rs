@@ -10,7 +10,7 @@ use crate::agent::message::REQUEST_CANCELLED;
 use crate::agent::profile::AgentKind;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::state::{Model, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, Saving, Session, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
 
 use super::calls::with_preamble;
@@ -136,18 +136,28 @@ impl<R> Model<R> {
         };
         turn.phase = TurnPhase::Accepted;
         effects.push(Effect::Disarm(Deadline::Accept));
+        let mut events = Vec::new();
         if !std::mem::replace(&mut turn.announced, true) {
             if turn.asked.continues || turn.asked.is_held {
-                effects.emit(Event::Continued {
+                events.push(Event::Continued {
                     turn_id: turn.asked.turn_id.clone(),
                 });
             }
-            effects.emit(Event::PromptAccepted {
+            events.push(Event::PromptAccepted {
                 turn_id: turn.asked.turn_id.clone(),
                 prompt: turn.asked.prompt.clone(),
             });
         }
-        self.accept_edit();
+        // The edit is reported first, when it is on disk; nobody waits for a disk that takes nothing.
+        let is_editing = self.is_editing();
+        let behind_edit = match is_editing && self.saving != Saving::Failed {
+            true => std::mem::take(&mut events),
+            false => Vec::new(),
+        };
+        events.into_iter().for_each(|event| effects.emit(event));
+        if is_editing {
+            self.accept_edit(behind_edit);
+        }
         self.orphan_settled(effects);
     }
 

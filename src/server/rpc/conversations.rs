@@ -63,7 +63,7 @@ impl Act<ListConversations> for Handlers {
             let known = "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed";
             return Err(unknown_word("state", known).into());
         }
-        let cwd = params.cwd.map(|cwd| wanted_folder(&cwd)).transpose()?;
+        let cwd = params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?;
         let filter = Filter {
             namespace: params.namespace,
             agent: params.agent,
@@ -153,7 +153,7 @@ impl Act<Fork> for Handlers {
         let call = Call::Fork {
             in_place: params.in_place,
             at: params.at.map(|at| place(&at)).transpose()?,
-            cwd: params.cwd.map(|cwd| usable_folder(&cwd)).transpose()?,
+            cwd: params.cwd.map(|cwd| usable_folder("cwd", &cwd)).transpose()?,
             title: params.title,
             min_fidelity: params.min_fidelity,
         };
@@ -184,7 +184,7 @@ impl Act<Undo> for Handlers {
 
 impl Act<Move> for Handlers {
     async fn act(&self, params: Move, request: Option<Request>) -> Outcome<MoveAnswer> {
-        let cwd = usable_folder(&params.cwd)?;
+        let cwd = usable_folder("cwd", &params.cwd)?;
         let id = self.resolve(&params.conversation_id)?;
         if params.dry_run {
             return Ok(self.registry().plan_move(id, cwd).await?);

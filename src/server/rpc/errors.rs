@@ -39,6 +39,9 @@ fn bridge(error: &ConversationError) -> BridgeError {
         }
         ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
         ConversationError::InvalidParams(_) => made(ErrorKind::InvalidParams),
+        ConversationError::RelativePath { parameter, .. } => {
+            made(ErrorKind::InvalidParams).with("parameter", *parameter)
+        }
         ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
         ConversationError::AgentError { upstream, .. } => {
             let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
@@ -73,6 +76,8 @@ fn bridge(error: &ConversationError) -> BridgeError {
         }
         ConversationError::StoreFailed(failure) => made(ErrorKind::StoreFailed).retryable(failure.is_passing),
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
-        ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
+        ConversationError::Lost | ConversationError::Faulty { .. } => {
+            made(ErrorKind::InternalError).retryable(true)
+        }
     }
 }

@@ -23,7 +23,7 @@ impl Act<ListTranscripts> for Handlers {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         let filter = TranscriptFilter {
             agent: params.agent,
-            cwd: params.cwd.map(|cwd| wanted_folder(&cwd)).transpose()?,
+            cwd: params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?,
             query: params.query,
         };
         let page = self.registry().transcripts(filter, params.cursor.as_ref(), limit);

@@ -19,7 +19,7 @@ fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
 
 /// A writer in a folder, with nothing in its place.
 fn writer_on_disk(folder: &Path) -> (Writer, Arc<Shared>) {
-    let opened = open::open(folder).unwrap();
+    let opened = open::open(folder, false).unwrap();
     let shared = Arc::new(Shared::new(opened.keyspace, Some(opened.bodies), &opened.mark));
     let (journal, trust) = (Some(opened.journal), Some(opened.trust));
     let writer = Writer::new(
@@ -136,7 +136,7 @@ fn a_database_that_fails_is_replaced_from_the_journal_and_rebuilt_at_the_next_st
     assert!(!writer.trust.as_ref().unwrap().is_given().unwrap());
     writer.close().unwrap();
     drop((writer, shared));
-    let opened = open::open(folder.path()).unwrap();
+    let opened = open::open(folder.path(), false).unwrap();
     assert_eq!(opened.report.rebuilt, Some(open::RebuildReason::Untrusted));
     assert_eq!((opened.mark.conversations, opened.mark.position.sequence), (6, 6));
 }
@@ -320,6 +320,6 @@ fn a_database_that_failed_is_used_again_where_the_journal_is_damaged() {
     );
     writer.close().unwrap();
     drop((writer, shared));
-    let opened = open::open(folder.path()).unwrap();
+    let opened = open::open(folder.path(), false).unwrap();
     assert_eq!(opened.mark.conversations, 4, "{:?}", opened.report);
 }

@@ -1,4 +1,4 @@
-//! The folder of one session's copies: links and compressed files, with the list that says which of them count.
+//! The folder of one session's copies: links and compressed files, and the list that says which of them count.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 use super::list::{BUFFER_BYTES, Copy, List, Stamp, hex, open, pass};
 use super::{HeldFile, Key};
 use crate::files::durable::{self, NewFile};
+use crate::files::set_aside::{Unreadable, set_aside};
+use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
-use crate::transcript::aside::{self, Unreadable};
 use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
 
@@ -26,20 +27,20 @@ const NEW_LIST: &str = "kept.json.new";
 /// How much effort goes into compressing: zstd's own default, some 300 MB/s.
 const LEVEL: i32 = 3;
 
-/// The folder, for as long as its session is locked.
+/// The folder of one session's copies. Its session is locked meanwhile.
 pub(super) struct Folder {
     path: PathBuf,
     list: List,
     has_changed: bool,
-    /// Files that are not listed any more, to be removed once the list says so.
+    /// Files that are no longer listed, to be deleted once the list on disk says so.
     dropped: Vec<String>,
 }
 
 impl Folder {
-    /// The folder of a session, where there is one.
+    /// The folder of a session, if there is one.
     ///
     /// # Errors
-    /// [`TranscriptError::Unreadable`] when it has copies and no list that says which they are.
+    /// [`TranscriptError::Unreadable`] if there are copies but no readable list of them.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, TranscriptError> {
         let place = path.join(LIST);
         let unreadable = |why| TranscriptError::Unreadable {
@@ -48,8 +49,8 @@ impl Folder {
         };
         let text = match fs::read(&place) {
             Ok(text) => text,
-            Err(error) if super::super::locate::is_absence(&error) => {
-                let lost = match aside::entries(path) {
+            Err(error) if is_absence(&error) => {
+                let lost = match entries(path) {
                     Ok(entries) if entries.iter().any(|entry| is_copy(entry)) => "it is missing",
                     Ok(_) => return Ok(None),
                     Err(error) if error.kind() == io::ErrorKind::NotADirectory => "its folder is a file",
@@ -66,6 +67,39 @@ impl Folder {
         Ok(Some(Self::with(path, list)))
     }
 
+    /// Checks that the copies are as a list without a checksum says: a flipped bit in it could have them deleted. Blocks for as
+    /// long as it takes to read them, once, because the list gets a checksum then.
+    fn check_copies(&mut self) -> Result<(), TranscriptError> {
+        if self.list.is_checked() {
+            return Ok(());
+        }
+        let is_as_listed = |copy: &Copy| {
+            let path = self.path.join(&copy.file);
+            if copy.is_link() {
+                return path.symlink_metadata().is_ok();
+            }
+            let mut sum = Sha256::new();
+            let read =
+                open(&path, copy).and_then(|mut text| pass(&mut text, copy.bytes, &mut sum, |_| Ok(())));
+            self.is_whole(copy) && read.is_ok() && hex(sum) == copy.sha256
+        };
+        let mut copies = self.list.files.values().flatten();
+        let other = copies.find(|copy| !is_copy(Path::new(&copy.file)) || !is_as_listed(copy));
+        let is_own = self.path.file_name() == Some(self.list.upstream_id.as_ref());
+        let why = match other {
+            Some(copy) => format!("the copy {} is not as the list says", copy.file),
+            None if !is_own => "it is the list of another session".to_owned(),
+            None => {
+                self.has_changed = true;
+                return Ok(());
+            }
+        };
+        Err(TranscriptError::Unreadable {
+            path: self.path.join(LIST),
+            why: Unreadable::Damaged(why),
+        })
+    }
+
     fn with(path: &Path, list: List) -> Self {
         Self {
             path: path.to_owned(),
@@ -75,15 +109,19 @@ impl Folder {
         }
     }
 
-    /// The same, made where it is missing, and without what a kill has left in it. One whose list is damaged is set aside, and the
-    /// session is kept anew.
+    /// As [`Folder::open`], but the folder is created if it is missing, and what a kill left in it is deleted. A folder whose list
+    /// is damaged is set aside, and the session is kept anew.
     pub(super) fn make(path: &Path, key: &Key) -> Result<Self, TranscriptError> {
-        let opened = match Self::open(path) {
+        let opened = Self::open(path).and_then(|mut folder| {
+            folder.as_mut().map_or(Ok(()), Self::check_copies)?;
+            Ok(folder)
+        });
+        let opened = match opened {
             Err(TranscriptError::Unreadable {
                 why: why @ Unreadable::Damaged(_),
                 ..
             }) => {
-                aside::set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
+                set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
                 None
             }
             opened => opened?,
@@ -94,7 +132,7 @@ impl Folder {
                 let made = durable::make_folders(path);
                 made.map_err(TranscriptError::io("make the folder", path))?;
                 let folder = Self::with(path, List::new(key));
-                // Before any copy, so that copies without a list have lost it.
+                // Before any copy, so that copies without a list show that it was lost.
                 folder.write_list()?;
                 folder
             }
@@ -104,36 +142,22 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Removes copies that do not count. What else is there the daemon has not put there, and it stays.
+    /// Deletes copies that are not listed. Files that the daemon did not write stay.
     fn sweep(&self) -> io::Result<()> {
         let copies = self.list.files.values().flatten();
-        let listed: BTreeSet<&str> = copies.map(|copy| copy.file.as_str()).collect();
-        for path in aside::entries(&self.path)? {
+        let mut listed: BTreeSet<&str> = copies.map(|copy| copy.file.as_str()).collect();
+        listed.insert(LIST);
+        for path in entries(&self.path)? {
             let name = path.file_name().and_then(|name| name.to_str());
             let is_listed = name.is_some_and(|name| listed.contains(name));
-            let is_ours = is_copy(&path) || name == Some(NEW_LIST);
-            if is_ours && !is_listed && !path.symlink_metadata()?.is_dir() {
+            if !is_listed && is_ours(&path) {
                 fs::remove_file(&path)?;
             }
         }
         Ok(())
     }
 
-    /// What is in the folder that the daemon has not put there.
-    ///
-    /// # Errors
-    /// What the system answers.
-    pub(super) fn strangers(&self) -> io::Result<Vec<PathBuf>> {
-        let mut found = aside::entries(&self.path)?;
-        found.retain(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            let is_ours = is_copy(path) && !path.is_dir();
-            !is_ours && !matches!(name, Some(LIST | NEW_LIST))
-        });
-        Ok(found)
-    }
-
-    /// Makes what has changed count, and removes what is not needed any more.
+    /// Writes the list if it has changed, and then deletes the files that it no longer names.
     pub(super) fn save(&mut self) -> Result<(), TranscriptError> {
         if self.list.files.is_empty() {
             return self.discard();
@@ -145,7 +169,7 @@ impl Folder {
         for file in self.dropped.drain(..) {
             let path = self.path.join(file);
             if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(path = %path.display(), %error, "a copy that is not needed any more could not be removed");
+                tracing::warn!(path = %path.display(), %error, "could not delete an obsolete copy");
             }
         }
         Ok(())
@@ -155,7 +179,7 @@ impl Folder {
         let written = || -> io::Result<()> {
             let new = self.path.join(NEW_LIST);
             let mut file = NewFile::anew(&new)?;
-            file.write_all(&serde_json::to_vec(&self.list)?)?;
+            file.write_all(&self.list.text()?)?;
             file.sync()?;
             durable::rename(&new, &self.path.join(LIST))?;
             // With the copies that it names, and the folder's own place.
@@ -167,15 +191,12 @@ impl Folder {
         written().map_err(TranscriptError::io("write", &self.path.join(LIST)))
     }
 
-    /// Nothing came of it: the folder goes, unless something is left in it.
+    /// Deletes the list of no copies, and the folder if nothing else is in it.
     fn discard(&self) -> Result<(), TranscriptError> {
-        let discarded = || -> io::Result<()> {
-            let list = self.path.join(LIST);
-            if aside::entries(&self.path)? == [list.clone()] {
-                fs::remove_file(&list)?;
-                fs::remove_dir(&self.path)?;
-            }
-            Ok(())
+        let discarded = || match entries(&self.path)?.iter().any(|path| is_copy(path)) {
+            // The next sweep sees to it.
+            true => Ok(()),
+            false => remove_ours(&self.path).map(drop),
         };
         discarded().map_err(TranscriptError::io("remove", &self.path))
     }
@@ -190,7 +211,7 @@ impl Folder {
         &self.path
     }
 
-    /// Each copy, with what it costs.
+    /// Each copy, with the disk space it takes.
     pub(super) fn held(&self) -> Vec<HeldFile> {
         let copies = self.list.files.values().flatten();
         let held = copies.map(|copy| {
@@ -203,15 +224,19 @@ impl Folder {
         held.collect()
     }
 
-    /// When the session was last written to.
+    /// When the session was last written to, in milliseconds since the epoch. No copy is of a later time, whatever a list without
+    /// a checksum says.
     pub(super) fn changed_ms(&self) -> i64 {
-        let links = self.list.files.values().flatten().filter(|copy| copy.is_link());
-        let written = links.filter_map(|copy| Stamp::of(&self.path.join(&copy.file)).ok());
+        let copies = self.list.files.values().flatten();
+        let written = copies.flat_map(|copy| {
+            let now = Stamp::of(&self.path.join(&copy.file)).ok();
+            now.filter(|_| copy.is_link()).into_iter().chain([copy.source])
+        });
         let written = written.map(|stamp| stamp.written_ms()).max();
         written.unwrap_or_default().max(self.list.changed_ms)
     }
 
-    /// Whether anything of it is a link.
+    /// Whether any copy is a link.
     pub(super) fn has_links(&self) -> bool {
         self.list.files.values().flatten().any(Copy::is_link)
     }
@@ -223,7 +248,7 @@ impl Folder {
         }
     }
 
-    /// Notes that the session counts as written to at this time, where that is news by a day.
+    /// Records that the session counts as written to at this time, if that is later by a day.
     pub(super) fn note_changed(&mut self, at_ms: i64) {
         const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
         if at_ms.saturating_sub(self.list.changed_ms) >= DAY_MS {
@@ -232,8 +257,8 @@ impl Folder {
         }
     }
 
-    /// Notes where the transcript is; tells whether it came there from another folder since it was copied last. Then it may well
-    /// begin otherwise: whoever moved it has changed the folders that it names.
+    /// Records where the transcript is. Returns whether it was moved there since the last copy: then it may begin differently, because
+    /// a move changes the folders that it names.
     pub(super) fn note_place(&mut self, root: &Path, transcript: &Path) -> bool {
         let folder = transcript
             .parent()
@@ -248,7 +273,7 @@ impl Folder {
         self.list.was_moved
     }
 
-    /// How many of the turns that were acknowledged are later than what is kept. What is linked has all that the agent wrote.
+    /// How many acknowledged turns are later than this copy. A link has everything that the agent wrote.
     pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> u64 {
         match (copy.is_link(), self.list.turns) {
             (false, Some(turns)) => acknowledged.saturating_sub(turns),
@@ -256,18 +281,18 @@ impl Folder {
         }
     }
 
-    /// What is there is copied as it is now, with so many turns of those that were acknowledged.
+    /// Records that the transcript is copied as it is now, with this many acknowledged turns.
     pub(super) fn note_copied(&mut self, turns: Option<u64>) {
         self.has_changed |= std::mem::take(&mut self.list.was_moved) || self.list.turns != turns;
         self.list.turns = turns;
     }
 
-    /// The folder in which the transcript was, below the agent's own.
+    /// The folder in which the transcript was, below the agent's folder.
     pub(super) fn place(&self) -> &Path {
         Path::new(&self.list.folder)
     }
 
-    /// The same when this copy was made, as far as that is known.
+    /// The folder in which it was when this copy was made, if that is known.
     pub(super) fn place_of<'a>(&'a self, copy: &'a Copy) -> &'a Path {
         match copy.folder.is_empty() {
             true => self.place(),
@@ -275,7 +300,7 @@ impl Folder {
         }
     }
 
-    /// Whether it stays for others only.
+    /// Whether the copies stay only for the sessions that continue this one.
     pub(super) fn is_released(&self) -> bool {
         self.list.released
     }
@@ -284,13 +309,13 @@ impl Folder {
         self.has_changed |= !std::mem::replace(&mut self.list.released, true);
     }
 
-    /// The name of the transcript, where it is kept.
+    /// The name of the transcript, if it is kept.
     pub(super) fn transcript(&self) -> Option<&str> {
         let mut names = self.list.files.keys().map(String::as_str);
         names.find(|name| !name.contains('/'))
     }
 
-    /// Whether the transcript is one of Codex, which names its files otherwise than by the id alone.
+    /// Whether the transcript is a rollout of Codex: its name is more than the id.
     pub(super) fn is_rollout(&self) -> bool {
         self.transcript().is_some_and(|name| {
             name.starts_with("rollout-") && name != format!("{}.jsonl", self.list.upstream_id)
@@ -302,8 +327,8 @@ impl Folder {
         self.list.files.keys().map(String::as_str)
     }
 
-    /// The copy of a file that is to stand for it, and how many bytes of its text count: of lines, which are only ever
-    /// appended, the longest, for whatever made a later one shorter has lost something; of others the newest.
+    /// The copy of a file to restore, and how many bytes of its text count. For files of lines that is the longest copy: agents only
+    /// append lines, so a shorter one has lost something. For other files it is the newest.
     pub(super) fn best(&self, name: &str) -> Result<Option<(&Copy, u64)>, TranscriptError> {
         let mut best: Option<(&Copy, u64)> = None;
         for copy in self.list.files.get(name).into_iter().flatten() {
@@ -319,7 +344,7 @@ impl Folder {
         Ok(best)
     }
 
-    /// In what state the copies are: it is another one as soon as anything else would be read from them.
+    /// A text that changes whenever something else would be read from the copies.
     pub(super) fn state(&self) -> String {
         let copies = self
             .list
@@ -341,7 +366,7 @@ impl Folder {
         open(&path, copy).map_err(TranscriptError::io("open", &path))
     }
 
-    /// Gives a file that the agent has a second name here. Tells whether it is known to be shorter than it was.
+    /// Links a file of the agent's. Returns whether the file is known to be shorter than before.
     pub(super) fn link(&mut self, part: &Part) -> Result<bool, TranscriptError> {
         let failed = |error| TranscriptError::io("look at", &part.path)(error);
         let stamp = Stamp::of(&part.path).map_err(failed)?;
@@ -353,13 +378,13 @@ impl Folder {
                 if own.is_ok_and(|own| own.is_same_file(&stamp)) {
                     return Ok(stamp.bytes < link.bytes);
                 }
-                // Another file stands in its place.
+                // The agent has replaced the file.
                 self.pack_link(&part.name, link)?;
             }
             Some(copy) if copy.source == stamp => return Ok(false),
             Some(_) | None => {}
         }
-        // A compressed one is not written to any more.
+        // The agent no longer writes to a file that it compressed.
         if part.packed {
             return match newest {
                 Some(_) => Ok(false),
@@ -384,14 +409,13 @@ impl Folder {
                 Ok(false)
             }
             Err(error) if !can_never_link(&error) => Err(failed(error)),
-            // It is copied with the next closing of the session, or within the day.
+            // It is copied when the session is closed, or within a day.
             Err(_) if newest.is_some() => Ok(false),
             Err(_) => self.pack(part),
         }
     }
 
-    /// Copies what is held by links only, of files that are not among these or are others by now, and lets go of the links
-    /// to those that are copied behind it.
+    /// Copies what only a link holds, because the file is not among these parts or was replaced, and deletes those links.
     pub(super) fn pack_links(&mut self, parts: &[Part]) -> Result<(), TranscriptError> {
         let copies = self
             .list
@@ -416,7 +440,7 @@ impl Folder {
         first
     }
 
-    /// Copies what a link holds, and lets go of it.
+    /// Copies what a link holds, and deletes the link.
     fn pack_link(&mut self, name: &str, link: &Copy) -> Result<(), TranscriptError> {
         let path = self.path.join(&link.file);
         if path.symlink_metadata().is_ok() {
@@ -428,19 +452,19 @@ impl Folder {
                 known_as: None,
             };
             self.pack_from(&part, link.folder.clone())?;
-            // It has all that the agent wrote, and not only what was told of it.
+            // It has everything that the agent wrote, which may be more than was acknowledged.
             self.list.turns = None;
         }
         self.drop_links(name);
         Ok(())
     }
 
-    /// Copies a file as far as it is not copied yet. Tells whether it is no continuation of what was copied before.
+    /// Copies what is not copied yet of a file. Returns whether the file does not continue its earlier copy.
     pub(super) fn pack(&mut self, part: &Part) -> Result<bool, TranscriptError> {
         self.pack_from(part, self.list.folder.clone())
     }
 
-    /// The same of a file whose text was written in this folder.
+    /// As [`Folder::pack`], for a file that was written in this folder.
     fn pack_from(&mut self, part: &Part, place: String) -> Result<bool, TranscriptError> {
         let failed = |error| TranscriptError::io("copy", &part.path)(error);
         let stamp = Stamp::of(&part.path).map_err(failed)?;
@@ -480,7 +504,7 @@ impl Folder {
             })
         };
         let copy = written().inspect_err(|_| {
-            // Else the next one who looks does.
+            // Otherwise the next sweep does.
             let _left = fs::remove_file(&path);
         });
         self.add(&part.name, copy.map_err(failed)?);
@@ -489,8 +513,8 @@ impl Folder {
         Ok(newest.is_some())
     }
 
-    /// Lets go of the copies of lines that the newest says too, but for the folder that they name: with a shorter name in it
-    /// it may have fewer bytes and more to say.
+    /// Drops copies of lines that the newest copy contains too, apart from the folder that they name: with a shorter folder name, a
+    /// copy may have fewer bytes and still say more.
     fn drop_renamed(&mut self, name: &str) -> Result<(), TranscriptError> {
         let copies = self.list.files.get(name).filter(|_| is_lines(Path::new(name)));
         let Some((newest, older)) = copies.and_then(|copies| copies.split_last()) else {
@@ -520,7 +544,7 @@ impl Folder {
         Ok(())
     }
 
-    /// A copy with what was appended to its source since; none when the source begins otherwise.
+    /// A copy extended by what was appended to its source; `None` if the source begins differently.
     fn extended(&self, copy: &Copy, part: &Part, stamp: Stamp) -> io::Result<Option<Copy>> {
         let mut text = part.open()?;
         let mut digest = Sha256::new();
@@ -536,7 +560,7 @@ impl Folder {
         if part.bytes > copy.bytes {
             let path = self.path.join(&copy.file);
             let mut packed = OpenOptions::new().write(true).open(&path)?;
-            // Behind that stands what one left who was killed, if anything.
+            // Whatever follows was appended before a kill and does not count.
             packed.set_len(copy.packed_bytes.unwrap_or_default())?;
             packed.seek(SeekFrom::End(0))?;
             let bytes = part.bytes - copy.bytes;
@@ -546,7 +570,7 @@ impl Folder {
         Ok(Some(grown))
     }
 
-    /// Whether a compressed copy's file is there as a whole.
+    /// Whether the file of a compressed copy is there in full.
     fn is_whole(&self, copy: &Copy) -> bool {
         let metadata = fs::metadata(self.path.join(&copy.file));
         let there = metadata.map_or(0, |metadata| metadata.len());
@@ -557,7 +581,7 @@ impl Folder {
         loop {
             let file = format!("{}.{ending}", self.list.next);
             self.list.next += 1;
-            // A folder of that name may be there, which nobody of ours has made.
+            // A folder of that name may be there that the daemon did not create.
             if self.path.join(&file).symlink_metadata().is_err() {
                 return file;
             }
@@ -570,7 +594,7 @@ impl Folder {
         self.list.files.entry(name.to_owned()).or_default().push(copy);
     }
 
-    /// Puts a copy in the place of what it was before, and lets go of the links.
+    /// Replaces a copy by its extended state, and drops the links.
     fn replace(&mut self, name: &str, copy: Copy) {
         self.has_changed = true;
         self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
@@ -595,6 +619,44 @@ impl Folder {
     }
 }
 
+/// Deletes what the daemon wrote in the folder of a session, and the folder if nothing else is in it. Whether the folder is
+/// deleted.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
+    let there = |result: io::Result<()>| match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    };
+    // Sorted: the list is the last, so that no copy is left without one.
+    for path in entries(folder)?.iter().filter(|path| is_ours(path)) {
+        there(fs::remove_file(path))?;
+    }
+    match there(fs::remove_dir(folder)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The entries of a session's folder that the daemon did not write.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn strangers(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = entries(folder)?;
+    found.retain(|path| !is_ours(path));
+    Ok(found)
+}
+
+/// Whether a path in a session's folder has a name that the daemon gives, and is no folder.
+fn is_ours(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let is_named = is_copy(path) || matches!(name, Some(LIST | NEW_LIST));
+    is_named && path.symlink_metadata().is_ok_and(|found| !found.is_dir())
+}
+
 /// Whether a path has the name of a copy: a number, and what it is.
 fn is_copy(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
@@ -605,7 +667,7 @@ fn is_copy(path: &Path) -> bool {
     })
 }
 
-/// Compresses so many bytes into a file, as a frame of its own, and syncs it. Gives the file's length.
+/// Compresses this many bytes into a file, as a frame of its own, and syncs it. Returns the file's length.
 fn append(
     (packed, path): (File, &Path),
     text: &mut dyn Read,
@@ -635,7 +697,7 @@ fn text_bytes(path: &Path, name: &str) -> Result<u64, TranscriptError> {
         .map_err(TranscriptError::io("look at", path))
 }
 
-/// What a copy takes on the disk that would be free without it.
+/// How many bytes of disk space would be free without a copy.
 fn cost(path: &Path, is_link: bool) -> u64 {
     path.symlink_metadata().map_or(0, |metadata| {
         let is_shared = is_link && metadata.nlink() > 1;
@@ -643,7 +705,7 @@ fn cost(path: &Path, is_link: bool) -> u64 {
     })
 }
 
-/// Whether the file system gives no file a second name, or not this one.
+/// Whether the error means that this file can never be linked.
 fn can_never_link(error: &io::Error) -> bool {
     let never = [
         Errno::XDEV,

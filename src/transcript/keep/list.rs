@@ -1,4 +1,4 @@
-//! The list of a session's copies: which there are, of which file each is, and what it holds.
+//! The list of a session's copies: which copies there are, of which file each is, and what it holds.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -10,63 +10,74 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Key;
-use crate::transcript::aside::Unreadable;
+use crate::files::checked_lines;
+use crate::files::set_aside::Unreadable;
 
 /// How much is read and written at once, in bytes.
 pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 
-/// The version of the list that this program writes, and the newest that it reads.
-const VERSION: u64 = 1;
+/// The version of the list that this program writes, and the newest that it reads: a line with a checksum. Older programs
+/// understand that it is newer than theirs, and leave the list and its copies alone. A new member needs a new version, because a
+/// program that ignores a member forgets it at the next change.
+const VERSION: u64 = 2;
+
+/// The version of lists without a checksum.
+const OLD_VERSION: u64 = 1;
 
 /// What is kept of one session.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct List {
-    version: u64,
-    /// For people who look into the folder.
+    /// In lists without a checksum only. The others have it in the line around them.
+    #[serde(default, skip_serializing)]
+    version: Option<u64>,
+    /// For a user who looks into the folder.
     pub(super) root: String,
     pub(super) upstream_id: String,
-    /// The folder below the root in which the transcript was when it was looked at last.
+    /// The folder below the root in which the transcript was last seen.
     pub(super) folder: String,
-    /// Whether it came into that folder from another one since it was copied last.
+    /// Whether it was moved into that folder since the last copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) was_moved: bool,
-    /// How many turns had been acknowledged on it when it was copied last, where the copy may have no more than those.
+    /// How many turns had been acknowledged on it at the last copy, if the copy may hold no more than those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turns: Option<u64>,
-    /// Whether who had the session has deleted it, and its copies stay for those who continue its history.
+    /// Whether its conversation was deleted, and the copies stay for the sessions that continue its history.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) released: bool,
-    /// The number that no copy has had yet.
+    /// The number of the next copy.
     pub(super) next: u64,
-    /// When something of it was last written, as far as it was looked at, in milliseconds since the epoch.
+    /// When something of it was last written, as far as that was seen, in milliseconds since the epoch.
     pub(super) changed_ms: i64,
-    /// The copies of each file by its name below the transcript's folder, the oldest first.
+    /// The copies of each file by its name below the transcript's folder, oldest first.
     pub(super) files: BTreeMap<String, Vec<Copy>>,
 }
 
 impl List {
     /// Reads a list of this or an earlier version.
     pub(super) fn read(text: &[u8]) -> Result<Self, Unreadable> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u64,
-        }
-        let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
-        // The form of a newer one is not known.
-        let Version { version } = serde_json::from_slice(text).map_err(damaged)?;
-        if version > VERSION {
-            return Err(Unreadable::Newer {
-                version,
-                newest: VERSION,
-            });
-        }
-        serde_json::from_slice(text).map_err(damaged)
+        checked_lines::decode(text, 1, VERSION, |text| {
+            let list: Self = serde_json::from_slice(text)?;
+            match list.version {
+                Some(OLD_VERSION) => Ok(list),
+                _ => Err(serde::de::Error::custom("its version is unknown")),
+            }
+        })
+    }
+
+    /// The text of its file.
+    pub(super) fn text(&self) -> io::Result<Vec<u8>> {
+        checked_lines::encode(VERSION, self)
+    }
+
+    /// Whether a checksum has shown that it is as it was written.
+    pub(super) fn is_checked(&self) -> bool {
+        self.version.is_none()
     }
 
     pub(super) fn new(key: &Key) -> Self {
         Self {
-            version: VERSION,
+            version: None,
             root: key.root.to_string_lossy().into_owned(),
             upstream_id: key.upstream_id.clone(),
             folder: String::new(),
@@ -82,20 +93,20 @@ impl List {
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Copy {
-    /// Its own file, beside the list.
+    /// The name of the copy's file, beside the list.
     pub(super) file: String,
-    /// How many bytes of the source it holds, and their digest; of a link what it held when it was made, and none.
+    /// How many bytes of the source it holds, and their digest. For a link: how many it held when it was made, and no digest.
     pub(super) bytes: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) sha256: String,
-    /// How many bytes of its file count. None: it is a link, and shares what the agent has.
+    /// How many bytes of its file count. `None`: it is a link to the agent's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) packed_bytes: Option<u64>,
-    /// The source as it was then.
+    /// The state of the source at that time.
     pub(super) source: Stamp,
-    /// The folder below the root in which it was then, whose name its text bears; none in lists that older versions wrote.
+    /// The folder below the root in which the source was, whose name is in its text. Empty in lists of older versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) folder: String,
 }
@@ -106,8 +117,9 @@ impl Copy {
     }
 }
 
-/// By what a file is known, and whether it is as it was.
+/// What identifies a file and its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
@@ -125,7 +137,7 @@ impl Stamp {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// When it was written last.
+    /// When it was last written.
     pub(super) fn written_ms(&self) -> i64 {
         self.seconds.saturating_mul(1_000) + self.nanoseconds / 1_000_000
     }
@@ -147,13 +159,13 @@ impl From<&Metadata> for Stamp {
 pub(super) fn open(path: &Path, copy: &Copy) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
     match copy.packed_bytes {
-        // What stands behind was appended by somebody who was killed.
+        // Whatever follows was appended before a kill and does not count.
         Some(bytes) => Ok(Box::new(zstd::Decoder::new(file.take(bytes))?)),
         None => Ok(Box::new(file)),
     }
 }
 
-/// Reads exactly so many bytes, which go through the digest to whoever takes them.
+/// Reads exactly this many bytes, and passes them to the digest and to `to`.
 pub(super) fn pass(
     from: &mut dyn Read,
     bytes: u64,

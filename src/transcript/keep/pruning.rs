@@ -1,26 +1,25 @@
-//! What all copies cost together, and removing those that are older or more than is wanted.
+//! The disk space of all copies, and deleting those that are older or larger than the user allows.
 
 use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::folder::Folder;
-use super::{Archive, Key, ROOT_DIGITS};
+use super::folder::{Folder, remove_ours, strangers};
+use super::{Archive, DIGEST_DIGITS, Key};
+use crate::files::{is_absence, set_aside};
 use crate::transcript::TranscriptError;
-use crate::transcript::aside;
-use crate::transcript::locate::is_absence;
 
-/// How a folder is called that is being removed.
-pub(super) const GONE: &str = "gone-";
+/// How the name of a folder begins whose copies are being deleted; a UUID follows.
+pub(super) const REMOVING: &str = "gone-";
 
-/// What all copies are together.
+/// The total of all copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
     /// How many sessions are kept.
     pub sessions: u64,
     /// How many files they have.
     pub files: u64,
-    /// What they take on the disk.
+    /// How many bytes of disk space they take.
     pub bytes: u64,
 }
 
@@ -36,33 +35,33 @@ impl<'a> FromIterator<&'a KeptSession> for Total {
     }
 }
 
-/// What was removed.
+/// What was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// How many sessions.
     pub sessions: u64,
-    /// How many bytes these took.
+    /// How many bytes of disk space they took.
     pub bytes: u64,
 }
 
 /// A session of which something is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptSession {
-    /// What it is known by.
+    /// Its key.
     pub key: Key,
     /// When it was last written to, in milliseconds since the epoch.
     pub changed_ms: i64,
     /// How many files it has.
     pub files: u64,
-    /// What its copies take on the disk.
+    /// How many bytes of disk space its copies take.
     pub bytes: u64,
-    /// Whether it is a rollout of Codex, in which the histories of others may begin.
+    /// Whether it is a rollout of Codex, in which the history of another session may begin.
     pub is_rollout: bool,
-    /// Whether it stays for those others only.
+    /// Whether its copies stay only for those other sessions.
     pub is_released: bool,
 }
 
-/// One session's folder, as a look at all of them sees it.
+/// The facts about one session's folder.
 struct Seen {
     place: PathBuf,
     key: Key,
@@ -75,10 +74,10 @@ struct Seen {
 }
 
 impl Archive {
-    /// What all copies are together.
+    /// The total of all copies.
     ///
     /// # Errors
-    /// [`TranscriptError::Io`] when the folders cannot be read.
+    /// [`TranscriptError::Io`] if the folders cannot be read.
     pub fn total(&self) -> Result<Total, TranscriptError> {
         Ok(self.sessions()?.iter().collect())
     }
@@ -102,7 +101,7 @@ impl Archive {
         Ok(sessions)
     }
 
-    /// The sessions of which something is kept by a link only.
+    /// The sessions of which a file is kept by a link.
     ///
     /// # Errors
     /// As [`Archive::total`].
@@ -112,8 +111,8 @@ impl Archive {
         Ok(linked)
     }
 
-    /// Removes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and of
-    /// the others those that were written to first, until all take no more than so many bytes.
+    /// Deletes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and then those of
+    /// the sessions that were written to longest ago, until all copies take no more than this many bytes.
     ///
     /// # Errors
     /// As [`Archive::total`].
@@ -124,43 +123,54 @@ impl Archive {
         let mut kept_bytes = 0_u64;
         let mut pruned = Pruned::default();
         let mut is_full = false;
+        let mut failed = Ok(());
         for seen in all {
             let is_old = oldest_ms.is_some_and(|oldest| seen.changed_ms < oldest);
             let with_it = kept_bytes.saturating_add(seen.bytes);
-            // What is older than one that had no room has none either, unless it takes none.
+            // Once one does not fit, older ones do not either, unless they take no space.
             is_full |= most_bytes.is_some_and(|most| with_it > most);
             let has_room = !is_full || seen.bytes == 0;
             if has_room && !is_old {
                 kept_bytes = with_it;
                 continue;
             }
-            self.remove_folder(&seen.place, &seen.key)?;
-            pruned.sessions += 1;
-            pruned.bytes += seen.bytes;
+            match self.remove_folder(&seen.place, &seen.key) {
+                Ok(()) => {
+                    pruned.sessions += 1;
+                    pruned.bytes += seen.bytes;
+                }
+                // The others are deleted all the same.
+                Err(error) => failed = failed.and(Err(error)),
+            }
         }
-        Ok(pruned)
+        failed.map(|()| pruned)
     }
 
-    /// The folders of sessions whose copies cannot be used, each with why, and what the daemon has not put among the copies.
+    /// The folders of sessions whose copies cannot be used, each with why, and the files among the copies that the daemon did not
+    /// write.
     ///
     /// # Errors
     /// As [`Archive::total`].
     pub fn unusable(&self) -> Result<(Vec<(PathBuf, String)>, Vec<PathBuf>), TranscriptError> {
-        let (mut unreadable, mut strangers) = (Vec::new(), Vec::new());
+        let (mut unreadable, mut found) = (Vec::new(), Vec::new());
         self.each(|place, opened| match opened {
-            Ok(Some(folder)) => strangers.extend(folder.strangers().unwrap_or_default()),
-            Ok(None) => {}
+            Ok(_) => found.extend(strangers(place).unwrap_or_default()),
             Err(error) => unreadable.push((place.to_owned(), error.to_string())),
         })?;
         for root in self.roots()? {
-            let aside = aside::all_in(&root).map_err(TranscriptError::io("read the folder", &root))?;
+            let aside = set_aside::all_in(&root).map_err(TranscriptError::io("read the folder", &root))?;
             let why = "its list of copies could not be read";
             unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
         }
-        Ok((unreadable, strangers))
+        // Where a kill came before they were put back.
+        let removing = folders(&self.folder)?
+            .into_iter()
+            .filter(|folder| is_removing(folder));
+        found.extend(removing.flat_map(|folder| strangers(&folder).unwrap_or_default()));
+        Ok((unreadable, found))
     }
 
-    /// Looks at the folder of each session that has copies. One that cannot be read is reported in the log and left.
+    /// Visits the folder of each session that has copies. One that cannot be read is logged and left alone.
     fn walk(&self, mut see: impl FnMut(Seen)) -> Result<(), TranscriptError> {
         self.each(|place, opened| match opened {
             Ok(Some(folder)) if !folder.is_empty() => {
@@ -178,7 +188,7 @@ impl Archive {
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(folder = %place.display(), %error, "the kept copies of a session cannot be read; they stay");
+                tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session; they stay");
             }
         })
     }
@@ -190,7 +200,7 @@ impl Archive {
     ) -> Result<(), TranscriptError> {
         for root in self.roots()? {
             for place in folders(&root)? {
-                if !aside::is_aside(&place) {
+                if !set_aside::is_name(&place) {
                     look(&place, Folder::open(&place));
                 }
             }
@@ -198,23 +208,33 @@ impl Archive {
         Ok(())
     }
 
-    /// The folder of each root. What was about to be removed is.
+    /// The folder of each root. Removals that were cut short are completed.
     fn roots(&self) -> Result<Vec<PathBuf>, TranscriptError> {
         let mut roots = folders(&self.folder)?;
         roots.retain(|root| {
-            let name = root
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            let going = name.strip_prefix(GONE).map(uuid::Uuid::try_parse);
-            if matches!(going, Some(Ok(_))) {
-                // Somebody was killed, or is at it.
-                let _left = fs::remove_dir_all(root);
+            if is_removing(root) {
+                // A kill cut it short, or another thread is at it. A later call tries again.
+                let _left = remove_ours(root);
             }
-            name.len() == ROOT_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit())
+            is_digest(root)
         });
         Ok(roots)
     }
+}
+
+/// Whether a folder is called as one whose copies are being deleted.
+fn is_removing(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let uuid = name.and_then(|name| name.strip_prefix(REMOVING));
+    uuid.is_some_and(|uuid| uuid::Uuid::try_parse(uuid).is_ok())
+}
+
+/// Whether a folder is called by the digest of something, as the folder of a root is.
+pub(super) fn is_digest(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| {
+        name.len() == DIGEST_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 pub(super) fn folders(folder: &Path) -> Result<Vec<PathBuf>, TranscriptError> {

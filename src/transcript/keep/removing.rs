@@ -1,5 +1,5 @@
-//! Removing the copies of rollouts that nobody else's history begins in: Codex puts away the file of a session that is deleted,
-//! and goes on finding it there for those that continue it, so that a copy of it is theirs as well.
+//! Deleting the copies of rollouts, except those in which the history of another kept session begins. Codex archives the file of a
+//! deleted session and still finds it for the sessions that continue it, so they need its copy too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,20 +8,20 @@ use super::folder::Folder;
 use super::pruning::folders;
 use super::restoring::base_of;
 use super::{Archive, Key};
+use crate::files::set_aside;
 use crate::transcript::TranscriptError;
-use crate::transcript::aside;
 
-/// What is known of a kept session here.
-struct Kept {
+/// What has to be known of a kept session before copies are deleted.
+struct KeptRollout {
     /// The session whose history it continues.
     base: Option<String>,
-    /// Whether it stays for others only.
+    /// Whether it is deleted, and its copies stay for the sessions that continue it.
     is_released: bool,
 }
 
 impl Archive {
-    /// Removes all copies of these sessions of Codex, but for those in which the histories of others begin that are kept; and of
-    /// those that stayed for that reason until now, unless `is_used` says that somebody has them again.
+    /// Deletes the copies of these sessions of Codex, except those in which the history of another kept session begins. Also deletes
+    /// those that stayed until now for that reason, unless `is_used` says that a conversation has the session again.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -32,12 +32,12 @@ impl Archive {
         is_used: impl Fn(&str) -> bool,
     ) -> Result<(), TranscriptError> {
         let kept = self.kept_rollouts(root)?;
-        let is_going = |id: &str, one: &Kept| ids.contains(id) || one.is_released && !is_used(id);
+        let is_going = |id: &str, one: &KeptRollout| ids.contains(id) || one.is_released && !is_used(id);
         let (going, staying): (Vec<_>, Vec<_>) = kept.iter().partition(|(id, one)| is_going(id, one));
         let mut needed = BTreeSet::new();
         for (_, one) in staying {
             let mut base = one.base.as_ref();
-            // One that was there before has its own there too; so a circle ends.
+            // A base that was inserted before has its own bases there too, so a circle ends.
             while let Some(id) = base.filter(|id| needed.insert((*id).clone())) {
                 base = kept.get(id).and_then(|one| one.base.as_ref());
             }
@@ -57,7 +57,7 @@ impl Archive {
         first
     }
 
-    /// The kept sessions of a root in which the histories of others begin that are kept.
+    /// The kept sessions of a root in which the history of another kept session begins.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -66,12 +66,12 @@ impl Archive {
         Ok(kept.into_values().filter_map(|one| one.base).collect())
     }
 
-    /// The kept sessions of a root. One that cannot be read is told in the log, and what it continues is not known.
-    fn kept_rollouts(&self, root: &Path) -> Result<BTreeMap<String, Kept>, TranscriptError> {
+    /// The kept sessions of a root. One that cannot be read is logged and left out.
+    fn kept_rollouts(&self, root: &Path) -> Result<BTreeMap<String, KeptRollout>, TranscriptError> {
         let mut kept = BTreeMap::new();
         let places = folders(&self.folder_of(root))?.into_iter();
-        for place in places.filter(|place| !aside::is_aside(place)) {
-            let look = || -> Result<Option<(String, Kept)>, TranscriptError> {
+        for place in places.filter(|place| !set_aside::is_name(place)) {
+            let look = || -> Result<Option<(String, KeptRollout)>, TranscriptError> {
                 let Some(folder) = Folder::open(&place)? else {
                     return Ok(None);
                 };
@@ -80,7 +80,7 @@ impl Archive {
                     Some((copy, _)) => base_of(folder.text(copy)?, &place)?,
                     None => None,
                 };
-                let one = Kept {
+                let one = KeptRollout {
                     base: base.map(|base| base.upstream_id),
                     is_released: folder.is_released(),
                 };
@@ -89,14 +89,14 @@ impl Archive {
             match look() {
                 Ok(one) => kept.extend(one),
                 Err(error) => {
-                    tracing::warn!(folder = %place.display(), %error, "what is kept of a session cannot be read");
+                    tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session");
                 }
             }
         }
         Ok(kept)
     }
 
-    /// Notes that the copies of a session stay for others only.
+    /// Records that the copies of a deleted session stay for the sessions that continue it.
     fn release(&self, key: &Key) -> Result<(), TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);

@@ -1,5 +1,5 @@
-//! Putting kept sessions back where their agents resume them: always a copy, never over a file that differs, the transcript
-//! behind everything that belongs to it.
+//! Restoring kept sessions to where their agents look for them: always as a copy, never over a file that differs, and the transcript
+//! after everything that belongs to it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,13 +11,16 @@ use sha2::{Digest, Sha256};
 use super::folder::Folder;
 use super::list::{BUFFER_BYTES, digest, hex, pass};
 use super::{Archive, Key};
+use crate::files::is_absence;
+use crate::files::set_aside::{Unreadable, set_aside};
 use crate::transcript::TranscriptError;
+use crate::transcript::blank::is_blank;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{HistoryBase, read_meta};
 use crate::transcript::copy::{fill_temporary, make_folder, settle};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
-use crate::transcript::locate::{is_absence, located, own_folder};
+use crate::transcript::locate::{located, own_folder};
 use crate::transcript::meter::Metered;
 use crate::transcript::parts::is_lines;
 use crate::transcript::record::line_text;
@@ -43,7 +46,8 @@ impl Archive {
     /// Puts the kept files of a session of Claude into the folder in which it is looked for from `cwd`; where that is not
     /// known, into that in which they were. Their records name other folders by `relocation`; what tools gave is put to where
     /// the records name it, too. `placing` is told before the transcript is there. Gives what was put there: nothing where
-    /// the transcript is there and holds all that is kept. What lies beside it is left as it is.
+    /// the transcript is there and holds all that is kept. What lies beside it is left as it is. A [blank](is_blank) transcript
+    /// counts as missing, and is set aside if it is in the way.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when no transcript is kept, [`TranscriptError::AlreadyExists`] when one is there that
@@ -258,6 +262,10 @@ fn holds_all(
         return Ok(false);
     };
     let reading = |error| TranscriptError::io("read", first)(error);
+    if bytes == 0 {
+        // Nothing is kept that could take the place of anything.
+        return Ok(true);
+    }
     let kept = pour(folder.text(copy)?, bytes, relocation, &mut io::sink()).map_err(reading)?;
     for path in there {
         for (sum, bytes) in [&kept.text, &kept.source] {
@@ -267,8 +275,13 @@ fn holds_all(
             }
         }
     }
-    let path = first.clone();
-    Err(TranscriptError::AlreadyExists { path })
+    for path in there {
+        if !is_blank(path).map_err(TranscriptError::io("read", path))? {
+            let path = path.clone();
+            return Err(TranscriptError::AlreadyExists { path });
+        }
+    }
+    Ok(false)
 }
 
 /// A transcript's text, compressed or not.
@@ -442,8 +455,8 @@ struct Target<'a> {
     is_reading: bool,
 }
 
-/// Writes what is kept of a file where there is none of its name. Tells whether it did; `placing` how many bytes it has, before
-/// it is there.
+/// Writes what is kept of a file, unless one of its name is there. A blank transcript in its place is set aside once the copy is
+/// whole. Returns whether the file was written; `placing` is told how many bytes it has, before it is there.
 fn write(
     folder: &Folder,
     name: &str,
@@ -451,11 +464,14 @@ fn write(
     placing: impl FnOnce(u64),
 ) -> Result<bool, TranscriptError> {
     let Target { path, root, .. } = *target;
-    match path.symlink_metadata() {
+    // Of the files beside a transcript an empty one may be as it should be.
+    let may_be_blank = !name.contains('/') && !target.is_reading;
+    let is_in_the_way = match path.symlink_metadata() {
+        Ok(_) if may_be_blank && is_blank(path).map_err(TranscriptError::io("read", path))? => true,
         Ok(_) => return Ok(false),
-        Err(error) if is_absence(&error) => {}
+        Err(error) if is_absence(&error) => false,
         Err(error) => return Err(TranscriptError::io("look at", path)(error)),
-    }
+    };
     let Some((copy, bytes)) = folder.best(name)? else {
         return Ok(false);
     };
@@ -487,6 +503,10 @@ fn write(
         }
         Ok(poured.text.1)
     })?;
+    if is_in_the_way {
+        let why = Unreadable::Damaged("it holds nothing but zeros".to_owned());
+        set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
+    }
     placing(written);
     match settle(&temporary, path) {
         Ok(()) => {}

@@ -1,3 +1,4 @@
+mod lists;
 mod moved;
 mod released;
 
@@ -260,7 +261,7 @@ fn nothing_is_restored_over_what_is_there() {
         "it holds all that is kept"
     );
 
-    for text in [lines(0, 19), lines(1, 21), String::new()] {
+    for text in [lines(0, 19), lines(1, 21), "\0\0\n".to_owned()] {
         fs::write(&path, &text).unwrap();
         let refused = place.restore("s").unwrap_err();
         assert!(
@@ -268,6 +269,14 @@ fn nothing_is_restored_over_what_is_there() {
             "{refused}"
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    // A file that holds nothing makes way, and stays under another name.
+    for (number, text) in ["", "\0\0\0"].iter().enumerate() {
+        fs::write(&path, text).unwrap();
+        assert_eq!(place.restore("s").unwrap(), std::slice::from_ref(&path));
+        assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
+        let aside = path.with_extension(format!("jsonl.set-aside-{}", number + 1));
+        assert_eq!(fs::read_to_string(aside).unwrap(), *text);
     }
     // Wherever the agent would find it.
     fs::remove_file(&path).unwrap();

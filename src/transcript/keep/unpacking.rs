@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::list::digest;
-use super::pruning::folders;
+use super::pruning::{folders, is_digest};
 use super::restoring::{base_of, inside, kept, put_claude, put_file, rollout_place, text_of};
-use super::{Archive, Key};
+use super::{Archive, DIGEST_DIGITS, Key};
+use crate::files::is_absence;
 use crate::transcript::TranscriptError;
-use crate::transcript::locate::is_absence;
 use crate::transcript::relocate::Relocation;
 use crate::transcript::rollouts::{self, LINEAGE_LIMIT};
 
@@ -171,7 +171,7 @@ impl Archive {
         fill: impl FnOnce(&Path) -> Result<Vec<String>, TranscriptError>,
     ) -> Result<Unpacked, TranscriptError> {
         let all = self.unpacked_of(&self.place(key)?);
-        let root = all.join(&digest(state.as_bytes())[..16]);
+        let root = all.join(&digest(state.as_bytes())[..DIGEST_DIGITS]);
         if let Some(place) = shelf.get_mut(&root) {
             place.last_use = Instant::now();
             return Ok(Unpacked {
@@ -212,7 +212,7 @@ impl Archive {
         for root in folders(&self.folder.join(UNPACKED))? {
             for session in folders(&root)? {
                 for place in folders(&session)? {
-                    if !shelf.contains_key(&place) {
+                    if is_digest(&place) && !shelf.contains_key(&place) {
                         remove(&place)?;
                     }
                 }
@@ -229,7 +229,12 @@ impl Archive {
         let of_session = self.unpacked_of(copies);
         let mut shelf = self.shelf.lock();
         shelf.retain(|place, _| !place.starts_with(&of_session));
-        remove(&of_session)
+        for place in folders(&of_session)?.iter().filter(|place| is_digest(place)) {
+            remove(place)?;
+        }
+        // Fails if files of others are in it.
+        let _ = fs::remove_dir(&of_session);
+        Ok(())
     }
 
     fn unpacked_of(&self, copies: &Path) -> PathBuf {

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::super::TranscriptError;
-use super::super::copy::make_folder;
+use super::super::copy::{make_folder, sync_folder};
 use super::super::relocate::relocate;
-use super::journal::{Journal, Note, Written, exchange, link, rename, sync_folder};
+use super::journal::{Journal, Note, Written, exchange, link, rename};
 use super::{Content, Kind, Step, comparing, holders, is_same_file, settings};
 use crate::files::durable::{self, NewFile};
 

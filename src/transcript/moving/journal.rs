@@ -14,12 +14,13 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::TranscriptError;
-use super::super::aside::{self, Unreadable};
-use super::super::copy::{make_folder, rename_if_free};
-use super::super::notes::{self, NoteFile, ReadError};
+use super::super::copy::{make_folder, rename_if_free, sync_folder};
 use super::comparing::is_same;
 use super::{Content, Kind, Step, settings};
+use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::durable::{self, missing_folders};
+use crate::files::entries;
+use crate::files::set_aside::{self, Unreadable, set_aside};
 
 /// The folder below the daemon's own in which moves keep what they need.
 pub const FOLDER: &str = "moves";
@@ -83,7 +84,7 @@ impl Written {
 #[derive(Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
-    file: NoteFile,
+    file: CheckedFile,
     notes: Vec<Note>,
 }
 
@@ -119,7 +120,7 @@ impl Journal {
             folders,
         };
         let path = folder.join(JOURNAL);
-        let file = NoteFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
+        let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
         sync_folder(&all)?;
         sync_folder(data)?;
         Ok(Self {
@@ -236,7 +237,7 @@ pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptE
     let path = folder.join(JOURNAL);
     let notes = match read(&path) {
         Ok(notes) => notes,
-        Err(error) if is_absence(&error) => return Ok(None),
+        Err(error) if error.is_absence() => return Ok(None),
         Err(error) => return Err(TranscriptError::io("read", &path)(error.into())),
     };
     if !matches!(notes.last(), Some(Note::Done)) {
@@ -259,7 +260,7 @@ pub fn take_back(data: &Path, name: &str) -> bool {
     let folder = data.join(FOLDER).join(name);
     let notes = match read(&folder.join(JOURNAL)) {
         Ok(notes) => notes,
-        Err(error) => return is_absence(&error),
+        Err(error) => return error.is_absence(),
     };
     let is_back = !matches!(notes.last(), Some(Note::Done)) && put_all_back(&folder, &notes);
     if is_back {
@@ -277,7 +278,7 @@ pub fn finish(data: &Path, name: &str) -> Result<(), TranscriptError> {
     let noted = match read(&path) {
         Ok(notes) if matches!(notes.last(), Some(Note::Done)) => Ok(()),
         Ok(_) => note_done(&path),
-        Err(error) if is_absence(&error) => Ok(()),
+        Err(error) if error.is_absence() => Ok(()),
         Err(error) => Err(error.into()),
     };
     noted.map_err(TranscriptError::io("write", &path))
@@ -296,7 +297,7 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
         }
     };
     for folder in entries.flatten().map(|entry| entry.path()) {
-        if !aside::is_aside(&folder) {
+        if !set_aside::is_name(&folder) {
             settle_one(&folder, &is_written);
         }
     }
@@ -309,14 +310,14 @@ fn settle_one(folder: &Path, is_written: impl Fn(&str) -> Option<bool>) {
     let notes = match read(&path) {
         Ok(notes) => notes,
         // It was killed before it had begun, and had taken nothing.
-        Err(error) if is_absence(&error) => return remove_taken_back(folder),
+        Err(error) if error.is_absence() => return remove_taken_back(folder),
         Err(ReadError::Io(error)) => {
             tracing::warn!(path = %path.display(), %error, "the journal of a move cannot be read; what it has done stays, and the journal too");
             return;
         }
         Err(ReadError::Unreadable(why)) => {
             // What became of it is in the log.
-            let _reported = aside::set_aside(folder, &why);
+            let _reported = set_aside(folder, &why);
             return;
         }
     };
@@ -346,7 +347,7 @@ fn settle_one(folder: &Path, is_written: impl Fn(&str) -> Option<bool>) {
         },
         _ => {
             let why = Unreadable::Damaged("it does not begin with what the move is".to_owned());
-            let _reported = aside::set_aside(folder, &why);
+            let _reported = set_aside(folder, &why);
         }
     }
 }
@@ -358,15 +359,11 @@ fn is_old(journal: &Path) -> bool {
 }
 
 fn note_done(path: &Path) -> io::Result<()> {
-    NoteFile::open(path)?.append(&Note::Done)
+    CheckedFile::open(path)?.append(&Note::Done)
 }
 
 fn read(journal: &Path) -> Result<Vec<Note>, ReadError> {
-    notes::read(journal)
-}
-
-fn is_absence(error: &ReadError) -> bool {
-    matches!(error, ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    checked_lines::read(journal)
 }
 
 fn written(notes: &[Note]) -> &[Option<Written>] {
@@ -546,24 +543,20 @@ fn kept(folder: &Path, number: usize) -> PathBuf {
     folder.join(KEPT).join(number.to_string())
 }
 
-pub(super) fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
-    durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
-}
-
 /// Removes the folder of a move that was taken back, or had not begun. Where anything is left in it that is not the move's own
 /// bookkeeping, it is set aside: files that the move took, for one.
 fn remove_taken_back(folder: &Path) {
     let is_bookkeeping = |path: &PathBuf| match path.file_name().and_then(|name| name.to_str()) {
         Some(JOURNAL) => true,
-        Some(KEPT) => aside::entries(path).is_ok_and(|kept| kept.is_empty()),
-        _ => notes::is_unbegun(path),
+        Some(KEPT) => entries(path).is_ok_and(|kept| kept.is_empty()),
+        _ => checked_lines::is_unbegun(path),
     };
-    match aside::entries(folder) {
+    match entries(folder) {
         Ok(entries) if entries.iter().all(is_bookkeeping) => remove(folder),
         Ok(_) => {
             let why = Unreadable::Damaged("no journal says where the files in it belong".to_owned());
             // What became of it is in the log.
-            let _reported = aside::set_aside(folder, &why);
+            let _reported = set_aside(folder, &why);
         }
         Err(error) => {
             tracing::warn!(path = %folder.display(), %error, "what a move left cannot be looked at");

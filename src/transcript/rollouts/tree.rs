@@ -9,10 +9,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::files::is_absence;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::rollout_name;
 use crate::transcript::library::Identity;
-use crate::transcript::locate::{file_name, is_absence};
+use crate::transcript::locate::file_name;
 use crate::transcript::shelf::{self, Format};
 
 /// What was called like a rollout when it was walked through.

@@ -1,6 +1,6 @@
 //! The daemon that answers, whether it fits this program, and others of this user.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
@@ -11,7 +11,7 @@ use crate::cli::connect::{Daemon, Reach};
 use crate::cli::problem::Problem;
 use crate::cli::start;
 use crate::cli::words;
-use crate::paths::Paths;
+use crate::paths::lock_holder::data_folder_of;
 
 /// How to have another daemon.
 const AGAIN: &str = "sessionctl stop, and the next command starts one; running turns end with that";
@@ -155,10 +155,9 @@ pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
         entries.any(|entry| entry.starts_with(mark.as_bytes()))
     };
     let own = std::process::id();
-    // A daemon that an agent started has inherited the mark, and is nobody's.
-    let is_other_daemon = |pid: u32| is_daemon(&command_line(pid));
+    // A daemon that an agent started has inherited the mark, and is not part of that agent.
     let pids: Vec<u32> = own_processes()
-        .filter(|pid| *pid != own && is_marked(pid) && !is_other_daemon(*pid))
+        .filter(|pid| *pid != own && is_marked(pid) && data_folder_of(*pid).is_none())
         .collect();
     if pids.is_empty() {
         return Vec::new();
@@ -185,61 +184,31 @@ fn own_processes() -> impl Iterator<Item = u32> {
 }
 
 /// Other daemons of this user, where the system shows processes as Linux does.
-pub(super) fn others(own: Option<u32>, paths: &Paths) -> Vec<Diagnostic> {
+pub(super) fn others(own: Option<u32>) -> Vec<Diagnostic> {
     let pids = own_processes().filter(|pid| Some(*pid) != own);
-    let found = pids.filter_map(|pid| {
-        let words = command_line(pid);
-        is_daemon(&words).then(|| other(pid, &words, served(pid, &paths.lock_file()).as_deref()))
-    });
+    let found = pids.filter_map(|pid| Some(other(pid, &command_line(pid), &data_folder_of(pid)?)));
     found.collect()
 }
 
-fn other(pid: u32, words: &[String], data: Option<&Path>) -> Diagnostic {
-    let line = words.join(" ");
-    let of =
-        |what: String| Diagnostic::new(DiagnosticKind::OtherDaemon, Severity::Note, what).fact("pid", pid);
-    let Some(data) = data else {
-        return of(format!(
-            "process {pid} is a daemon with a folder of its own: {line}"
-        ))
-        .next("--home, SESSIOND_HOME and SESSIOND_SOCKET say to which one a command talks");
-    };
-    let found = of(format!(
-        "process {pid} is a daemon of the folder {}: {line}",
-        data.display()
-    ))
-    .fact("folder", data.to_string_lossy());
-    // As a home has it that was named; without one the folder has the program's name.
+fn other(pid: u32, words: &[String], data: &Path) -> Diagnostic {
+    let what = format!(
+        "process {pid} is a daemon of the folder {}: {}",
+        data.display(),
+        words.join(" ")
+    );
+    let found = Diagnostic::new(DiagnosticKind::OtherDaemon, Severity::Note, what)
+        .fact("pid", pid)
+        .fact("folder", data.to_string_lossy());
+    // A home that was named has its data in a folder of this name; without one the folder has the program's name.
     let home = data.parent().filter(|_| data.ends_with("data"));
     match home {
         Some(home) => found.next(format!(
-            "--home {:?}, or SESSIOND_HOME, has a command talk to it",
+            "--home {:?}, or SESSIOND_HOME, makes a command talk to it",
             home.display().to_string()
         )),
-        None => found
-            .next("a command without --home and SESSIOND_HOME talks to it, where XDG_DATA_HOME is the same"),
-    }
-}
-
-/// The data folder of a daemon, by the lock that it holds open; nothing where that cannot be seen.
-fn served(pid: u32, lock: &Path) -> Option<PathBuf> {
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let mut files = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let lock = files.find(|file| file.file_name() == lock.file_name())?;
-    lock.parent().map(Path::to_owned)
-}
-
-/// Whether a command line is that of a daemon: `sessiond`, or a program of ours that was told to be one.
-fn is_daemon(words: &[String]) -> bool {
-    let program = words.first().and_then(|word| Path::new(word).file_name());
-    match program.and_then(|name| name.to_str()) {
-        // Its options begin with a dash; an agent of ours is called with a word.
-        Some("sessiond") => words.get(1).is_none_or(|word| {
-            let asks = ["--help", "-h", "--version", "-V"].contains(&word.as_str());
-            word.starts_with('-') && !asks
-        }),
-        Some("sessionctl") => words.get(1).is_some_and(|word| word == "daemon"),
-        _ => false,
+        None => {
+            found.next("a command without --home and SESSIOND_HOME talks to it, if XDG_DATA_HOME is the same")
+        }
     }
 }
 
@@ -248,47 +217,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_another_daemon_only_what_is_known_is_told() {
+    fn another_daemon_is_reported_with_its_folder() {
         let words = ["sessiond".to_owned()];
         let table = [
             (
-                Some("/my home/data"),
+                "/my home/data",
                 "of the folder /my home/data: ",
                 "--home \"/my home\", or",
             ),
-            // As it is without a home that was named.
+            // The data folder if no home is named.
             (
-                Some("/home/u/.local/share/sessiond"),
+                "/home/u/.local/share/sessiond",
                 "of the folder /home/u/.local/share/sessiond: ",
                 "a command without --home",
             ),
-            (None, "with a folder of its own: ", "--home, SESSIOND_HOME and"),
         ];
         for (data, what, next) in table {
-            let told = other(7, &words, data.map(Path::new));
+            let told = other(7, &words, Path::new(data));
             assert!(told.message.contains(what), "{told:?}");
             assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
             let folder = told.data.get("folder").and_then(serde_json::Value::as_str);
-            assert_eq!(folder, data, "{told:?}");
-        }
-    }
-
-    #[test]
-    fn a_daemon_is_known_by_its_command_line() {
-        let table = [
-            ("/usr/bin/sessiond", true),
-            ("sessiond --home /tmp/x", true),
-            ("sessiond --version", false),
-            ("/usr/bin/sessiond loopback-agent --data /tmp/x", false),
-            ("/usr/bin/sessionctl loopback-agent --data /tmp/x", false),
-            ("/usr/bin/sessionctl daemon --ready-on-stdin", true),
-            ("sessionctl doctor", false),
-            ("vi sessiond", false),
-            ("", false),
-        ];
-        for (line, expected) in table {
-            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            assert_eq!(is_daemon(&words), expected, "{line}");
+            assert_eq!(folder, Some(data), "{told:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Carrying out what is done to the files of a conversation: moves and repairs. They wait until nobody of ours has them open.
+//! Carrying out moves and repairs of a conversation's files, once none of the daemon's agents writes to them.
 
 use std::sync::Arc;
 
-use super::super::{Actor, JobDone};
+use super::super::{Actor, Job, JobDone};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Input;
 use crate::conversation::error::ConversationError;
@@ -14,7 +14,7 @@ use crate::transcript::moving::Moving;
 use crate::transcript::moving::SharedNeighbours;
 
 impl Actor {
-    /// Takes the files into another folder, once nobody of ours has them open.
+    /// Moves the files to another folder, once no agent writes to them.
     pub(super) fn move_files(
         &mut self,
         job: u64,
@@ -30,20 +30,20 @@ impl Actor {
             progress,
             neighbours,
         };
+        let progress = Arc::clone(&request.progress);
         let moving = moving::carry_out(Arc::clone(&self.services), request);
-        self.job = Some(Box::pin(async move {
-            JobDone::Moved(job, moving.await.map(Box::new))
-        }));
+        let work = async move { JobDone::Moved(job, moving.await.map(Box::new)) };
+        self.job = Some(Job::on_files(work, Some(progress)));
     }
 
-    /// The move is on disk. That it is done is noted beside the loop: until then the next life would find that out.
+    /// The move is on disk. It is marked as done beside the loop; without the mark, the next start finds that out.
     pub(in crate::conversation::actor) fn keep_move(&mut self) {
         let Some(moved) = self.moved.take() else { return };
         self.noting = Some(tokio::task::spawn_blocking(move || {
             if let Err(error) = moved.keep() {
                 tracing::warn!(
                     error = chain_text(&error),
-                    "the end of a move could not be noted; the next start does"
+                    "a move could not be marked as done; the next start marks it"
                 );
             }
         }));
@@ -51,18 +51,19 @@ impl Actor {
 
     pub(super) fn take_move_back(&mut self, job: u64) {
         let moved = self.moved.take();
-        self.job = Some(Box::pin(async move {
+        let work = async move {
             let back = tokio::task::spawn_blocking(move || moved.is_none_or(Moving::take_back));
             if !matches!(back.await, Ok(true)) {
                 tracing::error!(
-                    "a move that could not be written down could not be taken back wholly either"
+                    "a move could neither be recorded nor be undone completely; the next start undoes the rest"
                 );
             }
             JobDone::MovedBack(job)
-        }));
+        };
+        self.job = Some(Job::on_files(work, None));
     }
 
-    /// Makes a repaired copy of the head, once nobody of ours has it open.
+    /// Makes a repaired copy of the head, once no agent writes to it.
     pub(super) fn repair(&mut self, job: u64, output_limit: Option<u64>, progress: Arc<Progress>) {
         let request = RepairRequest {
             record: self.model.record.clone(),
@@ -70,13 +71,13 @@ impl Actor {
             closed: self.closed.clone(),
             progress,
         };
+        let progress = Arc::clone(&request.progress);
         let repairing = repairing::carry_out(Arc::clone(&self.services), request);
-        self.job = Some(Box::pin(async move {
-            JobDone::Repaired(job, repairing.await.map(Box::new))
-        }));
+        let work = async move { JobDone::Repaired(job, repairing.await.map(Box::new)) };
+        self.job = Some(Job::on_files(work, Some(progress)));
     }
 
-    /// Takes a copy that was made in hand until it is written down whose it is.
+    /// Holds a copy until the record names it.
     pub(in crate::conversation::actor) fn copy_made(
         &mut self,
         job: u64,

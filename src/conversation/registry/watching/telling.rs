@@ -1,8 +1,7 @@
-//! Telling a conversation what has become of its transcript.
+//! Reporting changes of a transcript to its conversation.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::event::Event;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -12,13 +11,13 @@ use super::super::super::services::now;
 use super::super::Registry;
 
 impl Registry {
-    /// Tells a conversation what has become of its transcript; where it has no task, those who listen to all. Waits for
-    /// room in its mailbox: on a thread that may.
-    pub(in crate::conversation::registry) fn tell_growth(&self, id: ConversationId, growth: Growth) {
+    /// Reports a change of its transcript to a conversation; if that has no task, to those who subscribed to all. Waits for
+    /// room in its mailbox.
+    pub(in crate::conversation::registry) async fn tell_growth(&self, id: ConversationId, growth: Growth) {
         let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone());
         let left = match mailbox {
             None => Some(growth),
-            Some(mailbox) => Handle::current().block_on(put(&mailbox, growth, &self.stop)),
+            Some(mailbox) => put(&mailbox, growth, &self.stop).await,
         };
         let Some(growth) = left else { return };
         if growth.rewritten {

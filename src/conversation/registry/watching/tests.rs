@@ -29,7 +29,7 @@ use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
-use crate::conversation::untold::CopyNotes;
+use crate::conversation::uncommitted_copies::CopyPlans;
 use crate::conversation::wakings::Wakings;
 use crate::files::durable::tests::Disk;
 use crate::store::{Change, ConversationRecord, Store};
@@ -186,6 +186,12 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
         transcripts: Some(root.to_owned()),
         interrupts: InterruptPolicy::Ask,
     };
+    registry_with(data, entry)
+}
+
+/// One with this agent.
+pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: AgentEntry) -> Arc<Registry> {
+    let name = entry.name.clone();
     let pool = Pool::new(
         Instance::new("test"),
         PoolSettings::default(),
@@ -194,7 +200,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
     Registry::new(Arc::new(Services {
         store: Store::ephemeral().unwrap(),
         pool,
-        catalog: Catalog::new(vec![entry], "claude".into()),
+        catalog: Catalog::new(vec![entry], name),
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: Rules {
             prompt_queue: 1,
@@ -210,7 +216,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
         library: Library::default(),
         turn_ends: TurnEnds::default(),
         old_bytes: OldBytes::default(),
-        copies: CopyNotes::below(data),
+        copies: CopyPlans::below(data),
         wakings: Wakings::new(1),
         keeper: Keeper::new(data.join("kept"), KeepRules::default()),
         works: Arc::default(),

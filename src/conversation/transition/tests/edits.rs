@@ -32,9 +32,9 @@ fn the_head_changes_when_the_new_prompt_is_accepted() {
     assert_eq!(world.model.view().head, before.head);
     world.says_something();
     world.expect(&[
+        "event edited s2 1",
         "event promptAccepted t2 better",
         "update agent_message_chunk of t2",
-        "event edited s2 1",
     ]);
     assert_eq!(world.model.view().head, Some("s2".into()));
     world.ends("end_turn");

@@ -242,6 +242,10 @@ impl World {
             .model
             .turn_of_updates()
             .map_or("none".to_owned(), ToString::to_string);
+        if self.model.is_deaf() {
+            // The actor hears it again when the edit is on disk.
+            self.pump();
+        }
         self.log.push(format!("update {kind} of {turn}"));
         self.pump();
     }

@@ -48,10 +48,14 @@ fn what_the_configuration_answers_is_seen_by_all_and_asked_of_nobody() {
     world.model.rules.interrupts = InterruptPolicy::Deny;
     world.hold_writes = true;
     world.asks("q1");
-    // The agent need not wait for the disk.
-    world.expect(&["tell agent q1 no"]);
+    // The agent waits for the disk, so that nothing it says because of the answer is reported before the answer.
+    world.expect(&[]);
     world.write_ends();
-    world.expect(&["event raised q1", "event resolved q1 by policy"]);
+    world.expect(&[
+        "event raised q1",
+        "event resolved q1 by policy",
+        "tell agent q1 no",
+    ]);
     world.release_writes();
     assert!(world.model.record.interrupts.is_empty());
     let late = world.respond("q1", json!({"outcome": "selected", "optionId": "yes"}));
@@ -80,9 +84,9 @@ fn the_first_answer_wins_and_a_late_one_is_told_who_was_first() {
     world.forget_log();
     world.allow("q1");
     world.expect(&[
-        "tell agent q1 yes",
         "event state prompting",
         "event resolved q1 by client",
+        "tell agent q1 yes",
         "answer 3 responded nothing",
     ]);
     let late = world.deny("q1");

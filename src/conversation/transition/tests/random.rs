@@ -29,6 +29,8 @@ pub(super) struct Run {
     pub(super) seen: BTreeMap<String, Seen>,
     /// Which turn each key started.
     keys: BTreeMap<String, String>,
+    /// The key of each turn whose prompt was sent.
+    sent_keys: BTreeMap<String, String>,
     recorded: BTreeSet<String>,
     state_told: String,
     /// The revision and when it was made.
@@ -55,6 +57,7 @@ impl Run {
             attached: false,
             seen: BTreeMap::new(),
             keys: BTreeMap::new(),
+            sent_keys: BTreeMap::new(),
             recorded: BTreeSet::new(),
             state_told: "idle".to_owned(),
             changed: (0, Timestamp::UNIX_EPOCH),
@@ -303,6 +306,10 @@ impl Run {
                         self.recorded.contains(&turn),
                         "{turn} was sent before it was on disk"
                     );
+                    if let Some(request) = &sent.asked.request {
+                        self.sent_keys
+                            .insert(turn.clone(), request.id.as_str().to_owned());
+                    }
                     assert!(!self.prompt_is_out, "two prompts at once");
                     self.prompt_is_out = true;
                 }
@@ -313,10 +320,9 @@ impl Run {
                         .filter(|seen| seen.accepted && !seen.ended)
                         .count();
                     assert_eq!(running, 0, "two turns at once");
-                    let asked = self.world.model.turn.as_ref().map(|turn| &turn.asked);
-                    if let Some(request) = asked.and_then(|asked| asked.request.as_ref()) {
-                        let key = request.id.as_str().to_owned();
-                        let earlier = self.keys.insert(key, turn.to_owned());
+                    // By what was sent: the model may have begun the next turn by now.
+                    if let Some(key) = self.sent_keys.get(turn) {
+                        let earlier = self.keys.insert(key.clone(), turn.to_owned());
                         assert_eq!(earlier, None, "{turn} is a prompt that was sent before");
                     }
                     let seen = self.seen.entry(turn.to_owned()).or_default();

@@ -1,10 +1,9 @@
-//! Files of notes: what the daemon is about to do, on disk before it does it.
+//! Files of lines that show whether they are whole: one JSON value a line, with the version of its form and a checksum.
 //!
-//! Owns their form, which all of them share: one note a line as JSON, with the version of the form and a checksum. A file
-//! comes to be with its first note in one step, so that one without a readable first note is damaged. Of a later note a kill
-//! may leave the beginning, without a newline: it was never acknowledged, and does not count. Any other line that cannot be read
-//! makes the whole file unreadable, for nobody knows what it said. Lines that the version before this one wrote have neither
-//! version nor checksum. Blocks; must not know what a note means.
+//! Owns the form, and how such a file is created, appended to and read. A file gets its name together with its first line, so a
+//! file without a readable first line is damaged. A kill may leave the beginning of a later line, without a newline: that line
+//! was never acknowledged and does not count. Any other line that cannot be read makes the whole file unreadable, because nobody
+//! knows what it said. Lines without version and checksum are those of an older version. Blocks; knows no value's meaning.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,34 +13,43 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::aside::{self, Unreadable};
-use crate::files::durable::{self, NewFile};
+use super::durable::{self, NewFile};
+use super::entries;
+use super::set_aside::Unreadable;
 
-/// The version of the form that this program writes, and the newest that it reads.
+/// The version of the lines that are appended to files.
 const VERSION: u64 = 1;
 
-/// The end of the name of a file that does not have its first note yet.
+/// The end of the name of a file that does not have its first line yet.
 const UNBEGUN: &str = ".new";
 
 /// A line.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Line<'a> {
     version: u64,
-    /// Of the note as it is written here.
+    /// Of the text of `note`.
     crc32: u32,
     #[serde(borrow)]
     note: &'a RawValue,
 }
 
-/// Why the notes of a file are not known.
+/// Why the lines of a file are not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// The file could not be read now; a later look may be able to.
+    /// The file could not be read now; a later attempt may succeed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// What it holds is not readable.
+    /// Its content cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
+}
+
+impl ReadError {
+    /// Whether there is no such file.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
 }
 
 impl From<ReadError> for io::Error {
@@ -53,28 +61,28 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// A file that notes are appended to.
+/// A file that lines are appended to.
 #[derive(Debug)]
-pub(crate) struct NoteFile {
+pub(crate) struct CheckedFile {
     path: PathBuf,
     file: File,
-    /// Up to where its lines are whole, in bytes.
+    /// Where its last whole line ends, in bytes.
     whole_bytes: u64,
-    /// Whether something may stand behind that.
+    /// Whether something may follow that.
     is_torn: bool,
 }
 
-impl NoteFile {
-    /// Makes a file with its first note, in a folder that is there. It is on disk, with its name.
+impl CheckedFile {
+    /// Creates a file with its first line in a folder that exists. The file and its name are synced.
     ///
     /// # Errors
-    /// What the system answers; [`io::ErrorKind::AlreadyExists`] for a name that is taken.
+    /// The system's error; [`io::ErrorKind::AlreadyExists`] if the name is taken.
     pub(crate) fn create<N: Serialize>(path: &Path, first: &N) -> io::Result<Self> {
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let new = unbegun(path);
-        let line = line(first)?;
+        let line = encode(VERSION, first)?;
         let mut file = NewFile::anew(&new)?;
         file.write_all(&line)?;
         file.sync()?;
@@ -88,16 +96,16 @@ impl NoteFile {
         })
     }
 
-    /// Opens a file whose notes were [read](read).
+    /// Opens a file whose lines were [read](read).
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let text = fs::read(path)?;
         let mut file = OpenOptions::new().append(true).open(path)?;
         let mut whole = whole(&text).len();
         if whole == 0 && !text.is_empty() {
-            // A single note, as the version before this one wrote it.
+            // An older version wrote single lines without a newline.
             file.write_all(b"\n")?;
             whole = text.len() + 1;
         }
@@ -109,12 +117,12 @@ impl NoteFile {
         })
     }
 
-    /// Appends a note. It is on disk then.
+    /// Appends a line and syncs it.
     ///
     /// # Errors
-    /// What the system answers. Half of the note may stand there then, which does not count.
+    /// The system's error. Half of the line may be in the file then; it does not count.
     pub(crate) fn append<N: Serialize>(&mut self, note: &N) -> io::Result<()> {
-        let line = line(note)?;
+        let line = encode(VERSION, note)?;
         if self.is_torn {
             self.file.set_len(self.whole_bytes)?;
         }
@@ -127,7 +135,7 @@ impl NoteFile {
     }
 }
 
-/// The notes of a file.
+/// The values of a file's lines.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -136,23 +144,25 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
     let whole = whole(&text);
     let mut notes = Vec::new();
     for (number, line) in whole.split(|byte| *byte == b'\n').enumerate() {
-        // Versions before this one wrote empty lines too.
+        // Older versions wrote empty lines too.
         if !line.trim_ascii().is_empty() {
-            notes.push(note(line, number + 1)?);
+            notes.push(decode(line, number + 1, VERSION, |line| {
+                serde_json::from_slice(line)
+            })?);
         }
     }
     let rest = &text[whole.len()..];
     if notes.is_empty() {
-        // The version before this one wrote single notes without an end.
+        // An older version wrote single lines without a newline.
         let single = serde_json::from_slice(rest);
         notes.push(single.map_err(|error| damaged(1, &error.to_string()))?);
     } else if !is_torn(rest) {
-        return Err(damaged(notes.len() + 1, "it has no end").into());
+        return Err(damaged(notes.len() + 1, "it has no newline").into());
     }
     Ok(notes)
 }
 
-/// The version of a file's form, as far as that is newer than this program reads.
+/// Says so if a newer version of the program wrote the file.
 pub(crate) fn newer_version(path: &Path) -> Option<Unreadable> {
     match read::<serde::de::IgnoredAny>(path) {
         Err(ReadError::Unreadable(why @ Unreadable::Newer { .. })) => Some(why),
@@ -160,37 +170,41 @@ pub(crate) fn newer_version(path: &Path) -> Option<Unreadable> {
     }
 }
 
-/// The name of a file until it has its first note. What has this name is of no use to anybody after a kill.
+/// The name of a file until it has its first line. After a kill, a file of this name is of no use.
 fn unbegun(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(UNBEGUN);
     path.with_file_name(name)
 }
 
-/// Whether a file of this name was to be one of notes and has none.
+/// Whether a file of this name has no first line yet.
 pub(crate) fn is_unbegun(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.ends_with(UNBEGUN))
 }
 
-/// Removes what kills have left in a folder of files that had no first note yet, and the folder where nothing else is in it. To
-/// be called while nobody makes one.
+/// Deletes the files in a folder that a kill left without a first line, and the folder if it is empty then. Call this while no
+/// such file is being created.
 pub(crate) fn sweep_unbegun(folder: &Path) {
-    let swept = aside::entries(folder).and_then(|entries| {
+    let swept = entries(folder).and_then(|entries| {
         let mut unbegun = entries.iter().filter(|path| is_unbegun(path));
         unbegun.try_for_each(fs::remove_file)
     });
     if let Err(error) = swept {
-        tracing::warn!(path = %folder.display(), %error, "what was not begun could not be removed");
+        tracing::warn!(path = %folder.display(), %error, "could not delete the files without a first line");
     }
-    // That of others stays.
+    // Fails if other files are in it.
     let _ = fs::remove_dir(folder);
 }
 
-fn line<N: Serialize>(note: &N) -> io::Result<Vec<u8>> {
+/// A value as a line of this version.
+///
+/// # Errors
+/// If the value cannot be written as JSON.
+pub(crate) fn encode<N: Serialize>(version: u64, note: &N) -> io::Result<Vec<u8>> {
     let note = serde_json::value::to_raw_value(note)?;
     let mut line = serde_json::to_vec(&Line {
-        version: VERSION,
+        version,
         crc32: crc32fast::hash(note.get().as_bytes()),
         note: &note,
     })?;
@@ -198,28 +212,33 @@ fn line<N: Serialize>(note: &N) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn note<N: DeserializeOwned>(line: &[u8], number: usize) -> Result<N, Unreadable> {
+/// The value of a line of this version, the newest that is known. `old` reads lines of an older version or of none: those have no
+/// checksum.
+///
+/// # Errors
+/// [`Unreadable`].
+pub(crate) fn decode<N: DeserializeOwned>(
+    line: &[u8],
+    number: usize,
+    newest: u64,
+    old: impl FnOnce(&[u8]) -> serde_json::Result<N>,
+) -> Result<N, Unreadable> {
     #[derive(Deserialize)]
     struct Version {
         version: Option<u64>,
     }
     let wrong = |error: serde_json::Error| damaged(number, &error.to_string());
-    let said = serde_json::from_slice::<Version>(line).ok();
-    match said.and_then(|said| said.version) {
-        // The version before this one.
-        None => serde_json::from_slice(line).map_err(wrong),
-        Some(VERSION) => {
+    let version = serde_json::from_slice::<Version>(line).ok();
+    match version.and_then(|found| found.version) {
+        Some(version) if version > newest => Err(Unreadable::Newer { version, newest }),
+        Some(version) if version == newest => {
             let line: Line<'_> = serde_json::from_slice(line).map_err(wrong)?;
             if crc32fast::hash(line.note.get().as_bytes()) != line.crc32 {
-                return Err(damaged(number, "its checksum is another one"));
+                return Err(damaged(number, "its checksum does not match"));
             }
             serde_json::from_str(line.note.get()).map_err(wrong)
         }
-        Some(version) if version > VERSION => Err(Unreadable::Newer {
-            version,
-            newest: VERSION,
-        }),
-        Some(version) => Err(damaged(number, &format!("there is no version {version}"))),
+        Some(_) | None => old(line).map_err(wrong),
     }
 }
 
@@ -227,13 +246,13 @@ fn damaged(line: usize, why: &str) -> Unreadable {
     Unreadable::Damaged(format!("line {line}: {why}"))
 }
 
-/// The lines that have an end.
+/// The lines that end with a newline.
 fn whole(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     &text[..end.map_or(0, |end| end + 1)]
 }
 
-/// Whether this is what a kill or a loss of power leaves of a line: its beginning, or room for it.
+/// Whether this is what a kill or a loss of power leaves of a line: its beginning, or zeros in its place.
 fn is_torn(rest: &[u8]) -> bool {
     let end = rest.iter().rposition(|byte| *byte != 0);
     let written = &rest[..end.map_or(0, |end| end + 1)];
@@ -262,7 +281,7 @@ mod tests {
 
     fn written(folder: &Path) -> PathBuf {
         let path = folder.join("notes");
-        let mut file = NoteFile::create(&path, &begun()).unwrap();
+        let mut file = CheckedFile::create(&path, &begun()).unwrap();
         file.append(&Note::Done).unwrap();
         path
     }
@@ -279,9 +298,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path());
         assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done]);
-        NoteFile::open(&path).unwrap().append(&Note::Done).unwrap();
+        CheckedFile::open(&path).unwrap().append(&Note::Done).unwrap();
         assert_eq!(read::<Note>(&path).unwrap().len(), 3);
-        assert!(NoteFile::create(&path, &begun()).is_err());
+        assert!(CheckedFile::create(&path, &begun()).is_err());
         assert!(matches!(
             read::<Note>(&folder.path().join("none")),
             Err(ReadError::Io(_))
@@ -301,7 +320,7 @@ mod tests {
                 torn.resize(torn.len() + zeros, 0);
                 fs::write(&path, torn).unwrap();
                 assert_eq!(read::<Note>(&path).unwrap(), [begun()], "{end} {zeros}");
-                NoteFile::open(&path).unwrap().append(&Note::Done).unwrap();
+                CheckedFile::open(&path).unwrap().append(&Note::Done).unwrap();
                 assert_eq!(fs::read(&path).unwrap(), text, "{end} {zeros}");
             }
         }
@@ -338,12 +357,12 @@ mod tests {
         let path = folder.path().join("notes");
         fs::write(&path, "{\"begun\":{\"path\":\"/some/where\"}}\n\n\"done\"\n").unwrap();
         assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done]);
-        NoteFile::open(&path).unwrap().append(&Note::Done).unwrap();
+        CheckedFile::open(&path).unwrap().append(&Note::Done).unwrap();
         assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done, Note::Done]);
         // A single one had no end.
         fs::write(&path, "{\"begun\":{\"path\":\"/some/where\"}}").unwrap();
         assert_eq!(read::<Note>(&path).unwrap(), [begun()]);
-        NoteFile::open(&path).unwrap().append(&Note::Done).unwrap();
+        CheckedFile::open(&path).unwrap().append(&Note::Done).unwrap();
         assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done]);
     }
 

@@ -1,7 +1,7 @@
 //! All tests that drive the real programs, in one test program: one link in place of one for each folder.
 //!
-//! Run one folder with `cargo test --test outside daemon::`, and one file with `cargo test --test outside
-//! daemon::edits::`.
+//! Run one folder with `cargo test --test integration daemon::`, and one file with
+//! `cargo test --test integration daemon::edits::`.
 
 #![allow(
     clippy::unwrap_used,

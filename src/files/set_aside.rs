@@ -1,23 +1,25 @@
-//! Files of the daemon's own that it cannot read: they are set aside and reported, and nothing is deleted.
+//! Files that the daemon cannot use: they are renamed and reported, and nothing is deleted.
 //!
-//! Owns what becomes of such a file or folder. A damaged one is renamed: its place is free again, nothing reads it a second
-//! time, and people find it by its name. One that a newer version wrote stays where that version looks for it. Blocks.
+//! Owns the names. A file or folder that was set aside is called `NAME.set-aside-N`: its place is free again, nothing reads it a
+//! second time, and the user finds it by its name. What a newer version wrote stays where that version looks for it. Blocks.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::files::durable;
+use super::{durable, entries};
 
 /// What stands between the name of a file that was set aside and its number.
 const ASIDE: &str = ".set-aside-";
 
-/// Why a file of the daemon's own cannot be read.
+/// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Its content makes no sense, or its parts do not fit together.
     #[error("{0}")]
     Damaged(String),
+    /// It describes files that may be deleted if no conversation owns them, and nobody can tell.
+    #[error("the store lost changes, so it is unknown whether a conversation owns the files")]
+    OwnerUnknown,
     /// A newer version of the program wrote it.
     #[error(
         "a newer version of sessiond wrote it, in format {version}; this version reads formats up to {newest}"
@@ -30,30 +32,30 @@ pub enum Unreadable {
     },
 }
 
-/// Sets a file or folder aside, and reports that in the log. Gives the path that it has now.
+/// Sets a file or folder aside, and reports that in the log. Returns its new path.
 ///
 /// # Errors
-/// What the system answers when it cannot be renamed; it stays where it is then.
+/// The system's error if it cannot be renamed; then it stays where it is.
 pub(crate) fn set_aside(path: &Path, why: &Unreadable) -> io::Result<PathBuf> {
     if matches!(why, Unreadable::Newer { .. }) {
-        tracing::error!(path = %path.display(), %why, "a file cannot be used; it is left for the version that wrote it");
+        tracing::error!(path = %path.display(), %why, "cannot use a file; leaving it for the version that wrote it");
         return Ok(path.to_owned());
     }
-    let renamed = rename_aside(path);
+    let renamed = rename(path);
     match &renamed {
         Ok(aside) => tracing::error!(
             path = %path.display(), aside = %aside.display(), %why,
-            "a file cannot be read; it was set aside, and nothing in it was deleted"
+            "set aside a file that cannot be used; nothing was deleted"
         ),
         Err(error) => tracing::error!(
             path = %path.display(), %why, %error,
-            "a file cannot be read, and could not be set aside; it stays where it is"
+            "could not set aside a file that cannot be used; it stays where it is"
         ),
     }
     renamed
 }
 
-fn rename_aside(path: &Path) -> io::Result<PathBuf> {
+fn rename(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut number = 1_u64;
     let aside = loop {
@@ -64,7 +66,7 @@ fn rename_aside(path: &Path) -> io::Result<PathBuf> {
             Err(error) => return Err(error),
         }
     };
-    // Nobody else writes into the daemon's own folders, so that the name is still free.
+    // No other program uses such names, so this one is still free.
     durable::rename(path, &aside)?;
     if let Some(folder) = aside.parent() {
         durable::sync_folder(folder)?;
@@ -73,7 +75,7 @@ fn rename_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Whether this is the path of something that was set aside.
-pub(crate) fn is_aside(path: &Path) -> bool {
+pub(crate) fn is_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let number = name
         .and_then(|name| name.rsplit_once(ASIDE))
@@ -81,34 +83,20 @@ pub(crate) fn is_aside(path: &Path) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// What was set aside in a folder, in the order of the names; nothing where there is no such folder.
+/// What was set aside in a folder, sorted by name; nothing if there is no such folder.
 ///
 /// # Errors
-/// What the system answers when the folder cannot be listed.
+/// The system's error if the folder cannot be listed.
 pub(crate) fn all_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = entries(folder)?;
-    found.retain(|path| is_aside(path));
+    found.retain(|path| is_name(path));
     Ok(found)
-}
-
-/// The entries of a folder, in the order of their names; none where there is no such folder.
-///
-/// # Errors
-/// What the system answers when the folder cannot be listed.
-pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let paths = entries.map(|entry| Ok(entry?.path()));
-    let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
-    paths.sort();
-    Ok(paths)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn damaged() -> Unreadable {
@@ -122,7 +110,7 @@ mod tests {
         for text in ["one", "two"] {
             fs::write(&path, text).unwrap();
             let aside = set_aside(&path, &damaged()).unwrap();
-            assert!(!path.exists() && is_aside(&aside));
+            assert!(!path.exists() && is_name(&aside));
             assert_eq!(fs::read_to_string(aside).unwrap(), text);
         }
         fs::create_dir(&path).unwrap();
@@ -144,7 +132,7 @@ mod tests {
             newest: 1,
         };
         assert_eq!(set_aside(&path, &newer).unwrap(), path);
-        assert!(path.exists() && !is_aside(&path));
+        assert!(path.exists() && !is_name(&path));
     }
 
     #[test]
@@ -157,7 +145,7 @@ mod tests {
             ("set-aside-1", false),
             ("a", false),
         ] {
-            assert_eq!(is_aside(Path::new(name)), expected, "{name}");
+            assert_eq!(is_name(Path::new(name)), expected, "{name}");
         }
     }
 }

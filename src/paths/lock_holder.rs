@@ -1,0 +1,60 @@
+//! Which process is a daemon: the one that holds the lock on a data folder.
+//!
+//! The lock is the only authority on that: a command line can name any program, and a daemon can be started under any name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::LOCK_FILE_NAME;
+
+/// The data folder whose lock a process holds. None if it holds none, or if the system does not show what it has open.
+#[must_use]
+pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let descriptors = fs::read_dir(process.join("fd")).ok()?;
+    descriptors.flatten().find_map(|descriptor| {
+        let file = fs::read_link(descriptor.path()).ok()?;
+        if file.file_name()? != LOCK_FILE_NAME {
+            return None;
+        }
+        let info = fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).ok()?;
+        let holds = info.lines().any(is_exclusive_lock);
+        holds.then(|| file.parent().map(Path::to_owned)).flatten()
+    })
+}
+
+/// `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF` is a daemon's; a shared lock is of a process that only looks.
+fn is_exclusive_lock(line: &str) -> bool {
+    line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_only_looks_at_a_lock_is_not_a_daemon() {
+        let table = [
+            ("lock:\t1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF", true),
+            ("lock:\t1: FLOCK  ADVISORY  READ 4711 fe:00:1234 0 EOF", false),
+            ("lock:\t1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF", false),
+            ("flags:\t0100002", false),
+            ("", false),
+        ];
+        for (line, expected) in table {
+            assert_eq!(is_exclusive_lock(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_lock_names_the_data_folder() {
+        use rustix::fs::{FlockOperation, flock};
+
+        let folder = tempfile::tempdir().unwrap();
+        let lock = fs::File::create(folder.path().join(LOCK_FILE_NAME)).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        // Other tests of this process may hold locks too.
+        assert!(data_folder_of(std::process::id()).is_some_and(|folder| folder.is_absolute()));
+    }
+}

@@ -1,0 +1,450 @@
+//! Starts at which one of the two files has less than the other, or neither has all: nothing is thrown away, and what may be
+//! lost is reported.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::damage::{End, copy_folder, end_as, rewrite, sound};
+use super::{contents, filled, names, open_store, places};
+use crate::store::apply::Mark;
+use crate::store::compact;
+use crate::store::journal;
+use crate::store::keyspace::{Draft, Keyspace, Space};
+use crate::store::tests::{change, id, record, wait};
+use crate::store::{Store, StoreOptions};
+
+/// Replaces the journal of a closed store by a compacted one.
+fn compacted(folder: &Path) {
+    let places = places(folder);
+    let keyspace = Keyspace::open(&places.database).unwrap();
+    let mark = Mark::read(&keyspace).unwrap().unwrap();
+    let (mark, _) = compact::write(&places.journal, &keyspace, &mark)
+        .unwrap()
+        .put_in_place()
+        .unwrap();
+    compact::adopt(&keyspace, &mark).unwrap();
+    keyspace.close();
+}
+
+/// All files below a folder, with what is in them.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for name in names(folder) {
+        let path = folder.join(&name);
+        if path.is_dir() {
+            let inner = files(&path).into_iter();
+            found.extend(inner.map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+        } else {
+            found.insert(name, fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_journal_from_a_backup_does_not_cost_what_the_database_has() {
+    for (is_compacted, end) in [false, true]
+        .into_iter()
+        .flat_map(|is_compacted| [End::Closed, End::Killed, End::PowerLost].map(|end| (is_compacted, end)))
+    {
+        let what = format!("compacted: {is_compacted}, {end:?}");
+        let folder = tempfile::tempdir().unwrap();
+        filled(folder.path());
+        let places = places(folder.path());
+        let backup = fs::read(&places.journal).unwrap();
+        if is_compacted {
+            compacted(folder.path());
+        }
+        let (store, _) = open_store(folder.path());
+        for number in 0..5 {
+            wait(store.commit(change(record(60 + number, 900)))).unwrap();
+        }
+        let before = contents(&store);
+        drop(store);
+        end_as(folder.path(), end);
+        fs::write(&places.journal, &backup).unwrap();
+
+        let (store, report) = open_store(folder.path());
+        assert_eq!(contents(&store), before, "{what}: {report:?}");
+        assert!(report.is_damaged(), "{what}: {report:?}");
+        assert_eq!(report.may_have_lost(), end != End::Closed, "{what}: {report:?}");
+        let kept = report.journal_kept.unwrap_or_else(|| panic!("{what}"));
+        assert_eq!(fs::read(kept).unwrap(), backup, "{what}");
+        drop(store);
+        fs::remove_dir_all(&places.database).unwrap();
+        assert_eq!(
+            contents(&open_store(folder.path()).0),
+            before,
+            "{what}: the journal alone"
+        );
+    }
+}
+
+/// Neither is a state of the other: what each of them has is there.
+#[test]
+fn a_longer_database_of_another_store_is_taken_together_with_the_journal() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    filled(folder.path());
+    filled(other.path());
+    let (store, _) = open_store(other.path());
+    for number in 0..9 {
+        wait(store.commit(change(record(60 + number, 900)))).unwrap();
+    }
+    drop(store);
+    let (store, _) = open_store(folder.path());
+    wait(store.commit(change(record(80, 900)))).unwrap();
+    drop(store);
+    fs::remove_dir_all(places(folder.path()).database).unwrap();
+    copy_folder(&places(other.path()).database, &places(folder.path()).database);
+    let (store, report) = open_store(folder.path());
+    for number in (60..69).chain([80]) {
+        assert!(
+            store.conversation(id(number)).unwrap().is_some(),
+            "{number}: {report:?}"
+        );
+    }
+    assert!(
+        report.journal_kept.is_some() && report.set_aside.is_some(),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_journal_of_nothing_but_garbage_without_a_database_may_have_lost_changes() {
+    for has_header in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        filled(folder.path());
+        let places = places(folder.path());
+        fs::remove_dir_all(&places.database).unwrap();
+        let mut garbage = Vec::new();
+        rewrite(&places.journal, |bytes| {
+            let header = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+            bytes.truncate(if has_header { header } else { 0 });
+            bytes.extend(b"gar\nbage\n");
+            garbage.clone_from(bytes);
+        });
+        let (_, report) = open_store(folder.path());
+        assert!(
+            report.is_damaged() && report.may_have_lost(),
+            "{has_header}: {report:?}"
+        );
+        assert_eq!(fs::read(report.journal_kept.unwrap()).unwrap(), garbage);
+    }
+}
+
+/// Where both are damaged, each gives what can be read in it.
+#[test]
+fn one_unreadable_value_costs_no_other_where_the_journal_is_damaged_too() {
+    for space in [
+        Space::Conversations,
+        Space::Lineage,
+        Space::Upstream,
+        Space::Turns,
+        Space::Recent,
+        Space::Meta,
+    ] {
+        for end in [End::Closed, End::Killed, End::PowerLost] {
+            let folder = tempfile::tempdir().unwrap();
+            let what = format!("{}, {end:?}", space.name());
+            filled(folder.path());
+            let (store, _) = open_store(folder.path());
+            for number in 0..5 {
+                wait(store.commit(change(record(60 + number, 900)))).unwrap();
+            }
+            let ids: Vec<_> = store.recent(None).map(|item| item.unwrap().1.id).collect();
+            drop(store);
+            let places = places(folder.path());
+            let keyspace = Keyspace::open(&places.database).unwrap();
+            let (key, _) = keyspace
+                .page(space, std::ops::Bound::Unbounded, 1)
+                .unwrap()
+                .remove(0);
+            let mut draft = Draft::over(&keyspace);
+            draft.put(space, &key, b"{{{{{".to_vec());
+            keyspace.apply(draft.into_writes()).unwrap();
+            keyspace.sync().unwrap();
+            keyspace.close();
+            rewrite(&places.journal, |bytes| {
+                let half = bytes.len() / 2;
+                bytes.truncate(half);
+            });
+            end_as(folder.path(), end);
+
+            let (store, report) = open_store(folder.path());
+            for id in &ids {
+                let is_lost = space == Space::Conversations && key == id.as_bytes();
+                let found = store.conversation(*id).unwrap();
+                assert!(is_lost || found.is_some(), "{what}: {id} {report:?}");
+            }
+            let has_lost = matches!(
+                space,
+                Space::Conversations | Space::Lineage | Space::Upstream | Space::Turns
+            );
+            assert_eq!(report.unreadable_values > 0, has_lost, "{what}: {report:?}");
+            assert!(report.may_have_lost() || !has_lost, "{what}: {report:?}");
+            let kept = report.set_aside.unwrap();
+            assert!(kept.join("db").exists(), "{what}: {}", kept.display());
+        }
+    }
+}
+
+/// A line that checks out and says what is not known was written by a newer version, and no other copy of it is made.
+#[test]
+fn a_change_that_is_not_known_ends_the_start_and_nothing_is_changed() {
+    let known = r#""record":{"version":1,"id":"7b000000-0000-4000-8000-000000000000","agent":"claude","cwd":"/p","createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z"}"#;
+    let lines = [
+        r#"{"rooms":[{"id":1}]}"#.to_owned(),
+        format!(r#"{{"conversations":[{{{known}}}],"rooms":[]}}"#),
+        format!(r#"{{"conversations":[{{{known},"mood":"new"}}]}}"#),
+        r#"{"upstream":[{"upstreamId":"u","root":"/r","id":"7b000000-0000-4000-8000-000000000000","since":1}]}"#.to_owned(),
+        r#"{"conversations":{"all":true}}"#.to_owned(),
+    ];
+    for line in lines {
+        for has_database in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let before = filled(folder.path());
+            let places = places(folder.path());
+            let whole = fs::read(&places.journal).unwrap();
+            rewrite(&places.journal, |bytes| {
+                bytes.extend(journal::encode_line(32, &line));
+            });
+            if !has_database {
+                fs::remove_dir_all(&places.database).unwrap();
+            }
+            let all = files(folder.path());
+            for _start in 0..2 {
+                let refused = Store::open(folder.path(), StoreOptions::default());
+                assert!(refused.is_err(), "{line}");
+                let mut found = files(folder.path());
+                let keeps = |name: &String, _: &mut Vec<u8>| {
+                    !name.starts_with("store/") && !name.starts_with("store.next/")
+                };
+                let mut all = all.clone();
+                found.retain(keeps);
+                all.retain(keeps);
+                assert!(found == all, "{line}: {:?}", found.keys());
+            }
+            fs::write(&places.journal, &whole).unwrap();
+            assert_eq!(contents(&open_store(folder.path()).0), before, "{line}");
+        }
+    }
+}
+
+/// The version that wrote it may have used the database too, so that this one does not meet the line at its start.
+#[test]
+fn a_change_that_is_not_known_is_not_lost_in_a_compaction() {
+    let folder = tempfile::tempdir().unwrap();
+    super::filled_to_compact(folder.path());
+    let places = places(folder.path());
+    let text = String::from_utf8(fs::read(&places.journal).unwrap()).unwrap();
+    let mut lines: Vec<Vec<u8>> = text
+        .split_inclusive('\n')
+        .map(|line| line.as_bytes().to_vec())
+        .collect();
+    let change = text.lines().nth(3).unwrap().split_once("\"change\":").unwrap().1;
+    let more = format!("{{\"rooms\":[],{}", &change[1..change.len() - 1]);
+    let longer = journal::encode_line(3, &more);
+    let by = longer.len() - lines[3].len();
+    lines[3] = longer;
+    fs::write(&places.journal, lines.concat()).unwrap();
+    let keyspace = Keyspace::open(&places.database).unwrap();
+    let mut mark = Mark::read(&keyspace).unwrap().unwrap();
+    mark.position.line_offset += by as u64;
+    mark.position.end_offset += by as u64;
+    compact::adopt(&keyspace, &mark).unwrap();
+    keyspace.sync().unwrap();
+    keyspace.close();
+    assert!(Store::open(folder.path(), StoreOptions::default()).is_err());
+    assert_eq!(fs::read(&places.journal).unwrap(), lines.concat());
+}
+
+#[test]
+fn bodies_without_a_journal_and_a_database_are_kept() {
+    for has_trust in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        filled(folder.path());
+        let places = places(folder.path());
+        let bodies = files(&places.bodies);
+        assert!(!bodies.is_empty());
+        fs::remove_dir_all(&places.database).unwrap();
+        fs::remove_file(&places.journal).unwrap();
+        if !has_trust {
+            fs::remove_file(&places.trust).unwrap();
+        }
+        let (store, report) = open_store(folder.path());
+        assert!(report.is_damaged() && report.may_have_lost(), "{report:?}");
+        drop(store);
+        // Also in the next lives, which compact.
+        super::filled_to_compact(folder.path());
+        drop(open_store(folder.path()));
+        let left = files(folder.path());
+        for (name, bytes) in bodies {
+            assert!(
+                left.iter()
+                    .any(|(path, found)| path.ends_with(&name) && *found == bytes),
+                "{has_trust}: {name}"
+            );
+        }
+    }
+}
+
+/// A process that replaces this one, or a start after a kill, finds nothing of it in the repaired files.
+#[test]
+fn what_was_lost_is_known_until_it_is_settled() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let places = places(folder.path());
+    let text = fs::read_to_string(&places.journal).unwrap();
+    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+    lines.remove(5);
+    fs::write(&places.journal, lines.concat()).unwrap();
+    fs::remove_dir_all(&places.database).unwrap();
+    let (store, first) = open_store(folder.path());
+    assert_eq!(first.missing, 1);
+    drop(store);
+    for _start in 0..2 {
+        let (store, report) = open_store(folder.path());
+        assert!(report.may_have_lost(), "{report:?}");
+        assert_eq!((report.missing, report.rebuilt), (1, None), "{report:?}");
+        assert_eq!(report.journal_kept, first.journal_kept);
+        assert!(store.opening().may_have_lost());
+        drop(store);
+    }
+    let (store, _) = open_store(folder.path());
+    store.settle_opening().unwrap();
+    store.settle_opening().unwrap();
+    drop(store);
+    let (_, report) = open_store(folder.path());
+    assert!(
+        !report.is_damaged() && report.journal_kept.is_none(),
+        "{report:?}"
+    );
+}
+
+/// Of a newer version, or damaged: what it says is not known, and it is not overwritten.
+#[test]
+fn a_note_of_losses_that_cannot_be_read_is_set_aside_and_counts_as_one() {
+    for text in ["{", "{\"version\":2,\"isDamaged\":false}", ""] {
+        let folder = tempfile::tempdir().unwrap();
+        let before = filled(folder.path());
+        fs::write(places(folder.path()).report, text).unwrap();
+        let (store, report) = open_store(folder.path());
+        assert!(report.may_have_lost(), "{text}: {report:?}");
+        assert_eq!(contents(&store), before, "{text}");
+        let aside = folder.path().join("store.report.set-aside-1");
+        assert_eq!(fs::read_to_string(aside).unwrap(), text);
+    }
+}
+
+/// A kill may come while a database is built, between any two of its steps.
+#[test]
+fn a_kill_while_both_are_put_together_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = filled(folder.path());
+    let places = places(folder.path());
+    rewrite(&places.journal, |bytes| {
+        let half = bytes.len() / 2;
+        bytes.truncate(half);
+    });
+    let repaired = tempfile::tempdir().unwrap();
+    copy_folder(folder.path(), repaired.path());
+    drop(open_store(repaired.path()));
+    let made = super::places(repaired.path());
+
+    let steps: [&dyn Fn(); 4] = [
+        &|| copy_folder(&made.database, &places.making),
+        &|| {
+            fs::remove_file(&places.trust).unwrap();
+        },
+        &|| {
+            fs::copy(&made.journal, &places.journal).unwrap();
+        },
+        &|| {
+            fs::rename(&places.database, folder.path().join("store.damaged-1")).unwrap();
+        },
+    ];
+    for (number, step) in steps.iter().enumerate() {
+        copy_folder(&made.database, &places.making);
+        step();
+        let killed = tempfile::tempdir().unwrap();
+        copy_folder(folder.path(), killed.path());
+        let (store, report) = open_store(killed.path());
+        assert_eq!(contents(&store), before, "step {number}: {report:?}");
+        drop(store);
+        let (store, report) = open_store(killed.path());
+        assert_eq!(contents(&store), before, "step {number}, then: {report:?}");
+        assert_eq!(report.rebuilt, None, "step {number}");
+    }
+}
+
+/// The journal alone does not say that it is an older one, but the store said how far it was when it was closed.
+#[test]
+fn a_journal_from_a_backup_without_a_database_is_known_to_have_lost_changes() {
+    for database in ["missing", "garbage", "as old"] {
+        let folder = tempfile::tempdir().unwrap();
+        filled(folder.path());
+        let backup = tempfile::tempdir().unwrap();
+        copy_folder(folder.path(), backup.path());
+        let (store, _) = open_store(folder.path());
+        for number in 0..5 {
+            wait(store.commit(change(record(60 + number, 900)))).unwrap();
+        }
+        drop(store);
+        let places = places(folder.path());
+        fs::copy(super::places(backup.path()).journal, &places.journal).unwrap();
+        fs::remove_dir_all(&places.database).unwrap();
+        match database {
+            "garbage" => {
+                fs::create_dir(&places.database).unwrap();
+                fs::write(places.database.join("db"), [0xA5; 70_000]).unwrap();
+            }
+            "as old" => copy_folder(&super::places(backup.path()).database, &places.database),
+            _ => {}
+        }
+        for _start in 0..2 {
+            let (_, report) = open_store(folder.path());
+            assert_eq!(
+                (report.missing, report.may_have_lost()),
+                (5, true),
+                "{database}: {report:?}"
+            );
+        }
+    }
+}
+
+/// Whatever cannot be had any more of two damaged files, no start is silent about it.
+#[test]
+fn a_bit_in_the_database_beside_half_a_journal_loses_nothing_unnoticed() {
+    let original = tempfile::tempdir().unwrap();
+    let before = filled(original.path());
+    rewrite(&places(original.path()).journal, |bytes| {
+        let half = bytes.len() / 2;
+        bytes.truncate(half);
+    });
+    let (_, half) = {
+        let alone = tempfile::tempdir().unwrap();
+        copy_folder(original.path(), alone.path());
+        fs::remove_dir_all(places(alone.path()).database).unwrap();
+        let (store, _) = open_store(alone.path());
+        let ids: Vec<_> = store.recent(None).map(|item| item.unwrap().1.id).collect();
+        (alone, ids)
+    };
+    let file = places(original.path()).database.join("db");
+    let bytes = fs::read(&file).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
+    for part in 0..24 {
+        let at = used * part / 24;
+        let folder = tempfile::tempdir().unwrap();
+        copy_folder(original.path(), folder.path());
+        rewrite(&places(folder.path()).database.join("db"), |bytes| {
+            bytes[at] ^= 1 << (part % 8);
+        });
+        let (store, report) = open_store(folder.path());
+        let what = format!("byte {at}: {report:?}");
+        assert!(sound(&store) == before || report.may_have_lost(), "{what}");
+        for id in &half {
+            assert!(store.conversation(*id).unwrap().is_some(), "{id}, {what}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Reading a damaged database: every record that can be read, and how many cannot.
+//!
+//! This module owns the way around what is damaged. It reads the trees of records only, since all other trees follow from
+//! those, and decides nothing. It must not know why the database is read.
+
+use std::ops::Bound;
+
+use super::apply::Entry;
+use super::compact::{self, RECORDS};
+use super::error::StoreError;
+use super::keyspace::{Keyspace, PAGE_ENTRIES, Pair, Space};
+use super::packed;
+
+/// Passes all records that can be read to `each`, a page at a time. Returns how many values cannot be read; where a part of
+/// the file is unreadable, that part counts as one.
+///
+/// # Errors
+/// Those of `each` only.
+pub(super) fn read(
+    keyspace: &Keyspace,
+    mut each: impl FnMut(Entry) -> Result<(), StoreError>,
+) -> Result<u64, StoreError> {
+    let mut unreadable = 0;
+    for space in RECORDS {
+        unreadable += each_page(keyspace, space, |pairs| {
+            let mut entry = Entry::default();
+            let mut damaged = 0;
+            for (key, value) in pairs {
+                let mut add = |key: &[u8], value: &[u8]| {
+                    damaged += u64::from(compact::add(&mut entry, space, key, value).is_err());
+                };
+                if !space.is_packed() {
+                    add(&key, &value);
+                    continue;
+                }
+                let mut is_cut = false;
+                for found in packed::entries(space, &value) {
+                    match found {
+                        Ok((key, value)) => add(key, value),
+                        Err(_) => is_cut = true,
+                    }
+                }
+                damaged += u64::from(is_cut);
+            }
+            each(entry).map(|()| damaged)
+        })?;
+    }
+    Ok(unreadable)
+}
+
+/// Passes all pairs of a tree to `each`, which returns how many of them are damaged. Where the tree ends in an error, the pairs
+/// after that place are read from the other end.
+fn each_page(
+    keyspace: &Keyspace,
+    space: Space,
+    mut each: impl FnMut(Vec<Pair>) -> Result<u64, StoreError>,
+) -> Result<u64, StoreError> {
+    let mut damaged = 0;
+    let mut last: Option<Vec<u8>> = None;
+    let mut limit = PAGE_ENTRIES;
+    loop {
+        let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        match keyspace.page(space, from, limit) {
+            Ok(pairs) => {
+                let Some((key, _)) = pairs.last() else {
+                    return Ok(damaged);
+                };
+                last = Some(key.clone());
+                damaged += each(pairs)?;
+            }
+            Err(_) if limit > 1 => limit = 1,
+            Err(error) => {
+                tracing::error!(%error, tree = space.name(), "a part of the database cannot be read");
+                break;
+            }
+        }
+    }
+    let mut first: Option<Vec<u8>> = None;
+    loop {
+        let until = first.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        // The error at the other side of the same place was reported above.
+        let Ok(Some(pair)) = keyspace.last(space, until) else {
+            break;
+        };
+        if last.as_ref().is_some_and(|last| pair.0 <= *last) {
+            break;
+        }
+        first = Some(pair.0.clone());
+        damaged += each(vec![pair])?;
+    }
+    Ok(damaged + 1)
+}

@@ -1,0 +1,56 @@
+//! Transcripts that hold nothing, not even damaged records: empty files, and files of zeros as a loss of power leaves them. Blocks.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Whether a file holds no byte but zeros. A file with anything else in it is known by its first bytes.
+///
+/// # Errors
+/// The system's error; a folder cannot be read.
+pub fn is_blank(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = match file.read(&mut buffer) {
+            Ok(0) => return Ok(true),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if buffer[..read].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_zeros_are_blank() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let zeros = |bytes| vec![0; bytes];
+        let late = [zeros(3 * BUFFER_BYTES), b"x".to_vec()].concat();
+        for (content, expected) in [
+            (zeros(0), true),
+            (zeros(1), true),
+            (zeros(2 * BUFFER_BYTES + 1), true),
+            (b"{}\n".to_vec(), false),
+            (b"\n".to_vec(), false),
+            (late, false),
+        ] {
+            fs::write(&path, &content).unwrap();
+            assert_eq!(is_blank(&path).unwrap(), expected, "{} bytes", content.len());
+        }
+        assert!(is_blank(folder.path()).is_err());
+        assert!(is_blank(&folder.path().join("none")).is_err());
+    }
+}

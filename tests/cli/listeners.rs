@@ -1,0 +1,163 @@
+//! What listens on the socket: another user's process gets nothing, and one that does not answer is named.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use serde_json::{Value, json};
+
+use super::{run, text};
+
+/// Another user.
+const STRANGER: u32 = 65534;
+
+/// The error that a command prints with `--json`. Its words, and those of the hint, are compared with the file.
+#[track_caller]
+fn refused(call: &str, output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(text(&output.stdout), "", "{output:?}");
+    let mut told: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
+    let error = told["error"].take();
+    assert_eq!(error["kind"], "noDaemon", "{error}");
+    for (part, words) in [("error", &error["message"]), ("hint", &error["hint"])] {
+        let call = format!("sessionctl {call}, {part}");
+        crate::daemon::error_words::check(&call, "noDaemon", words.as_str().unwrap());
+    }
+    error
+}
+
+/// The socket of a home, in a folder of this user.
+fn socket_in(home: &Path) -> PathBuf {
+    let run = home.join("run");
+    DirBuilder::new().mode(0o700).create(&run).unwrap();
+    run.join("sessiond.sock")
+}
+
+/// Another user listens, also where this user's own daemon was before. Nothing is sent there.
+#[test]
+#[cfg(target_os = "linux")]
+#[allow(
+    clippy::print_stdout,
+    reason = "whoever runs the tests sees what was left out"
+)]
+fn a_listener_of_another_user_is_sent_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can listen as another user");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    for (folder, mode) in [(folder.path(), 0o755), (&open, 0o777)] {
+        fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+    }
+    let socket = open.join("s.sock");
+    let path = socket.clone();
+    // Linux keeps the user per thread, and a listener's is that of the thread that began to listen.
+    let listening = std::thread::spawn(move || {
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(STRANGER)).unwrap();
+        UnixListener::bind(path).unwrap()
+    });
+    let listener = listening.join().unwrap();
+    let home = folder.path().join("home");
+    let socket_option = socket.to_str().unwrap();
+    for command in [
+        &["ls"][..],
+        &["send", ".", "secret"],
+        &["stop"],
+        &["doctor", "--no-agents"],
+    ] {
+        let arguments = [command, &["--json", "--socket", socket_option, "--no-start"]].concat();
+        let output = run(
+            folder.path(),
+            &[&arguments[..], &["--home", home.to_str().unwrap()]].concat(),
+        );
+        match command[0] {
+            "doctor" => assert_eq!(output.status.code(), Some(3), "{output:?}"),
+            _ => {
+                let error = refused("(another user's socket)", &output);
+                assert_eq!(
+                    error["data"],
+                    json!({"path": socket, "owner": STRANGER}),
+                    "{error}"
+                );
+            }
+        }
+        let mut received = String::new();
+        let (mut connection, _) = listener.accept().unwrap();
+        connection.read_to_string(&mut received).unwrap();
+        assert_eq!(received, "", "{command:?}");
+    }
+}
+
+/// A daemon that is stopped, as by a debugger, accepts connections and answers none.
+#[test]
+fn a_stopped_daemon_is_named() {
+    let home = crate::home::Home::new();
+    let daemon = home.start();
+    daemon.signal(Signal::STOP);
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
+    let output = run(home.path(), &["ls", "--json"]);
+    daemon.signal(Signal::CONT);
+    let error = refused("ls (stopped daemon)", &output);
+    let expected = json!({"path": home.socket(), "pid": daemon.pid()});
+    assert_eq!(error["data"], expected, "{error}");
+    super::check(&run(home.path(), &["ls"]), 0, "");
+}
+
+/// Any program can listen at the path of the socket.
+#[test]
+fn a_listener_that_never_answers_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = socket_in(home.path());
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let output = run(home.path(), &["ls", "--json"]);
+    let error = refused("ls (silent listener)", &output);
+    let expected = json!({"path": socket, "pid": std::process::id()});
+    assert_eq!(error["data"], expected, "{error}");
+    assert!(
+        !home.path().join("data/journal.jsonl").exists(),
+        "a daemon was started"
+    );
+}
+
+/// A service manager listens for a daemon that takes long to start: it holds its lock, and is another process than the listener.
+#[test]
+fn a_daemon_that_starts_behind_a_service_manager_is_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = socket_in(home.path());
+    let listener = UnixListener::bind(&socket).unwrap();
+    let data = home.path().join("data");
+    DirBuilder::new().mode(0o700).create(&data).unwrap();
+    let lock = data.join("sessiond.lock");
+    fs::write(&lock, json!({"pid": 1, "socket": socket}).to_string()).unwrap();
+    let held = fs::File::open(&lock).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let serving = std::thread::spawn(move || {
+        // The first one is given up on.
+        let (first, _) = listener.accept().unwrap();
+        serve(&listener.accept().unwrap().0);
+        drop(first);
+    });
+    super::check(&run(home.path(), &["ls"]), 0, "");
+    serving.join().unwrap();
+}
+
+/// Answers each call of a connection: there is nothing.
+fn serve(connection: &UnixStream) {
+    for line in BufReader::new(connection).lines() {
+        let request: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let result = json!({"conversations": []});
+        let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+        // A client leaves when it has what it wants.
+        if writeln!(&*connection, "{answer}").is_err() {
+            return;
+        }
+    }
+}

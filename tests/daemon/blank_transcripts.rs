@@ -1,0 +1,132 @@
+//! Transcripts that a loss of power has left as a file of zeros, or empty: they hold nothing, so what is kept of them is
+//! restored as if they were missing, and the file itself is set aside.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::link::{Fidelity, Via};
+use serde_json::json;
+
+use crate::home::Home;
+use crate::keeping::keep;
+use crate::support::App;
+
+/// A conversation of two turns of which a copy is kept, and its transcript.
+async fn kept(home: &Home) -> (ConversationId, PathBuf) {
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    (id, home.transcript_of(&app, id).await)
+}
+
+/// Writes into the file as it is: it has the same inode.
+fn blank(transcript: &Path, bytes: usize) {
+    let file = File::options().write(true).truncate(true).open(transcript);
+    file.unwrap().write_all(&vec![0; bytes]).unwrap();
+}
+
+/// What lies beside the transcript under its name.
+fn aside(transcript: &Path) -> PathBuf {
+    transcript.with_extension("jsonl.set-aside-1")
+}
+
+async fn assert_goes_on(app: &App, id: ConversationId) {
+    let turn = app.send(id, "three").await;
+    let resumed = turn.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Archive, Fidelity::Full, 0)
+    );
+    assert_eq!(app.remembered(id).await, ["one", "two", "three"]);
+}
+
+#[tokio::test]
+async fn a_prompt_goes_on_from_the_kept_copy() {
+    for bytes in [4_096, 0] {
+        let home = Home::new();
+        let (id, transcript) = kept(&home).await;
+        blank(&transcript, bytes);
+        let daemon = home.start();
+        let app = daemon.app().await;
+        assert_goes_on(&app, id).await;
+        assert_eq!(fs::read(aside(&transcript)).unwrap(), vec![0; bytes]);
+    }
+}
+
+#[tokio::test]
+async fn restore_sets_the_file_aside_and_puts_the_copy_in_its_place() {
+    let home = Home::keeping_nothing();
+    let (id, transcript) = kept(&home).await;
+    let whole = fs::read(&transcript).unwrap();
+    blank(&transcript, 100);
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let answer = app
+        .call("transcript/restore", json!({"conversationId": id}))
+        .await;
+    assert_eq!(answer.unwrap()["restored"], json!([transcript]));
+    assert_eq!(fs::read(&transcript).unwrap(), whole);
+    assert_eq!(fs::read(aside(&transcript)).unwrap(), vec![0; 100]);
+    let forked = app.fork(id, false).await.unwrap().conversation.id;
+    assert_eq!(app.remembered(forked).await, ["one", "two"]);
+}
+
+/// Nothing is put back for a client that only reads.
+#[tokio::test]
+async fn the_history_is_read_from_the_kept_copy() {
+    let home = Home::keeping_nothing();
+    let (id, transcript) = kept(&home).await;
+    let daemon = home.start();
+    let app = daemon.app().await;
+    blank(&transcript, 100);
+    let history = app
+        .call("conversation/history", json!({"conversationId": id, "limit": 10}))
+        .await
+        .unwrap();
+    assert_eq!(history["messages"].as_array().unwrap().len(), 4, "{history}");
+    assert_eq!(fs::read(&transcript).unwrap(), vec![0; 100]);
+    assert!(!aside(&transcript).exists());
+}
+
+/// A branch begins with the restored session too.
+#[tokio::test]
+async fn a_branch_is_made_of_the_kept_copy() {
+    let home = Home::keeping_nothing();
+    let (id, transcript) = kept(&home).await;
+    let whole = fs::read(&transcript).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let place = app.checkpoints(id).await[0].id.clone();
+    blank(&transcript, 100);
+    let fork = app.call("conversation/fork", json!({"conversationId": id, "at": place}));
+    let forked = fork.await.unwrap();
+    let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+    assert_eq!(app.remembered(branch).await, ["one"]);
+    assert_eq!(fs::read(&transcript).unwrap(), whole);
+    assert!(aside(&transcript).exists());
+}
+
+/// One byte that is not zero may be all that is left of something.
+#[tokio::test]
+async fn what_holds_anything_else_is_not_replaced() {
+    let home = Home::keeping_nothing();
+    let (id, transcript) = kept(&home).await;
+    let mut other = vec![0; 100];
+    other[99] = b'x';
+    fs::write(&transcript, &other).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let restored = app
+        .call("transcript/restore", json!({"conversationId": id}))
+        .await;
+    assert_eq!(
+        restored.unwrap_err().kind,
+        bridge_protocol::error::ErrorKind::Conflict
+    );
+    assert_eq!(fs::read(&transcript).unwrap(), other);
+    assert!(!aside(&transcript).exists());
+}

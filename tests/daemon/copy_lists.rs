@@ -1,0 +1,136 @@
+//! The list of a session's kept copies: damage to it deletes no copy, and lists of the version before this one are read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind};
+use serde_json::{Value, json};
+
+use crate::carrying::files_below;
+use crate::home::Home;
+use crate::keeping::{keep, lose};
+use crate::support::App;
+
+/// A conversation whose transcript was copied by a daemon that has ended, and the folder of the copy.
+async fn kept(home: &Home) -> (ConversationId, PathBuf) {
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let answer = keep(&app, json!({"conversationId": id})).await.unwrap();
+    let folder = Path::new(&answer.kept[0].path).parent().unwrap().to_owned();
+    (id, folder)
+}
+
+/// The copies themselves, without the list.
+fn copies(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = files_below(folder).into_iter();
+    let copies = files.filter(|path| {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        matches!(ending, Some("zst" | "link"))
+    });
+    let read = copies.map(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read(path).unwrap())
+    });
+    read.collect()
+}
+
+/// The list in the form of the version before this one.
+fn in_the_old_form(text: &[u8]) -> Value {
+    let line: Value = serde_json::from_slice(text).unwrap();
+    let mut list = line.get("note").unwrap_or(&line).clone();
+    list["version"] = json!(1);
+    list
+}
+
+/// Has the session kept once more, which sweeps its folder.
+async fn kept_again(app: &App, id: ConversationId) {
+    app.send(id, "second").await;
+    app.close(id).await;
+    keep(app, json!({"conversationId": id})).await.unwrap();
+}
+
+async fn set_aside(app: &App) -> usize {
+    let answer = app.call("daemon/diagnose", json!({"agents": false})).await;
+    let all = serde_json::from_value::<Diagnosis>(answer.unwrap()).unwrap();
+    let found = all.diagnostics.iter();
+    found.filter(|one| one.kind == DiagnosticKind::SetAside).count()
+}
+
+/// The name of a copy in the list becomes that of none, and the text still parses.
+#[tokio::test]
+async fn a_flipped_bit_in_the_list_deletes_no_copy() {
+    for is_old in [false, true] {
+        let home = Home::new();
+        let (id, folder) = kept(&home).await;
+        let list = folder.join("kept.json");
+        let mut text = fs::read(&list).unwrap();
+        if is_old {
+            text = in_the_old_form(&text).to_string().into_bytes();
+        }
+        let name = copies(&folder).into_keys().next().unwrap();
+        let at = memchr::memmem::find(&text, format!("\"{name}\"").as_bytes()).unwrap() + 1;
+        text[at] ^= 2;
+        fs::write(&list, &text).unwrap();
+        let before = copies(&folder);
+        let daemon = home.start();
+        let app = daemon.app().await;
+        kept_again(&app, id).await;
+        let after: Vec<Vec<u8>> = files_below(&home.data().join("kept"))
+            .iter()
+            .map(|path| fs::read(path).unwrap())
+            .collect();
+        assert!(before.values().all(|copy| after.contains(copy)), "{is_old}");
+        assert!(after.contains(&text), "{is_old}: the list stays too");
+        assert_eq!(set_aside(&app).await, 1, "{is_old}");
+        // All of it was kept anew.
+        lose(&home);
+        assert_eq!(app.remembered(id).await, ["first", "second"], "{is_old}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_the_version_before_is_read_and_then_written_with_a_checksum() {
+    let home = Home::new();
+    let (id, folder) = kept(&home).await;
+    let list = folder.join("kept.json");
+    let old = in_the_old_form(&fs::read(&list).unwrap());
+    fs::write(&list, old.to_string()).unwrap();
+    {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        lose(&home);
+        assert_eq!(app.remembered(id).await, ["first"]);
+        kept_again(&app, id).await;
+        assert_eq!(set_aside(&app).await, 0);
+        lose(&home);
+        assert_eq!(app.remembered(id).await[..2], ["first", "[[recall]]"]);
+    }
+    let new: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+    assert!(new["crc32"].is_u64(), "{new}");
+    assert_eq!(new["note"]["upstreamId"], old["upstreamId"]);
+    // A version that reads the old form only takes it for a newer one, and leaves it alone.
+    assert!(new["version"].as_u64() > old["version"].as_u64(), "{new}");
+}
+
+/// A member that no version so far has written says something that this one would forget.
+#[tokio::test]
+async fn a_list_with_an_unknown_member_is_not_taken_for_less() {
+    let home = Home::new();
+    let (id, folder) = kept(&home).await;
+    let list = folder.join("kept.json");
+    let mut old = in_the_old_form(&fs::read(&list).unwrap());
+    old["pinned"] = json!(true);
+    let text = old.to_string();
+    fs::write(&list, &text).unwrap();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    kept_again(&app, id).await;
+    let lists = files_below(&home.data().join("kept"));
+    let mut lists = lists.iter().filter(|path| path.ends_with("kept.json"));
+    assert!(lists.any(|path| fs::read_to_string(path).unwrap() == text));
+    assert_eq!(set_aside(&app).await, 1);
+}

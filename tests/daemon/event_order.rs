@@ -1,0 +1,103 @@
+//! The order of a conversation's events: a cause is reported before its effects.
+
+use bridge_protocol::client::Call as _;
+use bridge_protocol::event::Event;
+use bridge_protocol::method::Edit;
+use bridge_protocol::raw::PromptContent;
+use serde_json::json;
+
+use crate::home::Home;
+use crate::scripted;
+use crate::support::within;
+
+/// Asks for permission, and reports an update as soon as the answer arrives.
+const ASKS: &str = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"a","name":"A","kind":"allow_once"}]}}
+await 7
+{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Thanks."}}}}"#;
+
+/// The answer is on disk before the agent has it, so an agent cannot be faster than the disk. Several rounds, since a slow
+/// agent would hide the wrong order.
+#[tokio::test]
+async fn the_answer_to_a_question_is_reported_before_the_updates_that_it_causes() {
+    let home = Home::new();
+    let agent = scripted::configured("scripted", None);
+    home.configure(&format!("default_agent = \"scripted\"\n{agent}"));
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    for round in 0..8 {
+        let answering = async {
+            let question = |event: &Event| match event {
+                Event::InterruptRaised { interrupt } => Some(interrupt.id.clone()),
+                _ => None,
+            };
+            let question = events.find(question).await;
+            let outcome = json!({"outcome": "selected", "optionId": "a"});
+            let params = json!({"conversationId": id, "interruptId": question, "outcome": outcome});
+            app.call("conversation/respond", params).await.unwrap();
+            events.turn().await
+        };
+        let (_, told) = tokio::join!(app.send(id, ASKS), answering);
+        let kinds: Vec<_> = told.iter().map(|envelope| envelope.event.kind()).collect();
+        let first = kinds
+            .iter()
+            .find(|kind| matches!(**kind, "interruptResolved" | "update"));
+        assert_eq!(first, Some(&"interruptResolved"), "round {round}: {kinds:?}");
+        assert!(kinds.contains(&"update"), "round {round}: {kinds:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_edit_is_reported_before_the_events_of_its_turn() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let at = app.checkpoints(id).await[1].id.as_str().to_owned();
+    let mut events = app.events(id).await;
+    // A question is an event of the turn too, and comes after an update that is reported at once.
+    let prompt = PromptContent::text("[[say first]][[ask may I?]][[say last]]");
+    let edit = within(app.client.call(Edit {
+        conversation_id: id.into(),
+        at,
+        prompt,
+        ..Default::default()
+    }));
+    let listening = async {
+        let mut told = Vec::new();
+        loop {
+            let event = events.next().await.event;
+            // Updates of the session itself may come at any time.
+            if !matches!(event, Event::Update { turn_id: None, .. }) {
+                told.push(event.kind().to_owned());
+            }
+            match event {
+                Event::InterruptRaised { interrupt } => {
+                    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+                    let params =
+                        json!({"conversationId": id, "interruptId": interrupt.id, "outcome": outcome});
+                    app.call("conversation/respond", params).await.unwrap();
+                }
+                Event::TurnEnded { .. } => return told,
+                _ => {}
+            }
+        }
+    };
+    let (edited, told) = tokio::join!(edit, listening);
+    assert_eq!(edited.unwrap().dropped, 1);
+    let at = |kind: &str| {
+        let found = told.iter().position(|told| told == kind);
+        found.unwrap_or_else(|| panic!("no {kind}: {told:?}"))
+    };
+    let order = [
+        "edited",
+        "promptAccepted",
+        "update",
+        "interruptRaised",
+        "interruptResolved",
+        "turnEnded",
+    ];
+    let order = order.map(at);
+    assert!(order.is_sorted(), "{told:?}");
+}

@@ -1,0 +1,89 @@
+//! A start at which the store has lost acknowledged changes: what an earlier daemon left unfinished is not undone then, because
+//! the conversation that owns the files may be among what was lost.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+
+use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::carrying::{bundled, files_below, import};
+use crate::home::Home;
+
+/// The import was recorded, and a kill came before its plan was deleted. Then the record was lost.
+#[tokio::test]
+async fn an_imported_transcript_stays_although_the_store_lost_its_conversation() {
+    let (there, here) = (Home::new(), Home::new());
+    let (id, path) = {
+        let daemon = there.start();
+        let app = daemon.app().await;
+        let id = app.begun(&there.project(), &["one"]).await;
+        (id, bundled(&app, id).await)
+    };
+    let transcript = {
+        let daemon = here.start();
+        let app = daemon.app().await;
+        let imported = import(&app, json!({"path": path, "cwd": here.project()}));
+        let head = imported.await.unwrap().head.unwrap();
+        // These follow in the journal, so that a gap is left where the import was.
+        app.make(&here.project()).await;
+        app.make(&here.project()).await;
+        here.transcript(head.as_str()).unwrap()
+    };
+    let before = fs::read(&transcript).unwrap();
+    let metadata = fs::metadata(&transcript).unwrap();
+    let digest: String = Sha256::digest(&before)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let plan = here.data().join("imports/left/plan");
+    fs::create_dir_all(plan.parent().unwrap()).unwrap();
+    let notes = [
+        json!({"conversation": id}),
+        json!({"file": {"path": {"Unix": transcript.as_os_str().as_bytes()},
+            "session": transcript.file_stem().unwrap().to_str(), "device": metadata.dev(),
+            "inode": metadata.ino(), "bytes": metadata.len(), "sha256": digest}}),
+    ];
+    let text = format!("{}\n{}\n", notes[0], notes[1]);
+    fs::write(&plan, &text).unwrap();
+    let journal = here.data().join("journal.jsonl");
+    let lines = fs::read_to_string(&journal).unwrap();
+    let id = id.to_string();
+    let kept: String = lines
+        .split_inclusive('\n')
+        .filter(|line| !line.contains(&id))
+        .collect();
+    assert_ne!(kept, lines);
+    fs::write(&journal, kept).unwrap();
+    fs::remove_dir_all(here.data().join("store")).unwrap();
+
+    // The next start finds a whole store, and must not decide what this one could not.
+    for start in 0..2 {
+        let daemon = here.start();
+        let app = daemon.app().await;
+        assert_eq!(
+            fs::read(&transcript).ok().as_ref(),
+            Some(&before),
+            "start {start}"
+        );
+        let imports = here.data().join("imports");
+        let left = files_below(&imports);
+        assert_eq!(left, [imports.join("left.set-aside-1/plan")], "start {start}");
+        assert_eq!(fs::read_to_string(&left[0]).unwrap(), text);
+        let answer = app.call("daemon/diagnose", json!({"agents": false})).await;
+        let all = serde_json::from_value::<Diagnosis>(answer.unwrap()).unwrap();
+        let reported = all.diagnostics.iter().any(|one| {
+            one.kind == DiagnosticKind::SetAside
+                && one.subject.as_deref() == imports.join("left.set-aside-1").to_str()
+        });
+        assert!(reported, "start {start}: {:#?}", all.diagnostics);
+        // A bundle can still be imported, and that leaves the plan alone too.
+        if start == 1 {
+            let again = json!({"path": path, "cwd": here.folder_named("again"), "newIds": true});
+            import(&app, again).await.unwrap();
+            assert!(left[0].exists() && transcript.exists());
+        }
+    }
+}

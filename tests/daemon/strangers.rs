@@ -1,0 +1,96 @@
+//! Files of the user's own in the folders of the kept copies: the daemon deletes only what it wrote there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind};
+use serde_json::json;
+
+use crate::carrying::files_below;
+use crate::home::Home;
+use crate::keeping::{keep, once_kept};
+use crate::support::App;
+
+/// A conversation whose transcript is copied, and the folder of the copy.
+async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let answer = keep(app, json!({"conversationId": id})).await.unwrap();
+    (id, Path::new(&answer.kept[0].path).parent().unwrap().to_owned())
+}
+
+/// Puts files into a folder, as a user or another program may.
+fn put(folder: &Path) -> [PathBuf; 2] {
+    fs::create_dir_all(folder.join("stray")).unwrap();
+    let files = ["notes.txt", "stray/notes.txt"].map(|name| folder.join(name));
+    for file in &files {
+        fs::write(file, "mine").unwrap();
+    }
+    files
+}
+
+async fn reported(app: &App) -> Vec<PathBuf> {
+    let answer = app.call("daemon/diagnose", json!({"agents": false})).await;
+    let all = serde_json::from_value::<Diagnosis>(answer.unwrap()).unwrap();
+    let found = all.diagnostics.into_iter();
+    let found = found.filter(|one| one.kind == DiagnosticKind::SetAside);
+    found.filter_map(|one| one.subject).map(PathBuf::from).collect()
+}
+
+#[tokio::test]
+async fn deleting_a_conversation_deletes_our_copies_and_no_file_of_the_users() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let (id, folder) = kept(&home, &app).await;
+    let mine = put(&folder);
+    let params = json!({"conversationId": id, "transcripts": "delete"});
+    app.call("conversation/delete", params).await.unwrap();
+    assert_eq!(files_below(&folder), mine);
+    once_kept(&app, |total| total.sessions == 0).await;
+    assert_eq!(
+        reported(&app).await,
+        [folder.join("notes.txt"), folder.join("stray")]
+    );
+    // Other sessions are kept as before.
+    kept(&home, &app).await;
+    once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
+}
+
+/// The pass once a day deletes what is older than the user wants.
+#[tokio::test]
+async fn pruning_deletes_our_copies_and_no_file_of_the_users() {
+    let home = Home::keeping_nothing();
+    let mut mine = Vec::new();
+    {
+        let daemon = home.start();
+        let app = daemon.app().await;
+        for _ in 0..2 {
+            let id = app.begun(&home.project(), &["first"]).await;
+            app.close(id).await;
+            let transcript = home.transcript_of(&app, id).await;
+            let old = SystemTime::now() - Duration::from_secs(3 * 24 * 60 * 60);
+            let file = fs::File::options().append(true).open(transcript);
+            file.unwrap().set_modified(old).unwrap();
+            let answer = keep(&app, json!({"conversationId": id})).await.unwrap();
+            mine.extend(put(Path::new(&answer.kept[0].path).parent().unwrap()));
+        }
+    }
+    // A removal that a kill cut short leaves this.
+    let cut_short = home.data().join("kept/gone-00000000-0000-4000-8000-000000000000");
+    mine.extend(put(&cut_short));
+    fs::write(cut_short.join("7.zst"), "ours").unwrap();
+    home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
+    let daemon = home.start();
+    let app = daemon.app().await;
+    once_kept(&app, |total| total.sessions == 0).await;
+    let left = files_below(&home.data().join("kept")).into_iter();
+    let left: Vec<PathBuf> = left.filter(|path| !path.ends_with("passed")).collect();
+    mine.sort();
+    assert_eq!(left, mine);
+    let reported = reported(&app).await;
+    assert_eq!(reported.len(), 6, "{reported:?}");
+    assert!(reported.contains(&cut_short.join("notes.txt")), "{reported:?}");
+}
