@@ -139,8 +139,11 @@ const DAMAGES: [Damage; 5] = [
 
 /// The line with a reply's record.
 fn reply_of(lines: &[String], reply: &str) -> usize {
-    let text = format!(r#""content":[{{"type":"text","text":"{reply}"}}]"#);
-    let is_it = |line: &String| line.contains(r#""type":"assistant""#) && line.contains(&text);
+    let content = json!([{"type": "text", "text": reply}]);
+    let is_it = |line: &String| {
+        let record: Value = serde_json::from_str(line).unwrap_or_default();
+        record["type"] == "assistant" && record["message"]["content"] == content
+    };
     let place = lines.iter().rposition(is_it);
     place.unwrap_or_else(|| panic!("no record of {reply:?}"))
 }
