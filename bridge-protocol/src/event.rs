@@ -169,7 +169,7 @@ events! {
         conversation_id: ConversationId,
     },
     /// An earlier prompt was replaced: the branch is the head, and the history no longer has the turns after that place.
-    /// Comes after the `promptAccepted` of the new prompt.
+    /// Comes before the `promptAccepted` of the new prompt.
     Edited = "edited" {
         /// The branch.
         link: Link,

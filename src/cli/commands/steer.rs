@@ -116,15 +116,6 @@ pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let before = Before::of(&daemon, conversation).await?;
-    // Without one nothing is lost, or nothing can be read that could be brought back.
-    let newest = daemon
-        .call(method::Checkpoints {
-            conversation_id: before.id.into(),
-            limit: Some(1),
-            ..Default::default()
-        })
-        .await;
-    let newest = newest.ok().and_then(|page| page.checkpoints.into_iter().next());
     daemon
         .call(method::Reset {
             conversation_id: before.id.into(),
@@ -136,12 +127,8 @@ pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit
         return Ok(Exit::Done);
     }
     let mut line = format!("Reset {}: its next prompt starts a new chat.", before.name());
-    if let Some(checkpoint) = newest {
-        line = format!(
-            "{line} Undo with: sessionctl fork {} --in-place --at {}",
-            words::short_id(before.id),
-            shell_word(checkpoint.id.as_str())
-        );
+    if before.has_head {
+        line = format!("{line} Undo with: sessionctl undo {}", words::short_id(before.id));
     }
     context.output.note(&line)?;
     Ok(Exit::Done)
@@ -151,6 +138,7 @@ pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit
 struct Before {
     id: ConversationId,
     title: String,
+    has_head: bool,
     /// The newest session that has a transcript.
     written: Option<UpstreamId>,
 }
@@ -173,6 +161,7 @@ impl Before {
         Ok(Self {
             id: conversation.id,
             title: conversation.title,
+            has_head: conversation.head.is_some(),
             written: written.next_back().map(|link| link.upstream_id),
         })
     }
