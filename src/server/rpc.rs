@@ -68,6 +68,9 @@ struct Handlers {
 
 /// Carries out one method.
 trait Act<M: Method> {
+    /// Fills in defaults that only the daemon knows, so that a call has the same content with them written out.
+    fn complete(&self, _params: &mut M) {}
+
     /// Carries the call out. `request` is its idempotency key, where the call has one.
     fn act(
         &self,
@@ -81,7 +84,8 @@ where
     Self: Act<M> + Send + Sync,
 {
     async fn handle(&self, params: &Params<'_>) -> Result<M::Answer, ErrorObjectOwned> {
-        let params: M = parameters::read(params)?;
+        let mut params: M = parameters::read(params)?;
+        self.complete(&mut params);
         let request = request(&params)?;
         // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
         if let Some(answer) = self.earlier(&params, request.as_ref())? {

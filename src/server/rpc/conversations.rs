@@ -30,6 +30,13 @@ use crate::conversation::registry::{self, Adoption, Filter};
 type Outcome<T> = Result<T, BridgeError>;
 
 impl Act<NewConversation> for Handlers {
+    fn complete(&self, params: &mut NewConversation) {
+        let catalog = &self.registry().services().catalog;
+        params
+            .agent
+            .get_or_insert_with(|| catalog.default_agent().clone());
+    }
+
     async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<ConversationAnswer> {
         let new = registry::NewConversation {
             agent: params.agent,
