@@ -1,64 +1,65 @@
-//! What is wrong with a transcript, as `transcript/check` tells it.
+//! Findings of `transcript/check`: what is wrong with a transcript.
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::UpstreamId;
 use crate::link::Fidelity;
 
-/// What is wrong with a place in a transcript.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The kind of a finding in a transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// There is no record of a conversation in it.
+    /// The transcript contains no record of a conversation.
     NothingToResume,
-    /// The last line breaks off within a record.
+    /// The last line ends in the middle of a record.
     TornLine,
-    /// A line that is no record.
+    /// A line that is not a record.
     GarbageLine,
-    /// A line too long to be read, or with too much in it to be read whole.
+    /// A line that is too long to read, or that holds too much to be read completely.
     OversizedLine,
-    /// A record names a parent that is not there.
+    /// A record whose parent is missing.
     BrokenParent,
-    /// The history begins behind records that it leaves out.
+    /// The history begins after records that it does not include.
     CutOff,
-    /// The last message of a branch that is newer than the one with which a resume goes on, and not damaged.
+    /// The last message of an undamaged branch that is newer than the branch a resume continues.
     NewerBranch,
-    /// A tool was called, and its result is not there.
+    /// A tool call without a result.
     ToolUseWithoutResult,
-    /// Two records with one uuid.
+    /// Two records with the same uuid.
     DuplicateUuid,
-    /// Records that say they are of another session.
+    /// Records that name another session as their own.
     ForeignSessionId,
-    /// A file that a record names and that is not there: a long result of a tool, or what a subagent said.
+    /// A side file that a record names is missing: a long tool result, or the messages of a subagent.
     MissingSideFile,
-    /// The transcript of another session, in which this one begins, is not there or not whole.
+    /// The transcript of another session, with which this one begins, is missing or incomplete.
     MissingSource,
-    /// A tool's result, and the tool was never called.
+    /// A tool result without a tool call.
     ResultWithoutToolUse,
-    /// Records that are numbered, and not in order, or twice.
+    /// Numbered records that are out of order or duplicated.
     BrokenOrder,
-    /// It lies where its agent puts what is not to be used any more.
+    /// The transcript is in the folder for sessions that the agent no longer uses.
     Archived,
-    /// Another copy of it has more in it, or copies lie in several folders, so that the agent does not take the best one.
+    /// Another copy of the transcript holds more; or the copies are in several folders, so that the agent does not use
+    /// the best one.
     OtherCopy,
-    /// Records of a kind, or with a content of a form, that this version of the bridge does not know, as a newer agent writes
-    /// them: no damage.
+    /// Records of a kind, or content of a form, that this version of the bridge does not know; newer agents write them.
+    /// Not damage.
     UnknownRecord,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 impl FindingKind {
-    /// Whether something is wrong; else it is only good to know.
+    /// Whether this kind means damage; the others are only informative.
     ///
-    /// A kind that a newer bridge tells and this crate does not know counts as something wrong: nearly all are, and it is
-    /// better to look at what the detail says once too often than to take a damaged transcript for whole.
+    /// A kind that this crate does not know, from a newer bridge, counts as damage: nearly all kinds are, and reading the
+    /// detail once too often is better than taking a damaged transcript for intact.
     #[must_use]
     pub fn is_damage(self) -> bool {
         self != Self::UnknownRecord
@@ -85,71 +86,69 @@ impl fmt::Display for FindingKind {
             Self::Archived => "archived",
             Self::OtherCopy => "another copy",
             Self::UnknownRecord => "unknown record",
-            Self::Unknown => "something unknown",
+            Self::Unknown => "unknown problem",
         })
     }
 }
 
-/// One thing that is wrong with a transcript.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// One finding in a transcript.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// The line, counted from 1; 0 where it is the file as a whole.
+    /// The line, counted from 1; 0 if the finding is about the whole file.
     pub line: u64,
-    /// What it is.
+    /// The kind of finding.
     pub kind: FindingKind,
-    /// What it does to a resume, in words.
+    /// What it means for a resume, as a sentence.
     pub detail: String,
 }
 
 /// The answer of `transcript/check`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckAnswer {
-    /// What was found, in the order of the lines; in a transcript that is whole nothing, or nothing that is damage.
+    /// The findings, in the order of the lines. Empty, or without damage, if the transcript is intact.
     pub findings: Vec<Finding>,
-    /// How many more there are than are told, where there are very many.
+    /// How many more findings were omitted, if there are very many; absent when 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
-    /// The session that a repaired copy is, where one was asked for and something was found that it does not have, or results
-    /// were cut in it.
+    /// The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair and no
+    /// tool result to cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired: Option<UpstreamId>,
-    /// What was changed in it.
+    /// What was changed in the copy; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<Repairs>,
-    /// How much the copy has of what the session had: `full` when nothing is missing, else `partial`. A later resume of the copy
-    /// is measured against the copy.
+    /// How much of the session the copy has: `full` when nothing is missing, else `partial`; absent without a copy. A
+    /// later resume of the copy is compared with the copy, not with the original session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fidelity: Option<Fidelity>,
-    /// What is still found in it, by its own lines.
+    /// The findings that remain in the copy, with the copy's own line numbers; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<Finding>,
-    /// The sessions that were checked in our own kept copies, since their agent's files of them are gone; absent when there are none.
+    /// The sessions that were checked in their kept copies because the agent's own files are missing; absent when there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
 }
 
-/// What a repaired copy has other than its source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The changes in a repaired copy, compared with its source. Absent counts are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Repairs {
-    /// Lines that are no records and were left out.
+    /// Lines that are not records and were left out.
     #[serde(default)]
     pub left_out: u64,
-    /// Records that were joined to another one, since their parents are not there.
+    /// Records whose parents are missing and that were attached to another record.
     #[serde(default)]
     pub joined: u64,
-    /// Results of tools that were filled in, as the agent does it.
+    /// Tool results that were filled in, as the agent does it.
     #[serde(default)]
     pub filled_in: u64,
-    /// Texts of results that were cut, since they are longer than was asked for.
+    /// Texts of tool results that were cut because they are longer than requested.
     #[serde(default)]
     pub cut_outputs: u64,
-    /// How many bytes of them were left out.
+    /// How many bytes of those texts were left out.
     #[serde(default)]
     pub cut_bytes: u64,
 }

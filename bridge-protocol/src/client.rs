@@ -1,7 +1,7 @@
 //! A client of the daemon: jsonrpsee's, over the daemon's Unix socket with one message a line.
 //!
-//! Owns the transport, its limits, and the check that the listener is this user's. The traits in this crate are the
-//! methods; the wire contract says what they mean.
+//! Owns the transport, its limits, and the check that the listener is this user's. [`Call`] calls the methods of
+//! [`crate::method`].
 //!
 //! # Lagging
 //! Notifications wait in a buffer of [`SUBSCRIPTION_BUFFER_EVENTS`] until the subscription is polled. A subscription that
@@ -20,10 +20,13 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 
 use crate::error::BridgeError;
-use crate::rpc::DaemonRpcClient;
+use crate::method;
 use transport::{LineReceiver, LineSender};
 
+mod call;
 mod transport;
+
+pub use call::Call;
 
 /// jsonrpsee's client, connected to a daemon.
 pub use jsonrpsee_core::client::Client;
@@ -137,7 +140,7 @@ pub async fn connect_with(socket: &Path, builder: ClientBuilder) -> Result<Clien
 pub async fn connect_answering(socket: &Path, limit: Duration) -> Result<Client, ConnectError> {
     let (client, pid) = open(socket, builder()).await?;
     let path = socket.to_owned();
-    match tokio::time::timeout(limit, client.status()).await {
+    match tokio::time::timeout(limit, client.call(method::Status::default())).await {
         Err(_) => Err(ConnectError::NoAnswer { path, pid, limit }),
         Ok(Err(error)) if is_lost(&error) => Err(ConnectError::Closed { path }),
         // An error is an answer too.

@@ -1,8 +1,9 @@
-//! The conversation: the object that everything else is about.
+//! Conversations: the objects that everything else refers to.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -14,100 +15,102 @@ use crate::raw::{PromptContent, RawJson};
 use crate::turn::{FailureKind, Interrupt, TurnResult};
 
 /// What a conversation is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum ConversationState {
-    /// Nothing; a prompt is welcome.
+    /// Nothing; it can take a prompt.
     Idle,
-    /// A turn runs.
+    /// A turn is running.
     Prompting,
-    /// A turn waits for a person.
+    /// A turn waits for an answer of the user.
     Awaiting,
     /// A turn was cancelled and has not ended yet.
     Cancelling,
-    /// The last prompt met a usage limit.
+    /// The last prompt hit a usage limit.
     Limited,
-    /// A turn was cut short by the end of the daemon or the agent, or its question is still open, or a prompt is held that
-    /// waited in line.
+    /// The daemon or the agent ended during a turn, or the question of such a turn is still open, or a queued prompt is
+    /// held.
     Interrupted,
-    /// Its folder is being moved.
+    /// The conversation is being moved to another folder.
     Moving,
-    /// It could not go on; the next prompt tries again.
+    /// The conversation could not continue. The next prompt tries again.
     Failed,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
-/// How a session is set up, applied again after each resume and fork.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// How to set up the sessions of a conversation. Applied again after each resume and fork.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
-    /// The model, by the agent's name of it.
+    /// The model, by the agent's name for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The session mode, by the agent's id of it.
+    /// The session mode, by the agent's id for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Configuration options: id to value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<BTreeMap<String, RawJson>>,
-    /// Text that is added to the agent's own system prompt.
+    /// Text to add to the agent's own system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// MCP servers, as ACP describes them.
+    /// MCP servers, in ACP's shape.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp_servers: Option<Vec<RawJson>>,
-    /// Further absolute folders that the agent may use.
+    /// More folders that the agent may use, as absolute paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub additional_directories: Option<Vec<String>>,
 }
 
-/// Where a conversation branched off another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// Where a conversation branched off another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Parent {
-    /// The conversation that it came from.
+    /// The conversation that it branched off.
     pub conversation_id: ConversationId,
-    /// At which place; absent when the parent had never been prompted.
+    /// The checkpoint at which it branched off; absent if the parent had no prompts yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_id: Option<CheckpointId>,
 }
 
-/// The limit that a conversation has run into.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The usage limit that a conversation hit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
-    /// What kind of failure it was.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// When it ends, where the agent said so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When the limit ends; absent if the agent did not report it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub resets_at: Option<Timestamp>,
 }
 
-/// A prompt that goes out by itself at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A scheduled continuation: a prompt that is sent automatically at a given time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Continuation {
-    /// When.
+    /// When it is sent.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
-    /// How often it has been tried.
+    /// How many times it has been tried.
     pub attempts: u32,
 }
 
-/// When a conversation goes on by itself.
+/// When a conversation continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContinueAt {
-    /// When the limit that it has run into ends: `"reset"`.
+    /// At the end of its usage limit: `"reset"`.
     Reset,
-    /// At a time; one that has passed means now.
+    /// At once: `"now"`.
+    Now,
+    /// At a time. A past time means now.
     Time(Timestamp),
 }
 
@@ -115,7 +118,8 @@ impl Serialize for ContinueAt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Reset => serializer.serialize_str("reset"),
-            Self::Time(time) => time.serialize(serializer),
+            Self::Now => serializer.serialize_str("now"),
+            Self::Time(time) => crate::time::write(time, serializer),
         }
     }
 }
@@ -125,16 +129,16 @@ impl<'de> Deserialize<'de> for ContinueAt {
         let text = String::deserialize(deserializer)?;
         match text.as_str() {
             "reset" => Ok(Self::Reset),
+            "now" => Ok(Self::Now),
             time => time.parse().map(Self::Time).map_err(|_| {
                 D::Error::custom(format!(
-                    "\"{time}\" is neither \"reset\" nor a time like 2026-01-31T18:00:00Z"
+                    "invalid time: \"{time}\"; use \"reset\", \"now\" or a time like 2026-01-31T18:00:00Z"
                 ))
             }),
         }
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for ContinueAt {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ContinueAt".into()
@@ -143,224 +147,218 @@ impl schemars::JsonSchema for ContinueAt {
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let time = generator.subschema_for::<Timestamp>();
         schemars::json_schema!({
-            "description": "When a conversation goes on by itself: `reset`, when the limit that it has run into ends, or at \
-                            a time; one that has passed means now.",
-            "anyOf": [{ "type": "string", "const": "reset" }, time],
+            "description": "When a conversation continues: `reset` (the end of its usage limit), `now`, or a time. A past \
+                            time means now.",
+            "anyOf": [{ "type": "string", "enum": ["reset", "now"] }, time],
         })
     }
 }
 
-/// Answers `conversation/continue`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/continue`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContinueAnswer {
-    /// What goes out by itself, and when; absent once it was cancelled.
+    /// The scheduled continuation; absent after it was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
 }
 
-/// A prompt that waits for the turns before it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A queued prompt: it waits for the turns before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedPrompt {
-    /// The turn that it will be; `conversation/cancel` takes it out of the line.
+    /// The id of its future turn. `conversation/cancel` with this id removes it from the queue.
     pub turn_id: TurnId,
-    /// Since when it waits.
+    /// When it was queued.
+    #[serde(serialize_with = "crate::time::write")]
     pub queued_at: Timestamp,
-    /// Whether it is held: the daemon was killed while it waited, so that it goes out when `conversation/continue` says so,
-    /// or when the same call comes again under the same `requestId`.
+    /// Whether the prompt is held because the daemon was killed while it was queued. A held prompt is sent by
+    /// `conversation/continue`, or when the same call is repeated with the same `requestId`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }
 
-/// A conversation as it stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Conversation {
-    /// Its id: the same for life.
+    /// The conversation's id; it never changes.
     pub id: ConversationId,
-    /// The app that it belongs to, by the app's own word; empty when none was given.
+    /// The app that the conversation belongs to, in the app's own words; empty if none was given.
     #[serde(default)]
     pub namespace: String,
     /// The agent that it talks to.
     pub agent: AgentName,
-    /// The absolute folder in which it runs.
+    /// The folder that it runs in, as an absolute path.
     pub cwd: String,
-    /// What people call it; empty when nobody has named it yet.
+    /// The title; empty if it has none yet.
     #[serde(default)]
     pub title: String,
     /// What it is doing.
     pub state: ConversationState,
     /// Whether its session is open in a running agent.
     pub live: bool,
-    /// The upstream id at the end of its chain.
+    /// The upstream id at the end of the chain; null if the chain is empty.
     pub head: Option<UpstreamId>,
-    /// How many links its chain has, 16 at most.
+    /// The number of links in the chain, at most 16.
     pub chain_length: usize,
-    /// The conversation that it branched off.
+    /// The conversation that this one branched off; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// How its session is set up.
+    /// How its sessions are set up.
     pub settings: Settings,
-    /// The limit that it has run into.
+    /// The usage limit that it hit; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// Why it is `failed`, in words, with the end of what the agent's program said where that could not be used.
+    /// Why the state is `failed`, as a sentence; absent in other states. If the agent's program could not be used, the
+    /// end of its output is included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// The questions that wait for a person.
+    /// The questions that wait for an answer.
     #[serde(default)]
     pub interrupts: Vec<Interrupt>,
-    /// The prompts that wait behind the running turn, in their order, each as soon as it is on disk; and those before them
-    /// that are held.
+    /// The queued prompts in order, each once it is on disk: first the held ones, then those that wait for the running
+    /// turn. Absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<QueuedPrompt>,
-    /// Whether a turn of it was cut short by anything but a person, or a prompt is held, so that `conversation/continue` goes
-    /// on with it. It may be `idle` all the same, as after a turn that failed since a sign-in was missing.
+    /// Whether `conversation/continue` has something to continue: a turn that was interrupted other than by the user, or
+    /// a held prompt. The state may still be `idle`, for example after a turn that failed because nobody was signed in.
+    /// Absent when false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
-    /// The prompt that goes out by itself.
+    /// The scheduled continuation; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
-    /// When it was made.
+    /// When it was created.
+    #[serde(serialize_with = "crate::time::write")]
     pub created_at: Timestamp,
     /// When it last changed.
+    #[serde(serialize_with = "crate::time::write")]
     pub updated_at: Timestamp,
-    /// Counts its durable changes, for `expectedRevision`.
+    /// The number of its durable changes, for `expectedRevision`.
     pub revision: u64,
 }
 
-/// What to do with a prompt while another turn runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// What to do with a prompt while another turn is running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OnBusy {
-    /// Answer `busy`.
+    /// Refuse the prompt as `busy`.
     #[default]
     Fail,
-    /// Wait in line.
+    /// Queue the prompt.
     Queue,
 }
 
-/// What to do with a prompt that meets a usage limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// What to do with a prompt that hits a usage limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OnLimit {
     /// End the turn as failed.
     #[default]
     Fail,
-    /// Go on by itself when the limit ends.
+    /// Schedule a continuation at the end of the limit.
     Wait,
 }
 
-/// What becomes of the agent's transcripts when a conversation is deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// What to do with the agent's transcripts when a conversation is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TranscriptsOnDelete {
-    /// They stay, and so do the daemon's own copies: `transcript/keep` names those, `transcript/forget` deletes them.
+    /// Keep the transcripts and the daemon's kept copies. `transcript/keep` lists those copies, `transcript/forget`
+    /// deletes them.
     #[default]
     Keep,
-    /// They go too, with what lies beside them and the daemon's own copies.
+    /// Delete the transcripts, their side files and the kept copies.
     Delete,
 }
 
-/// Answers `conversation/delete`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/delete`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteAnswer {
-    /// Of the transcripts that were to be deleted, those of the conversation's sessions that are still there. The
-    /// conversation is deleted all the same, so this is the last word about them.
+    /// The transcripts that should have been deleted and remain, with the reasons; absent when there are none. The
+    /// conversation is deleted all the same, so this is the only report of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remaining: Vec<RemainingTranscript>,
 }
 
-/// A transcript that was to be deleted with its conversation, and is still there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A transcript that should have been deleted with its conversation, and remains.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemainingTranscript {
     /// The session.
     pub upstream_id: UpstreamId,
-    /// Where it lies, as far as that is known: the transcript, or the folder beside it where only that is left.
+    /// The path of the transcript, or of its folder of side files if only that remains; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Why it is still there.
+    /// Why it remains.
     pub reason: RemainingReason,
-    /// What kept it, in words.
+    /// The same as a sentence.
     pub message: String,
 }
 
-/// Why a transcript is still there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// Why a transcript remains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RemainingReason {
-    /// It, or the daemon's own copy of it, could not be deleted.
+    /// The transcript, its side files or its kept copy could not be deleted.
     Failed,
-    /// Another conversation has the session too, or a fork in its folder may need what lies beside its transcript.
+    /// Another conversation has the session too, or a fork in the same folder may need the side files.
     Shared,
-    /// The agent took it out of its list, and keeps the file.
+    /// The agent archived the session and kept the file.
     Archived,
-    /// The session came along when another one was adopted: it was made elsewhere.
+    /// The session was adopted along with another one: another program made it.
     Adopted,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
-/// An answer that holds one conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// An answer with one conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationAnswer {
-    /// The conversation as it stands after the call.
+    /// The conversation after the call.
     pub conversation: Conversation,
 }
 
-/// Answers `conversation/adopt`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/adopt`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptAnswer {
-    /// The conversation as it stands after the call.
+    /// The conversation after the call.
     pub conversation: Conversation,
-    /// Whether the agent keeps the transcript among those that a person archived: it can be read, and the agent refuses to
-    /// resume it until it is taken out of there. Not told of one that a conversation held before.
+    /// Whether the user archived the session in the agent: it can be read, but the agent refuses to resume it until it is
+    /// unarchived. Absent when false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
-    /// The session in which its past ends, where that says to have come from one whose transcript is not there or is of no
-    /// use. A link refers to it, and it is not in the chain. Not told of a transcript that a conversation held before.
+    /// The session that the history came from, if its transcript is missing or unusable: the history begins after it. A
+    /// link refers to this session, but the chain does not contain it. Absent if there is none. Not reported if a
+    /// conversation already had the transcript.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
-    /// What keeps the agent from resuming the transcript as it is, or the newest of its branches, as `transcript/check` tells it
-    /// among the rest. Not told of one that a conversation held before.
+    /// Findings of `transcript/check` that prevent the agent from resuming the transcript as it is, or from resuming its
+    /// newest branch; absent when there are none. Not reported if a conversation already had the transcript.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
 }
 
-/// One page of `conversation/list`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/list`: one page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationPage {
-    /// Newest first.
+    /// The conversations, newest first.
     pub conversations: Vec<Conversation>,
-    /// Where the next page starts, when there is one.
+    /// The cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,
 }
 
 /// The answer of `conversation/cancel`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CancelAnswer {
     /// Whether there was anything to cancel.
@@ -368,27 +366,25 @@ pub struct CancelAnswer {
 }
 
 /// The answer of `conversation/resume`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResumeAnswer {
-    /// The conversation as it stands after the call.
+    /// The conversation after the call.
     pub conversation: Conversation,
-    /// How it was brought back.
+    /// How the session was reopened.
     pub resumed: Resumed,
 }
 
 /// The answer of `conversation/fork`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForkAnswer {
-    /// The new conversation, or the same one when forked in place.
+    /// The new conversation, or the same one after a fork in place.
     pub conversation: Conversation,
-    /// The branch; absent when the source has nothing to branch from yet.
+    /// The branch; absent if the source had nothing to branch from yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<Link>,
-    /// How much of the history came along.
+    /// How much of the history the branch has.
     pub fidelity: Fidelity,
     /// How the branch was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -396,39 +392,37 @@ pub struct ForkAnswer {
 }
 
 /// How a branch was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum BranchedVia {
-    /// By the agent's own fork.
+    /// With the agent's own fork.
     Native,
-    /// As a copy of the transcript that ends at the place.
+    /// As a copy of the transcript, cut at the checkpoint.
     Cut,
-    /// As a new session that is told the history in words.
+    /// As a new session that receives the history as text.
     Text,
-    /// As a new session, with nothing to take along.
+    /// As a new session, because there was no history to take.
     Fresh,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// The answer of `conversation/edit`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EditAnswer {
     /// How the turn of the new prompt ended.
     pub turn: TurnResult,
-    /// The branch, which is the head; absent when the turn was cancelled before its prompt was accepted: then the head is
-    /// what it was.
+    /// The branch, now the head. Absent if the turn was cancelled before its prompt was accepted: the head is then
+    /// unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<Link>,
-    /// How much of the history before the turn came along.
+    /// How much of the history before the turn the branch has.
     pub fidelity: Fidelity,
-    /// How many turns it took out of the history, the replaced one included.
+    /// How many turns the history lost, the replaced one included.
     pub dropped: u64,
     /// How the branch was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -436,148 +430,140 @@ pub struct EditAnswer {
 }
 
 /// The answer of `conversation/undo`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UndoAnswer {
-    /// The conversation as it stands after the call.
+    /// The conversation after the call.
     pub conversation: Conversation,
-    /// The session that is the head again; of a move that was taken back it is the same one, in the folder before it.
+    /// The session that is the head again. After an undone move it is the same session, in its previous folder.
     pub link: Link,
-    /// How many turns of the branch that is left are in the history no longer; none where a move was taken back.
+    /// How many turns of the abandoned branch the history lost; 0 for an undone move.
     pub dropped: u64,
-    /// From where to where the conversation went back; absent where no move was taken back.
+    /// The folders of the undone move; absent if no move was undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<MovedFolder>,
 }
 
-/// The folders of a conversation that went from one to another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The folders of an undone move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MovedFolder {
-    /// The folder before.
+    /// The folder before the undo.
     pub from: String,
     /// The folder now.
     pub to: String,
 }
 
 /// The answer of `conversation/move`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveAnswer {
-    /// What goes where.
+    /// The files to move, and where to.
     pub plan: Vec<PlannedMove>,
-    /// How many files were moved; 0 when only the plan was asked for.
+    /// How many files were moved; 0 for a dry run.
     pub moved: u64,
-    /// What lies with the files and is not taken along, with the reason.
+    /// Files and folders next to the transcripts that are not moved, each with the reason; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The sessions that have no transcript any more and of which a copy is kept: it is put back in the new folder as soon as it is
-    /// needed, as by the next prompt. Absent when there are none.
+    /// The sessions whose transcripts are missing but have kept copies: a copy is restored to the new folder when it is
+    /// needed, for example by the next prompt. Absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
 }
 
-/// One thing that goes to another place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// One step of a move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedMove {
-    /// Where it is.
+    /// The current path.
     pub from: String,
-    /// Where it goes.
+    /// The new path.
     pub to: String,
-    /// What it is.
+    /// What is moved.
     pub kind: MovedKind,
-    /// Its length; 0 of what is no file.
+    /// The size of the file in bytes; 0 if it is not a file.
     pub bytes: u64,
 }
 
-/// What is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// What a step moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum MovedKind {
     /// A transcript.
     Transcript,
-    /// A file beside one.
+    /// A side file of a transcript.
     SideFile,
-    /// The folder of a conversation, as the daemon keeps it.
+    /// The folder of a conversation in the daemon's records.
     Metadata,
-    /// A file of the agent's own that names folders, and names others then.
+    /// One of the agent's own files that name folders. A move updates those names.
     Settings,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 /// The answer of `conversation/chain`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChainAnswer {
-    /// Oldest first; the last is the head.
+    /// The links, oldest first; the last is the head.
     pub links: Vec<Link>,
 }
 
-/// One page of `conversation/lineage`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/lineage`: one page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LineagePage {
-    /// Oldest first.
+    /// The entries, oldest first.
     pub entries: Vec<LineageEntry>,
-    /// Where the next page starts, when there is one.
+    /// The cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,
 }
 
 /// The answer of `conversation/respond`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RespondAnswer {
-    /// The turn that the answer started, when it had to start one.
+    /// The turn that the answer started; absent if it started none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
 }
 
-/// The turn that runs while a client attaches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The running turn, as a client that subscribes receives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunningTurn {
     /// The turn.
     pub turn_id: TurnId,
-    /// What was asked.
+    /// The prompt.
     pub prompt: PromptContent,
-    /// When the turn began. That is before `promptAccepted`: bringing the session back counts, waiting in line does not.
+    /// When the turn began. Includes the time to reopen the session, so it is before `promptAccepted`; excludes the time
+    /// in the queue.
+    #[serde(serialize_with = "crate::time::write")]
     pub started_at: Timestamp,
-    /// ACP's updates of this turn so far, the newest where not all are kept.
+    /// ACP's updates of this turn so far; only the newest if `truncated` is true.
     pub updates: Vec<RawJson>,
-    /// Whether older updates were left out.
+    /// Whether older updates were omitted.
     pub truncated: bool,
 }
 
-/// What the agent last said of its session, each as ACP has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// What the agent last reported about its session, in ACP's shapes. A member is absent until it was reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionInfo {
     /// The latest plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<RawJson>,
-    /// Modes and which is current.
+    /// The modes, and the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modes: Option<RawJson>,
-    /// Configuration options and their values.
+    /// The configuration options and their values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_options: Option<RawJson>,
-    /// The commands that a prompt may call.
+    /// The slash commands that a prompt may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commands: Option<RawJson>,
     /// The latest usage.
@@ -585,7 +571,6 @@ pub struct SessionInfo {
     pub usage: Option<RawJson>,
 }
 
-/// The answer of a method that has nothing to say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// An empty answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Empty {}

@@ -1,94 +1,93 @@
-//! What is found where the daemon and everything that it stands on are looked at: `daemon/diagnose`.
+//! Diagnostics of `daemon/diagnose`: the state of the daemon and of everything that it depends on.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The severity of a diagnostic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Severity {
-    /// As it should be.
+    /// As expected.
     Ok,
-    /// Good to know; nothing has to be done.
+    /// Worth knowing; no action is needed.
     Note,
     /// It works, but something may be missed or lost.
     Warning,
     /// Something does not work.
     Error,
-    /// A word that this version of the crate does not know; better looked at once too often.
+    /// A value that this version of the crate does not know. Ranks above `Error`, so that nothing serious is overlooked.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
-/// What was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// What a diagnostic is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum DiagnosticKind {
-    /// Whether a daemon runs, which one, and whether it fits the program that asks. Found by `sessionctl`.
+    /// The daemon: whether one runs, which one, and whether it fits the calling program. Reported by `sessionctl`.
     Daemon,
-    /// A daemon of this user with another data folder. Found by `sessionctl`.
+    /// Another daemon of this user, with another data folder. Reported by `sessionctl`.
     OtherDaemon,
-    /// The configuration file: what has become of it since the daemon read it, and whether the next one could. Where no daemon runs
-    /// `sessionctl` tells that it cannot be read.
+    /// The configuration file: whether it changed since the daemon read it, and whether the next daemon could read it. If
+    /// no daemon runs, `sessionctl` reports a file that cannot be read.
     Configuration,
-    /// A folder of the daemon's own: whether it is there, whose it is, who may look into it. Found by `sessionctl`.
+    /// One of the daemon's own folders: whether it exists, who owns it, and who may read it. Reported by `sessionctl`.
     Folder,
     /// The journal and the database.
     Store,
-    /// A file or folder of the daemon's own that it cannot read: set aside where it is damaged, left in its place where a newer
+    /// One of the daemon's own files or folders that it cannot read: set aside if it is damaged, left in place if a newer
     /// version wrote it.
     SetAside,
     /// Free space on a disk.
     Room,
-    /// An agent: whether it starts, its version, what it offers.
+    /// An agent: whether it starts, its version, and what it offers.
     Agent,
-    /// Whether somebody is signed in with an agent.
+    /// Whether an agent is signed in.
     SignIn,
-    /// A way in which an agent departs from what one expects.
+    /// An agent's behaviour that differs from what users expect.
     Quirk,
     /// The folder of an agent's transcripts.
     Transcripts,
     /// For how long an agent keeps its transcripts, and for how long the daemon keeps copies.
     Retention,
-    /// Processes that an agent has left behind. Where no daemon runs `sessionctl` looks for them.
+    /// Left-over processes of an agent. If no daemon runs, `sessionctl` looks for them.
     LeftOver,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
-/// One thing that was looked at, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// One diagnostic, with what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnostic {
-    /// What was looked at.
+    /// What it is about.
     pub kind: DiagnosticKind,
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
-    /// The agent, or the path, that it is about.
+    /// The agent or the path that it is about; absent if it is about neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What was found, as a sentence for people.
+    /// What was found, as a sentence.
     pub message: String,
-    /// What to do next, where something is to be done.
+    /// What to do next; absent if nothing has to be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
-    /// The facts behind the sentence, for programs. Of an agent `version`, `command`, `offers`; of [`DiagnosticKind::SignIn`]
-    /// the agent's own `authStatus`; of a disk `freeBytes` and `totalBytes`; of [`DiagnosticKind::Retention`] `vendorDays`,
-    /// `keepDays` and `keptBytes`; of processes their `pids`. More may come.
+    /// The same as data, for programs; absent when empty. For an agent `version`, `command` and `offers`; for
+    /// [`DiagnosticKind::SignIn`] the agent's own `authStatus`; for a disk `freeBytes` and `totalBytes`; for
+    /// [`DiagnosticKind::Retention`] `vendorDays`, `keepDays` and `keptBytes`; for processes their `pids`. More may be
+    /// added.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub data: Map<String, Value>,
 }
 
 impl Diagnostic {
-    /// What was found.
+    /// Creates a diagnostic without subject, next step and data.
     #[must_use]
     pub fn new(kind: DiagnosticKind, severity: Severity, message: impl Into<String>) -> Self {
         Self {
@@ -101,21 +100,21 @@ impl Diagnostic {
         }
     }
 
-    /// The same, of this agent or path.
+    /// Sets the agent or path that it is about.
     #[must_use]
     pub fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// The same, with what to do next.
+    /// Sets what to do next.
     #[must_use]
     pub fn next(mut self, step: impl Into<String>) -> Self {
         self.next_step = Some(step.into());
         self
     }
 
-    /// The same, with a fact for programs.
+    /// Adds a member to the data.
     #[must_use]
     pub fn fact(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.data.insert(name.to_owned(), value.into());
@@ -124,11 +123,10 @@ impl Diagnostic {
 }
 
 /// The answer of `daemon/diagnose`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
-    /// What was found, in the order in which it was looked at.
+    /// The diagnostics, in the order of the checks.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -137,7 +135,7 @@ mod tests {
     use super::{Diagnosis, DiagnosticKind, Severity};
 
     #[test]
-    fn what_a_newer_daemon_finds_is_read_too() {
+    fn unknown_kinds_and_severities_of_a_newer_daemon_are_accepted() {
         let text = r#"{"diagnostics":[{"kind":"weather","severity":"dire","message":"rain"}],"more":1}"#;
         let [one] = &serde_json::from_str::<Diagnosis>(text).unwrap().diagnostics[..] else {
             panic!("{text}");

@@ -1,54 +1,54 @@
-//! Errors as they cross the wire: a code, a sentence, and `data` that a program can act on.
+//! Errors on the wire: a code, a message, and `data` for programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::raw::RawJson;
 
-/// What kind of error it is: the `data.kind` of the wire, and its code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The kind of an error: its JSON-RPC code, and `data.kind` on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text was not JSON.
+    /// The text is not JSON.
     ParseError,
-    /// The JSON was not a request, or was over a limit.
+    /// The JSON is not a request, or exceeds a limit.
     InvalidRequest,
-    /// There is no such method.
+    /// The method does not exist.
     MethodNotFound,
     /// The parameters do not fit the method.
     InvalidParams,
-    /// A fault of the daemon.
+    /// The daemon failed unexpectedly.
     InternalError,
-    /// There is no such thing.
+    /// The named object does not exist.
     NotFound,
-    /// The name fits several.
+    /// The name matches several objects.
     Ambiguous,
-    /// Another turn or a limit is in the way.
+    /// Another turn is running, or a limit of the daemon is reached.
     Busy,
-    /// The folder is missing, not a folder, or not absolute.
+    /// The folder is missing, is not a folder, or is not an absolute path.
     InvalidCwd,
-    /// There is no such checkpoint.
+    /// The checkpoint does not exist.
     CheckpointNotFound,
     /// The agent's program cannot be run.
     AgentUnavailable,
-    /// The agent answered with an error: `data.upstream`.
+    /// The agent returned an error: `data.upstream`.
     AgentError,
-    /// The agent wants one to sign in.
+    /// The agent requires a sign-in.
     AuthRequired,
-    /// A usage limit.
+    /// The agent hit a usage limit.
     Limited,
-    /// Neither the agent nor the daemon can do that.
+    /// Neither the agent nor the daemon supports the operation.
     Unsupported,
-    /// Nothing that was tried brought the session back: `data.attempts`.
+    /// Every attempt to reopen the session failed: `data.attempts`.
     NotResumable,
-    /// It contradicts what is there.
+    /// The call contradicts the current state.
     Conflict,
-    /// The question has been answered: `data.by`.
+    /// The question is already resolved: `data.by` says by whom.
     InterruptResolved,
     /// The daemon is stopping.
     ShuttingDown,
@@ -56,12 +56,12 @@ pub enum ErrorKind {
     StoreFailed,
     /// The transcript cannot be read.
     TranscriptDamaged,
-    /// Somebody else changed it first.
+    /// The conversation's revision is not the expected one: another client changed it.
     RevisionMismatch,
 }
 
 impl ErrorKind {
-    /// Every kind, in the order of the contract.
+    /// All kinds, in the order of the contract.
     pub const ALL: [Self; 22] = [
         Self::ParseError,
         Self::InvalidRequest,
@@ -116,13 +116,13 @@ impl ErrorKind {
         }
     }
 
-    /// The kind that has this code.
+    /// The kind with this code.
     #[must_use]
     pub fn from_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Whether the same call may succeed later without anything being changed, when nothing more is known.
+    /// Whether the same call usually succeeds later with nothing changed. An error of this kind may say otherwise.
     #[must_use]
     pub const fn usually_retryable(self) -> bool {
         matches!(
@@ -131,28 +131,28 @@ impl ErrorKind {
         )
     }
 
-    /// Whether errors of this kind differ in that, so that only an error itself tells.
+    /// Whether errors of this kind differ in that, so that only the error itself says whether it is retryable.
     #[must_use]
     pub const fn tells_retryable(self) -> bool {
         matches!(self, Self::InternalError | Self::AgentError | Self::StoreFailed)
     }
 }
 
-/// An error of a method, with what a program needs to act on it.
+/// An error of a method.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BridgeError {
-    /// What kind.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// One sentence that says what is wrong and, where there is something to do, what.
+    /// What is wrong and, where possible, what to do, in one sentence.
     pub message: String,
     /// Whether the same call may succeed later.
     pub retryable: bool,
-    /// Further members of `data`, as they came: numbers keep their digits.
+    /// More members of `data`, as received: numbers keep their digits.
     pub details: BTreeMap<String, RawJson>,
 }
 
 impl BridgeError {
-    /// An error of this kind, retryable as the kind usually is.
+    /// Creates an error of this kind, retryable as usual for the kind.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
@@ -163,34 +163,34 @@ impl BridgeError {
         }
     }
 
-    /// The same, with whether the call may be tried again.
+    /// Sets whether the call may be retried.
     #[must_use]
     pub fn retryable(mut self, retryable: bool) -> Self {
         self.retryable = retryable;
         self
     }
 
-    /// The same, with one more member of `data`.
+    /// Adds a member to `data`.
     #[must_use]
     pub fn with(self, key: &str, value: impl Into<Value>) -> Self {
         self.with_raw(key, RawJson::from(value.into()))
     }
 
-    /// The same, with one more member of `data` that passes through byte for byte.
+    /// Adds a member to `data`, byte for byte.
     #[must_use]
     pub fn with_raw(mut self, key: &str, value: RawJson) -> Self {
         self.details.insert(key.to_owned(), value);
         self
     }
 
-    /// A further member of `data`, decoded; null when there is none.
+    /// Returns a further member of `data`, decoded; null if it does not exist.
     #[must_use]
     pub fn detail(&self, key: &str) -> Value {
         let raw = self.details.get(key);
         raw.and_then(|raw| raw.read().ok()).unwrap_or_default()
     }
 
-    /// The `data` member of the wire: its members in the order of their names, whatever features serde_json is built with.
+    /// The `data` member on the wire, sorted by name, whatever features serde_json is built with.
     #[must_use]
     pub fn data(&self) -> BTreeMap<String, RawJson> {
         let mut data = self.details.clone();
@@ -200,8 +200,8 @@ impl BridgeError {
         data
     }
 
-    /// Reads an error back from its members on the wire. A kind that this version does not know is told by the code, and
-    /// else an internal error.
+    /// Reads an error from its members on the wire. If this version does not know the kind, the code decides; if it does
+    /// not know the code either, the error is internal.
     #[must_use]
     pub fn from_wire(code: i32, message: &str, data: Option<RawJson>) -> Self {
         let mut details: BTreeMap<String, RawJson> = match data {
@@ -227,8 +227,7 @@ impl BridgeError {
     }
 }
 
-/// As it stands in an answer: the members of JSON-RPC's error object.
-#[cfg(feature = "schema")]
+/// The schema of JSON-RPC's error object, as it is on the wire.
 impl schemars::JsonSchema for BridgeError {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Error".into()
@@ -238,16 +237,16 @@ impl schemars::JsonSchema for BridgeError {
         let kind = generator.subschema_for::<ErrorKind>();
         let codes = ErrorKind::ALL.map(ErrorKind::code);
         schemars::json_schema!({
-            "description": "An error of a method, with what a program needs to act on it.",
+            "description": "An error of a method.",
             "type": "object",
             "properties": {
-                "code": { "description": "That of its kind.", "type": "integer", "enum": codes.as_slice() },
+                "code": { "description": "The code of the error's kind.", "type": "integer", "enum": codes.as_slice() },
                 "message": {
-                    "description": "One sentence that says what is wrong and, where there is something to do, what.",
+                    "description": "What is wrong and, where possible, what to do, in one sentence.",
                     "type": "string",
                 },
                 "data": {
-                    "description": "Further members depend on the kind.",
+                    "description": "The kind of error, and members that depend on the kind.",
                     "type": "object",
                     "properties": {
                         "kind": kind,

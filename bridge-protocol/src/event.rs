@@ -1,6 +1,7 @@
-//! What a subscriber is told.
+//! The events of a subscription.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -12,35 +13,35 @@ use crate::link::{Fidelity, Link, Resumed, RollCause};
 use crate::raw::{PromptContent, RawJson};
 use crate::turn::{Interrupt, TurnResult};
 
-/// One event, with the conversation that it is about and its place in the stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// One event, with its conversation and its position in the stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventEnvelope {
-    /// The conversation that it is about.
+    /// The conversation.
     pub conversation_id: ConversationId,
-    /// Subscribing with `after` this goes on behind it.
+    /// The position: subscribing with `after` set to it continues after this event.
     pub cursor: Cursor,
     /// When it happened.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
     /// What happened.
     pub event: Event,
 }
 
-/// Declares the events once: the enum, how it is written (`{"type": …}` with the members beside it) and how it is
-/// read. Serde's own tagged reading would decode raw members and lose their bytes, so the reading goes by the tag first.
+/// Declares the events once: the enum, how it is written (`{"type": …}` with the members beside it) and how it is read. Serde's
+/// own tagged reading would decode raw members and lose their bytes, so this reads the tag first.
 macro_rules! events {
     ($($(#[$meta:meta])* $name:ident = $wire:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? },)*) => {
-        /// What happened. A kind that is not known here is kept as it came, so new ones break no client.
+        /// What happened. An unknown kind is kept as it came, so that new ones break no client.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[derive(schemars::JsonSchema)]
         #[serde(tag = "type", rename_all_fields = "camelCase")]
         #[non_exhaustive]
         pub enum Event {
             $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
             /// A kind of event that this version of the crate does not know, as it came.
             #[serde(untagged)]
-            #[cfg_attr(feature = "schema", schemars(skip))]
+            #[schemars(skip)]
             Other(RawJson),
         }
 
@@ -85,29 +86,29 @@ macro_rules! events {
 }
 
 events! {
-    /// Where the conversation stands; the first event of a subscription that does not go on behind a cursor.
+    /// The conversation as it is now. The first event of a subscription that does not continue after a cursor.
     Snapshot = "snapshot" {
         /// The conversation.
         conversation: Conversation,
         /// Whether events were missed since the cursor that was asked for.
         gap: bool,
-        /// The turn that runs.
+        /// The running turn.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         running: Option<RunningTurn>,
-        /// What the agent last said of its session.
+        /// What the agent last reported about its session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<SessionInfo>,
     },
-    /// A prompt was taken; from here on the turn ends with `turnEnded`, always.
+    /// A prompt was accepted. Its turn always ends with `turnEnded`.
     PromptAccepted = "promptAccepted" {
         /// The turn.
         turn_id: TurnId,
-        /// What was asked.
+        /// The prompt.
         prompt: PromptContent,
     },
-    /// Something that the agent said: ACP's `update`, byte for byte.
+    /// An update of the agent: ACP's `update`, byte for byte.
     Update = "update" {
-        /// The turn that it belongs to; absent for what was said outside a turn or after its end.
+        /// The turn that it belongs to; absent outside a turn and after its end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn_id: Option<TurnId>,
         /// ACP's update.
@@ -115,125 +116,125 @@ events! {
     },
     /// A turn ended.
     TurnEnded = "turnEnded" {
-        /// How.
+        /// How it ended.
         turn: TurnResult,
     },
-    /// The conversation does something else now.
+    /// The conversation's state changed.
     StateChanged = "stateChanged" {
-        /// What.
+        /// The new state.
         state: ConversationState,
     },
-    /// Something else of the conversation changed that is shown: title, folder, settings, the line of waiting prompts.
+    /// Something else that clients show changed: title, folder, settings, queued prompts.
     Updated = "updated" {
-        /// The conversation as it stands now.
+        /// The conversation as it is now.
         conversation: Conversation,
     },
-    /// The agent asks a person.
+    /// The agent asks a question.
     InterruptRaised = "interruptRaised" {
         /// The question.
         interrupt: Interrupt,
     },
-    /// A question was answered, or is void because its turn ended or the conversation was reset.
+    /// A question was answered, or withdrawn because its turn ended or the conversation was reset. Comes before any update
+    /// that the answer causes.
     InterruptResolved = "interruptResolved" {
         /// The question.
         interrupt_id: InterruptId,
-        /// Who settled it: `client`, `cancel`, `agent`, `reset` or `policy`.
+        /// Who answered: a client's name, or `agent`, `cancel`, `edit`, `fork`, `policy`, `reset` or `undo`.
         by: String,
         /// ACP's outcome.
         outcome: RawJson,
     },
-    /// The session was brought back.
+    /// The session was reopened.
     Resumed = "resumed" {
         /// How.
         resumed: Resumed,
     },
-    /// The upstream id changed under the conversation.
+    /// The conversation continues under another upstream id.
     Rolled = "rolled" {
-        /// The id before.
+        /// The previous id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<UpstreamId>,
-        /// The id now.
+        /// The new id.
         to: UpstreamId,
         /// Why.
         cause: RollCause,
-        /// How much of the history came along.
+        /// How much of the history the new session has.
         fidelity: Fidelity,
     },
     /// A branch was made.
     Forked = "forked" {
         /// The branch.
         link: Link,
-        /// The conversation that it is the head of.
+        /// The conversation whose head it is.
         conversation_id: ConversationId,
     },
-    /// An earlier prompt was replaced: the branch is the head, and what stood behind its place is in the history no longer.
-    /// Told behind the `promptAccepted` of the new prompt.
+    /// An earlier prompt was replaced: the branch is the head, and the history no longer has the turns after that place.
+    /// Comes before the `promptAccepted` of the new prompt.
     Edited = "edited" {
         /// The branch.
         link: Link,
-        /// How many turns that were, the replaced one included.
+        /// How many turns the history lost, the replaced one included.
         dropped: u64,
-        /// How much of what stood before the turn came along.
+        /// How much of the history before the turn the branch has.
         fidelity: Fidelity,
     },
-    /// An edit, a branch in place or a move was taken back.
+    /// An edit, a fork in place, a move or a reset was undone.
     Undone = "undone" {
         /// The session that is the head again.
         link: Link,
-        /// How many turns of the branch that is left are in the history no longer.
+        /// How many turns of the abandoned branch the history lost.
         dropped: u64,
     },
-    /// The conversation runs in another folder now.
+    /// The conversation moved to another folder.
     Moved = "moved" {
-        /// The folder before.
+        /// The previous folder.
         from: String,
-        /// The folder now.
+        /// The new folder.
         to: String,
     },
-    /// The last prompt met a usage limit.
+    /// The last prompt hit a usage limit.
     Limited = "limited" {
-        /// Which, and until when.
+        /// The limit, and when it ends.
         limit: Limit,
     },
-    /// The conversation went on by itself after a limit or at a time: this is the turn. Told before its `promptAccepted`.
+    /// A scheduled continuation started this turn. Comes before its `promptAccepted`.
     Continued = "continued" {
         /// The turn.
         turn_id: TurnId,
     },
-    /// A turn stands in the transcript as a whole, whoever had it: from here on it can be resumed, forked and edited. Told
-    /// once, after the `turnEnded` of a turn that was had here; of such a one also when its session is the head no longer by
-    /// then, unless the chain was cleared.
+    /// A complete turn is in the transcript, whichever program had it: from now on it can be resumed, forked and edited. Sent
+    /// once, after the `turnEnded` of a turn of this daemon. Sent for such a turn even if its session is no longer the head,
+    /// unless the chain was cleared.
     CheckpointSaved = "checkpointSaved" {
-        /// The place after it.
+        /// The checkpoint after the turn.
         checkpoint: Checkpoint,
     },
-    /// An agent has loaded a transcript. Not told where the daemon cannot read it; `resumed` tells in any case.
+    /// An agent loaded a transcript. Not sent where the daemon cannot read the transcript; `resumed` is always sent.
     CheckpointLoaded = "checkpointLoaded" {
         /// The session.
         upstream_id: UpstreamId,
-        /// The number of the turn behind which it goes on, as checkpoints count them; 0 before the first.
+        /// The number of the last turn it has, as checkpoints count; 0 before the first.
         step: u64,
-        /// How many messages the agent goes on with: those on the branch that goes on, and of one that was compacted what that
-        /// left for the model (a summary, and what it kept of the messages before) and what follows, though
-        /// `conversation/history` tells what stands before it too.
+        /// How many messages the agent has: those of the current branch, and of a compacted session the summary, the messages
+        /// that the compaction kept, and those after it. `conversation/history` also has the messages before the compaction.
         messages: u64,
     },
-    /// Another program writes to the transcript of the open session: prompts stand in it that were not sent from here, or
-    /// it shrank or was replaced. Prompts are counted in Claude's format alone: Codex lets no second program write to a
-    /// session that is open. The two do not see what the other says, and a later resume sees one of them.
+    /// Another program writes to the transcript of the open session: it contains prompts that were not sent from here, or it
+    /// became shorter, or was replaced. Prompts are checked in Claude's format only: Codex does not let a second program write
+    /// to an open session. The two programs do not see each other's turns, and a later resume sees only one of them.
     ForeignWriter = "foreignWriter" {
         /// The session.
         upstream_id: UpstreamId,
     },
-    /// The session was closed; the next prompt brings it back.
+    /// The session was closed. The next prompt reopens it.
     Closed = "closed" {},
-    /// The user cleared the chain.
+    /// The user reset the conversation: its chain is empty.
     Reset = "reset" {},
     /// The conversation was deleted.
     Deleted = "deleted" {},
-    /// This subscriber was too slow and gets nothing more; subscribing with `after` this cursor goes on.
+    /// This subscriber was too slow, and receives nothing more. Subscribe again with `after` set to this cursor.
     Lagged = "lagged" {
-        /// The last place that was delivered.
+        /// The cursor of the last event that was delivered.
         cursor: Cursor,
     },
 }

@@ -1,6 +1,7 @@
-//! A conversation as one file, and back: what `conversation/export` and `conversation/import` say.
+//! Exports and imports: a conversation as one file.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -11,23 +12,22 @@ use crate::link::{LineageEntry, Link};
 use crate::raw::RawJson;
 use crate::turn::Interrupt;
 
-/// The version of [`PortableConversation`].
+/// The current version of [`PortableConversation`].
 pub const PORTABLE_VERSION: u32 = 1;
 
-/// What an export makes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The format of an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExportFormat {
-    /// What was said, as plain JSON that any program can read: see [`PortableConversation`].
+    /// The messages, as plain JSON that any program can read: see [`PortableConversation`].
     #[default]
     Json,
-    /// One file from which the conversation goes on elsewhere: a tar archive compressed with zstd, with the agents' own
-    /// transcripts and a manifest.
+    /// One file that can be imported, to continue the conversation elsewhere: a tar archive compressed with zstd, with
+    /// the agents' transcripts and a manifest.
     Bundle,
 }
 
-/// What `conversation/export` answers: where the file is or, where none was asked for, what would be in it.
+/// The answer of `conversation/export`: the path of the file or, if none was requested, what the file would contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportAnswer {
     /// The file that was written.
@@ -36,78 +36,75 @@ pub enum ExportAnswer {
     Json(Box<PortableConversation>),
 }
 
-/// A file that an export made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// An exported file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportedFile {
-    /// Its absolute path.
+    /// The absolute path of the file.
     pub path: String,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// The sessions whose transcripts, or files that belong to those, are not in it; absent when none is missing.
+    /// The sessions whose transcripts or side files it lacks; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
-    /// What the history lacks; absent when nothing is known to be.
+    /// What the history lacks; absent when nothing is known to be missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
-    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    /// The sessions that were read from their kept copies because the agent's own files are missing; absent when there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
-    /// The values of MCP servers that are not in it; absent when none is missing.
+    /// The values of MCP servers that it lacks; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_values: Vec<MissingValue>,
 }
 
-/// A session of a conversation's past whose transcript is not there, or could not be taken along.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A session of a conversation's past whose transcript is missing, or could not be included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingSession {
     /// The session.
     pub upstream_id: UpstreamId,
-    /// The agent that held it.
+    /// The agent of the session.
     pub agent: AgentName,
-    /// Why, in words.
+    /// The reason, as a sentence.
     pub detail: String,
 }
 
-/// A value of an MCP server's configuration that an export left out, since it may be a secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A value of an MCP server's configuration that an export omitted because it may be a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingValue {
-    /// The server's name.
+    /// The name of the server.
     pub server: String,
     /// The member of its configuration: `env` or `headers`.
     pub member: String,
-    /// The name of the variable or header; empty where it has none.
+    /// The name of the variable or header; empty if it has none.
     pub name: String,
 }
 
-/// A session that was imported with lines that could not be fitted in: they name sessions and folders as those were called
-/// where the file comes from, and the agent may leave them out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A session that was imported with lines that could not be adapted: they still have the session ids and folders of the
+/// machine that exported them, and the agent may skip them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnchangedLines {
-    /// The session, as it is called here.
+    /// The session, by its id on this machine.
     pub upstream_id: UpstreamId,
-    /// The agent that holds it.
+    /// The agent of the session.
     pub agent: AgentName,
-    /// How many lines.
+    /// The number of these lines.
     pub lines: u64,
 }
 
-/// A conversation as plain JSON, for other programs. Unless `secrets` was given it has of each MCP server `name`, `type`,
-/// `command`, and the names in `env` and `headers`, but no values, arguments or URLs, which may hold keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A conversation as plain JSON, for other programs. Without `secrets`, each MCP server has only `name`, `type`,
+/// `command` and the names in `env` and `headers`: values, arguments and URLs are omitted because they may contain keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PortableConversation {
-    /// The version of this form: [`PORTABLE_VERSION`] of the program that wrote it.
+    /// The version of this format: [`PORTABLE_VERSION`] of the program that wrote it.
     pub version: u32,
-    /// When it was written.
+    /// When it was exported.
+    #[serde(serialize_with = "crate::time::write")]
     pub exported_at: Timestamp,
     /// The conversation.
     pub conversation: Conversation,
@@ -115,42 +112,43 @@ pub struct PortableConversation {
     pub chain: Vec<Link>,
     /// Everything that ever happened to the chain, oldest first.
     pub lineage: Vec<LineageEntry>,
-    /// What was said, oldest first, as `conversation/history` tells it.
+    /// The messages, oldest first, as `conversation/history` returns them.
     pub messages: Vec<Message>,
-    /// How many turns the messages are.
+    /// The number of turns in `messages`.
     pub turns: u64,
-    /// What the agent last reported of its usage, in ACP's shape; absent when it never did, as in what was adopted and had no turn
-    /// since.
+    /// The usage that the agent last reported, in ACP's shape; absent if it never did, for example if the conversation
+    /// was adopted and has had no turn since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<RawJson>,
-    /// The questions of the agent that wait for a person; absent when there are none.
+    /// The questions that wait for an answer; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<Interrupt>,
-    /// What the history lacks; absent when nothing is known to be.
+    /// What the history lacks; absent when nothing is known to be missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
-    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    /// The sessions that were read from their kept copies because the agent's own files are missing; absent when there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
 }
 
-/// What `conversation/import` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/import`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportAnswer {
-    /// The conversation as it stands here now.
+    /// The conversation as imported.
     pub conversation: Conversation,
-    /// The sessions whose transcripts were not in the file, or not with all that belongs to them; absent when none is missing.
+    /// The sessions whose transcripts or side files the bundle lacks; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingSession>,
-    /// The sessions of which lines went in as they were, each too long to be changed; absent when there are none.
+    /// The sessions with lines that were imported unchanged because each is too long to adapt; absent when there are
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unchanged: Vec<UnchangedLines>,
-    /// The settings that were in the file and were not taken over, by their names; absent when all were.
+    /// The names of the settings in the bundle that were not imported; absent when all were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The values of MCP servers that were not in the file; absent when none is missing. `conversation/update` sets them.
+    /// The values of MCP servers that the bundle lacks; absent when there are none. `conversation/update` sets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_values: Vec<MissingValue>,
 }
@@ -164,7 +162,6 @@ impl Serialize for ExportAnswer {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for ExportAnswer {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ExportAnswer".into()
@@ -174,14 +171,15 @@ impl schemars::JsonSchema for ExportAnswer {
         let file = generator.subschema_for::<ExportedFile>();
         let portable = generator.subschema_for::<PortableConversation>();
         schemars::json_schema!({
-            "description": "Where the file is or, where none was asked for, what would be in it. Only a file has a `path`.",
+            "description": "The path of the file or, if none was requested, what the file would contain. \
+                            Only a file has a `path`.",
             "anyOf": [file, portable],
         })
     }
 }
 
 impl<'de> Deserialize<'de> for ExportAnswer {
-    /// The two are told apart by their members: only a file has a path.
+    /// Only a file has a `path`, so that member decides.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Path {

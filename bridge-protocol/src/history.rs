@@ -1,29 +1,34 @@
-//! Checkpoints and history: what was said in a conversation, as the agents' own transcripts have it.
+//! Checkpoints and history: the messages of a conversation, as the agents' transcripts contain them.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CheckpointId, Cursor, UpstreamId};
 use crate::raw::RawJson;
 
-/// The place after a turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A checkpoint: the place after a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Checkpoint {
-    /// Names the place, whatever becomes of the conversation: it says the agent, the session and the turn's last record, or
-    /// the turn itself where the agent gives turns names of their own (Codex).
-    /// While the turn runs, it is the place that the turn has come to.
+    /// The checkpoint's id. It stays valid whatever happens to the conversation: it encodes the agent, the session and
+    /// the turn's last record, or the turn itself if the agent names turns (Codex). For a running turn, it is the place
+    /// that the turn has reached.
     pub id: CheckpointId,
-    /// The number of the turn in the current history, from 1; in its own transcript when no conversation holds it.
+    /// The number of the turn, from 1, in the current history; if no conversation has the session, in the transcript.
     pub step: u64,
-    /// The session whose transcript holds it; of a fork by reference (Codex) that is another one for the earlier turns.
+    /// The session whose transcript contains the turn. In a fork by reference (Codex), earlier turns are in another
+    /// session.
     pub upstream_id: UpstreamId,
-    /// The checkpoint before it; absent at the first.
+    /// The checkpoint before this one; absent on the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<CheckpointId>,
-    /// When the turn's last record was written; absent when that does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When the turn's last record was written; absent if the record does not say.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub at: Option<Timestamp>,
     /// The first 200 characters of the prompt.
     pub prompt: String,
@@ -31,200 +36,200 @@ pub struct Checkpoint {
     pub reply: String,
     /// The tools that were called, each once, in the order of their first calls.
     pub tools: Vec<String>,
-    /// How many bytes of the transcript the turn's messages take.
+    /// The size of the turn's messages in the transcript, in bytes.
     pub bytes: u64,
-    /// The checkpoint that this one is a copy of, where the transcript was branched off or copied from another. A fork by
-    /// reference has none.
+    /// The checkpoint that this one was copied from; absent unless the transcript is a branch or a copy of another.
+    /// Always absent in a fork by reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<CheckpointId>,
 }
 
-/// One message: a prompt, one part of a reply, or what tools answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A message: a prompt, a part of a reply, or tool results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
-    /// Names the message, as a checkpoint's id names its place.
+    /// The message's id; stable like a checkpoint's id.
     pub id: String,
-    /// Who said it; tools answer as the user.
+    /// The role of the author. Tool results have the role `user`.
     pub role: Role,
-    /// What it is, beside the words of a person or of the model.
+    /// The kind of message; absent if the user or the model wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<MessageKind>,
-    /// When it was written; absent when its record does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When it was written; absent if its record does not say.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub at: Option<Timestamp>,
-    /// What it says.
+    /// The content.
     pub content: Vec<MessagePart>,
-    /// The checkpoint after the turn that it belongs to; absent before the first turn.
+    /// The checkpoint after the message's turn; absent before the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_id: Option<CheckpointId>,
-    /// The session whose transcript holds it.
+    /// The session whose transcript contains it.
     pub upstream_id: UpstreamId,
 }
 
-/// Who said a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The role of a message's author.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Role {
-    /// The person, a tool, or the agent in the person's name.
+    /// The user, a tool, or the agent on the user's behalf.
     User,
     /// The model.
     Assistant,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
-/// What a message is, beside words of a person or of the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The kind of a message that neither the user nor the model wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum MessageKind {
-    /// What stands in for a past that was compacted.
+    /// A summary that replaces compacted history.
     Summary,
-    /// Something else that the agent wrote in the person's name: a command of its own, its output, a mark.
+    /// Anything else that the agent wrote on the user's behalf: one of its own commands, the output of one, a marker.
     Aside,
-    /// An error of the model's server, or what the agent filled in, in place of a reply.
+    /// An error of the model's service, or a text that the agent filled in, instead of a reply.
     Error,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
-/// One part of a message. `kind` (on the wire `type`) says which of the other members are there: `text`, `thought` and
-/// `retelling` (of an earlier session, by this daemon) have `text`; `image` has `mimeType` and `data`; `toolCall` has
-/// `toolCallId`, `name` and `input`; `toolResult` has `toolCallId`, `text` and, where the agent says so, `isError`. Any other kind is the agent's
-/// own, with the whole block in `raw`; so is one of these without what it should have, and one without a name: their form is
-/// not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// One part of a message. `type` (in Rust `kind`) decides which other members it has: `text`, `thought` and `retelling`
+/// (the daemon's own retelling of an earlier session) have `text`; `image` has `mimeType` and `data`; `toolCall` has
+/// `toolCallId`, `name` and `input`; `toolResult` has `toolCallId`, `text` and, if the agent reports it, `isError`.
+///
+/// Any other type is the agent's own, with the whole block in `raw`. So is a block of one of these types that lacks a
+/// required member, and a block without a type, whose `type` is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MessagePart {
-    /// Which kind of part it is.
+    /// The type of part.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its words.
+    /// The text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The call of a tool that is made or answered.
+    /// The id of the tool call: of this one, or of the one that this is the result of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// The tool's name.
+    /// The name of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The tool's arguments, byte for byte.
+    /// The arguments of the tool call, byte for byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<RawJson>,
     /// Whether the tool failed or was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_error: Option<bool>,
-    /// The media type of a picture.
+    /// The media type of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// A picture, in base64.
+    /// The image, in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// A block that has no form of its own here, byte for byte.
+    /// A block that has no type of its own here, byte for byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<RawJson>,
-    /// Set when the part was too large to be told: how many bytes it has of which not all are here.
+    /// The full size of the part in bytes, if it was too large and was cut; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_bytes: Option<u64>,
 }
 
-/// Something that the history lacks, or may lack.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A gap in the history, or a possible one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryGap {
-    /// The session whose transcript it is about.
+    /// The session whose transcript has the gap.
     pub upstream_id: UpstreamId,
-    /// What is wrong.
+    /// The kind of gap.
     pub kind: GapKind,
-    /// The same in words.
+    /// The same as a sentence.
     pub detail: String,
 }
 
-/// What is wrong with a part of the history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The kind of a gap in the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum GapKind {
-    /// There is no such transcript, or it does not hold the place up to which it counts.
+    /// The transcript does not exist, or does not contain the place at which the history leaves it.
     Missing,
-    /// It cannot be read, or not by this version.
+    /// The transcript cannot be read, or not by this version.
     Unreadable,
-    /// Records are damaged or gone.
+    /// Records are damaged or missing.
     Broken,
-    /// What was compacted away is not in it.
+    /// The transcript does not contain the messages before a compaction.
     Compacted,
-    /// Fewer turns stand in it than ran on it: the newest are not written yet, or some are lost.
+    /// The transcript has fewer turns than ran on it: the newest are not written yet, or some are lost.
     Behind,
-    /// Records on its branch are of a kind that this version of the bridge does not know, as a newer agent writes them: what
-    /// they say is not told. No damage.
+    /// The branch has records of a kind that this version of the bridge does not know; newer agents write them. Their
+    /// content is not returned. Not damage.
     UnknownRecord,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
-/// What `conversation/checkpoints` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/checkpoints`: one page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointPage {
-    /// Newest first. Those before the last are found with its id as `before`; there are none before step 1.
+    /// The checkpoints, newest first. For the next page, pass the id of the last one as `before`; the page that ends with
+    /// step 1 is the last.
     pub checkpoints: Vec<Checkpoint>,
-    /// What the history lacks; absent when nothing is known to be.
+    /// What the history lacks; absent when nothing is known to be missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
-    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    /// The sessions that were read from their kept copies because the agent's own files are missing; absent when there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
 }
 
-/// What `checkpoint/get` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `checkpoint/get`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointAnswer {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
     /// The messages of its turn, oldest first.
     pub messages: Vec<Message>,
-    /// How many further messages the turn has, when they are too large for one answer.
+    /// How many more messages the turn has, if they are too large for one answer; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<u64>,
-    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    /// The sessions that were read from their kept copies because the agent's own files are missing; absent when there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
 }
 
-/// What `conversation/history` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `conversation/history`: one page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryPage {
-    /// Oldest first.
+    /// The messages, oldest first.
     pub messages: Vec<Message>,
-    /// Leads to what comes behind; absent at the end.
+    /// The cursor of the messages after this page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,
-    /// Leads to what comes before; absent at the beginning.
+    /// The cursor of the messages before this page; absent at the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_cursor: Option<Cursor>,
-    /// What the history lacks; absent when nothing is known to be.
+    /// What the history lacks; absent when nothing is known to be missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<HistoryGap>,
-    /// The sessions that are told from our own kept copies, since their agent's files of them are gone; absent when there are none.
+    /// The sessions that were read from their kept copies because the agent's own files are missing; absent when there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
 }

@@ -1,36 +1,36 @@
-//! Identifiers, each a type of its own so that one cannot stand where another is meant.
+//! Identifiers. Each is its own type, so that one cannot be passed as another.
 
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The shortest prefix of a conversation id that is looked up.
+/// The minimum length of an id prefix that is looked up, in characters.
 ///
-/// Six hexadecimal digits: below that a prefix says more about luck than about intent.
+/// A shorter prefix of hexadecimal digits would match by chance too easily.
 pub const MIN_PREFIX_CHARS: usize = 6;
 
-/// The id of a conversation: a UUIDv4 minted by the daemon, the same for life and never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The id of a conversation: a UUIDv4 that the daemon generates. It never changes and is never used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ConversationId(Uuid);
 
 impl ConversationId {
-    /// Mints a new id.
+    /// Generates a new id.
     #[must_use]
     pub fn mint() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// The id as its sixteen bytes, which is how it is keyed on disk.
+    /// The sixteen bytes of the id. They are its key on disk.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 
-    /// The id that has these sixteen bytes.
+    /// The id with these sixteen bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
@@ -60,19 +60,18 @@ impl FromStr for ConversationId {
 macro_rules! text_id {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
         pub struct $name(String);
 
         impl $name {
-            /// Takes the text as it is.
+            /// Creates an id from its text, unchecked.
             #[must_use]
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
 
-            /// The id's text.
+            /// The text of the id.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -106,28 +105,29 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// How a caller names a conversation: its id, a prefix of it of 6 characters or more, or exactly an upstream id that
-    /// it ever held.
+    /// A reference to a conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or
+    /// more.
     ConversationRef
 }
 text_id! {
-    /// The agent's own id of a session: opaque, unique within one transcript root, and the name of its transcript.
+    /// The id of an upstream session: the agent's own, opaque, unique within one transcript root, and the name of its
+    /// transcript.
     UpstreamId
 }
 text_id! {
-    /// The name of a configured agent (`claude`, `codex`, `loopback`, or what the configuration calls it).
+    /// The name of an agent: as configured, or a built-in one (`claude`, `codex`, `loopback`).
     AgentName
 }
 text_id! {
-    /// A place after a turn from which one can resume, fork or edit. Opaque and stable.
+    /// The id of a checkpoint, from which a session can be resumed, forked or edited. Opaque and stable.
     CheckpointId
 }
 text_id! {
-    /// One prompt of a conversation, from its admission to its end.
+    /// The id of a turn: one prompt of a conversation, from its acceptance into the queue to its end.
     TurnId
 }
 text_id! {
-    /// A question of the agent that waits for a person.
+    /// The id of an interrupt: a question of the agent that waits for an answer.
     InterruptId
 }
 text_id! {
@@ -141,20 +141,13 @@ impl From<ConversationId> for ConversationRef {
     }
 }
 
-impl Default for UpstreamId {
-    /// None.
-    fn default() -> Self {
-        Self(String::new())
-    }
-}
-
 impl UpstreamId {
-    /// Reads an id that may be null, which is none.
+    /// Reads an id that may be null; null is the empty id.
     pub(crate) fn or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Option::<Self>::deserialize(deserializer).map(Option::unwrap_or_default)
     }
 
-    /// Whether the id is empty, which no agent means as an id.
+    /// Whether the id is empty, which means none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -162,7 +155,7 @@ impl UpstreamId {
 }
 
 impl TurnId {
-    /// Mints a new id.
+    /// Generates a new id.
     #[must_use]
     pub fn mint() -> Self {
         Self(Uuid::new_v4().to_string())
@@ -170,7 +163,7 @@ impl TurnId {
 }
 
 impl InterruptId {
-    /// Mints a new id.
+    /// Generates a new id.
     #[must_use]
     pub fn mint() -> Self {
         Self(Uuid::new_v4().to_string())

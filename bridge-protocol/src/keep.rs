@@ -1,96 +1,92 @@
-//! Our own copies of transcripts, which outlive the agents' own.
+//! Kept copies: the daemon's own copies of transcripts and side files, kept even if the agent deletes its files.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{AgentName, UpstreamId};
 
-/// One copy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A kept copy of one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptFile {
-    /// Where it is, in the daemon's data folder.
+    /// The path, in the daemon's data folder.
     pub path: String,
-    /// What it takes on the disk, in bytes.
+    /// The disk space that it uses, in bytes.
     pub bytes: u64,
 }
 
-/// What all copies are together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The totals of all kept copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeepTotal {
-    /// How many sessions are kept.
+    /// The number of sessions with kept copies.
     pub sessions: u64,
-    /// How many files that are.
+    /// The number of kept files.
     pub files: u64,
-    /// What they take on the disk, in bytes. A copy that is still a link to the agent's own file takes nothing.
+    /// The disk space that they use, in bytes. A copy that is still a link to the agent's own file counts as 0.
     pub bytes: u64,
-    /// How many of the sessions no conversation has any more, or none ever had.
+    /// The number of sessions that no conversation has, because it was deleted or there never was one; absent when 0.
     #[serde(default, skip_serializing_if = "crate::link::is_zero")]
     pub unclaimed: u64,
 }
 
-/// A session of which copies are kept, and which no conversation has: that was deleted, or there never was one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A session with kept copies that no conversation has: its conversation was deleted, or it never had one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnclaimedSession {
-    /// The agent's own id of it.
+    /// The session, by the agent's own id.
     pub upstream_id: UpstreamId,
-    /// The agent whose it is; none where no agent is configured any more that has its transcripts there.
+    /// The agent of the session; absent if no configured agent has that transcript folder any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// What the deleted conversation was called that had it, where it had a title.
+    /// The title of the deleted conversation that had the session; absent if it had none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// When it was last written to.
+    /// When the session was last written to.
+    #[serde(serialize_with = "crate::time::write")]
     pub changed_at: Timestamp,
-    /// What its copies take on the disk, in bytes. A copy that is still a link to the agent's own file takes nothing.
+    /// The disk space that its copies use, in bytes. A copy that is still a link to the agent's own file counts as 0.
     pub bytes: u64,
 }
 
 /// The answer of `transcript/keep`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeepAnswer {
-    /// The copies of what was named.
+    /// The kept copies of the named conversation or session.
     pub kept: Vec<KeptFile>,
-    /// What all copies are together, where nothing was named.
+    /// The totals of all kept copies; absent if a conversation or session was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<KeepTotal>,
-    /// The sessions that no conversation has, the newest first and 1000 at most, where nothing was named. `transcript/restore`
-    /// puts one back, `transcript/forget` deletes its copies.
+    /// The sessions that no conversation has, newest first, at most 1,000; absent if there are none, or if a conversation
+    /// or session was named. `transcript/restore` restores one, `transcript/forget` deletes its copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unclaimed: Vec<UnclaimedSession>,
-    /// Whether transcripts are kept without being asked for.
+    /// Whether transcripts are copied automatically.
     #[serde(default)]
     pub enabled: bool,
 }
 
 /// The answer of `transcript/restore`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreAnswer {
-    /// The files that were put back; none where all was there.
+    /// The paths of the restored files; empty if nothing was missing.
     pub restored: Vec<String>,
-    /// How many turns of those that were acknowledged on the session are later than the copy that was put back, as far as that
-    /// is known.
+    /// How many acknowledged turns of the session are newer than the restored copy, as far as known; absent when 0.
     #[serde(default, skip_serializing_if = "crate::link::is_zero")]
     pub missing_turns: u64,
 }
 
 /// The answer of `transcript/forget`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForgetAnswer {
-    /// What the copies took on the disk that are gone, in bytes.
+    /// The disk space of the deleted copies, in bytes.
     pub bytes: u64,
-    /// Whether they stay for now: the histories of other kept sessions begin in them, and they go with the last of those.
+    /// Whether the copies are still needed, because the histories of other kept sessions begin in them. They are then
+    /// deleted with the last of those sessions. Absent when false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needed: bool,
 }

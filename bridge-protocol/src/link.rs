@@ -1,107 +1,105 @@
-//! The chain of a conversation and its lineage, as they are told.
+//! Links: the chain of a conversation, its lineage, and how its sessions are reopened.
 
 use std::cmp::Ordering;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentName, CheckpointId, UpstreamId};
 
-/// Why an upstream id joined the chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// Why a link joined the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum LinkReason {
-    /// The agent opened a session for us.
+    /// The agent created a new session.
     Created,
-    /// A branch at the head or at a checkpoint.
+    /// A branch from the head or from a checkpoint.
     Forked,
     /// A branch in which a prompt was replaced.
     Edited,
     /// The same session in another folder.
     Moved,
-    /// The agent would not go on under the old id.
+    /// The agent could not continue under the previous id.
     Rolled,
-    /// A transcript made elsewhere.
+    /// A transcript that another program made.
     Adopted,
-    /// Brought back from a kept copy.
+    /// Restored from a kept copy.
     Restored,
     /// An exact copy of the transcript under a new id.
     Copied,
     /// A repaired copy of the transcript under a new id.
     Rebuilt,
-    /// An earlier head, taken up again by the user.
+    /// An earlier head that an undo brought back.
     Undone,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// What a link has to do with the one that it came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// How a link's transcript relates to the session that it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Relation {
-    /// Its transcript holds that history itself.
+    /// The transcript itself contains the earlier history.
     Carries,
-    /// The history before it is the ancestor's, up to the checkpoint.
+    /// The earlier history is that of the source session, up to the checkpoint.
     Follows,
-    /// Nothing came before it.
+    /// There is no earlier history.
     Fresh,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// Why a conversation rolled on to another upstream id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// Why a conversation rolled to another upstream id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RollCause {
-    /// A usage limit took the session with it.
+    /// After a usage limit, the session could not be continued.
     Limit,
-    /// The agent no longer knows the id, though its transcript is there.
+    /// The agent no longer knows the id, although the transcript exists.
     Forgotten,
-    /// The transcript is gone.
+    /// The transcript is missing.
     Lost,
     /// The transcript cannot be read.
     Damaged,
-    /// The agent's own `/clear`.
+    /// The user entered the agent's own `/clear`.
     Cleared,
-    /// Another program went on in it.
+    /// Another program continued the session.
     Foreign,
-    /// The agent died and would not take the id again.
+    /// The agent died, and refused the id afterwards.
     AgentDied,
-    /// Anything else, also a word that this version of the crate does not know; the daemon's log says what.
+    /// Any other cause, or a value that this version of the crate does not know. The daemon's log has the details.
     #[serde(other)]
     Other,
 }
 
-/// How much of the history the agent has in front of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// How much of the history the agent has. Default for a caller's minimum: `text`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Fidelity {
-    /// None of it: a fresh start, which happens only when asked for.
+    /// None of it: a new session. Happens only on request.
     None,
-    /// A retelling in words.
+    /// A summary as text.
+    #[default]
     Text,
     /// An older state: the last turns are missing.
     Partial,
     /// All of it.
     Full,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
+    #[schemars(skip)]
     Unknown,
 }
 
 impl Fidelity {
-    /// More of the history is more; a word that is not known promises nothing.
+    /// The order of the values; an unknown one guarantees nothing and ranks lowest.
     fn rank(self) -> u8 {
         match self {
             Self::Unknown => 0,
@@ -125,76 +123,76 @@ impl Ord for Fidelity {
     }
 }
 
-/// One upstream session that a conversation has had.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A link: one upstream session of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
-    /// The agent's own id of the session.
+    /// The session, by the agent's own id.
     pub upstream_id: UpstreamId,
-    /// The agent that holds it.
+    /// The agent of the session.
     pub agent: AgentName,
-    /// The absolute folder in which it runs.
+    /// The folder that it runs in, as an absolute path.
     pub cwd: String,
-    /// Why it joined.
+    /// Why it joined the chain.
     pub reason: LinkReason,
-    /// What it has to do with `fromUpstreamId`.
+    /// How it relates to `fromUpstreamId`.
     pub relation: Relation,
-    /// Where it came from.
+    /// The session that it came from; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_upstream_id: Option<UpstreamId>,
-    /// At which place of that session.
+    /// The checkpoint of that session at which it begins; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_checkpoint_id: Option<CheckpointId>,
-    /// Turns acknowledged on it so far.
+    /// The number of turns acknowledged on it so far.
     pub turns: u64,
-    /// Turns that its transcript held when it was made: those of the session that it is a branch or a copy of.
+    /// The number of turns that its transcript contained at the start, from the session that it is a branch or copy of;
+    /// absent when 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub carried_turns: u64,
-    /// Whether the agent was ever seen to take a prompt on it, so that a transcript is expected.
+    /// Whether the agent ever accepted a prompt on it, so that a transcript is expected.
     pub written: bool,
-    /// When it joined.
+    /// When it joined the chain.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
-    /// The cause of a roll.
+    /// The cause of a roll; absent for other reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<RollCause>,
 }
 
-/// What one entry of the lineage records: a link's reasons, and those that touch no link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The reason of a lineage entry: a reason of a link, or one that adds no link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum LineageReason {
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Created,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Forked,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Edited,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Moved,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Rolled,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Adopted,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Restored,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Copied,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Rebuilt,
-    /// As [`LinkReason`] has it.
+    /// See [`LinkReason`].
     Undone,
-    /// The user cleared the chain.
+    /// The user reset the conversation: its chain was cleared.
     Reset,
     /// The user deleted the conversation.
     Deleted,
-    /// A branch whose first prompt was never accepted.
+    /// A branch was abandoned: its first prompt was never accepted.
     Abandoned,
-    /// The head stayed; its folder, agent or state changed.
+    /// The head stayed the same; its folder, agent or state changed.
     Updated,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
@@ -217,73 +215,73 @@ impl From<LinkReason> for LineageReason {
     }
 }
 
-/// One entry of the log of everything that ever happened to a conversation's chain. The log is never cut.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A lineage entry: one change of a conversation's chain. Entries are never deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LineageEntry {
-    /// Counts from 1 within the conversation, without holes.
+    /// The number of the entry within the conversation: 1, 2, 3, without gaps.
     pub seq: u64,
-    /// The upstream id that it is about; empty, and not on the wire, where it is about none (`reset`, `deleted` of a
-    /// conversation that was never opened).
+    /// The upstream id that the entry is about; absent (in Rust empty) if it is about none: `reset` or `deleted` of a
+    /// conversation that never had a session.
     #[serde(
         default,
         deserialize_with = "UpstreamId::or_none",
         skip_serializing_if = "UpstreamId::is_empty"
     )]
     pub upstream_id: UpstreamId,
-    /// The agent that holds it.
+    /// The agent of the session.
     pub agent: AgentName,
-    /// The absolute folder in which it runs.
+    /// The folder that it runs in, as an absolute path.
     pub cwd: String,
     /// What happened.
     pub reason: LineageReason,
-    /// What the link has to do with the one that it came from.
+    /// How the link relates to the session that it came from.
     pub relation: Relation,
-    /// Where it came from.
+    /// The session that it came from; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_upstream_id: Option<UpstreamId>,
-    /// At which place of that session.
+    /// The checkpoint of that session at which it begins; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_checkpoint_id: Option<CheckpointId>,
-    /// Turns acknowledged on the link when this was written.
+    /// The number of turns acknowledged on the link when the entry was written.
     pub turns: u64,
-    /// As [`Link`] has it.
+    /// See [`Link`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub carried_turns: u64,
-    /// Whether the agent had been seen to take a prompt on it.
+    /// Whether the agent had accepted a prompt on it by then.
     pub written: bool,
     /// When it happened.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
-    /// The cause of a roll.
+    /// The cause of a roll; absent for other reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<RollCause>,
-    /// How much of the history came along.
+    /// How much of the history the session had.
     pub fidelity: Fidelity,
     /// Whether the upstream id is in the chain now.
     pub in_chain: bool,
-    /// The ways that were tried before this one to bring the session back, and why they did not work. A long reason is cut.
+    /// The failed attempts to reopen the session before this one, and why they failed; absent when there are none. Long
+    /// reasons are cut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
 }
 
-/// How a session was brought back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// How a session was reopened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Via {
-    /// It was open in a running agent.
+    /// It was already open in a running agent.
     Live,
-    /// `session/resume`.
+    /// With `session/resume`.
     Resume,
-    /// `session/load`.
+    /// With `session/load`.
     Load,
-    /// The same in a new process.
+    /// With `session/resume` or `session/load` in a new process.
     FreshProcess,
-    /// After the transcript was brought back from another folder.
+    /// After its transcript was found in another folder and brought back.
     Located,
-    /// After our kept copy was restored.
+    /// After its kept copy was restored.
     Archive,
     /// As an exact copy under a new id.
     Copied,
@@ -291,33 +289,31 @@ pub enum Via {
     Rebuilt,
     /// As the nearest ancestor that could be resumed.
     OlderLink,
-    /// As a new session that was told the history in words.
+    /// As a new session that received the history as text.
     Text,
     /// As a new session.
     Fresh,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// One try to bring a session back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// One attempt to reopen a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// The session that was tried, where the try had one.
+    /// The session that was tried; absent if the attempt had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_id: Option<UpstreamId>,
-    /// How.
+    /// How it was tried.
     pub via: Via,
-    /// Why it did not work; absent on the one that did.
+    /// Why it failed; absent if it worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// How a conversation came to be open again, and what was lost on the way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// How a conversation was reopened, and what was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resumed {
     /// The session that is open now.
@@ -326,10 +322,10 @@ pub struct Resumed {
     pub via: Via,
     /// How much of the history the agent has.
     pub fidelity: Fidelity,
-    /// How many turns it lacks; 0 when the fidelity is full, and with `partial` where nobody can count them: a damaged rollout
-    /// of Codex.
+    /// How many turns the agent lacks. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be
+    /// counted, as in a damaged Codex transcript.
     pub missing_turns: u64,
-    /// Everything that was tried, in order; the one that worked is last.
+    /// All attempts, in order; the last one worked.
     pub attempts: Vec<Attempt>,
 }
 

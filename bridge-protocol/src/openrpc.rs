@@ -1,22 +1,14 @@
 //! The contract as an OpenRPC document, which `rpc.discover` answers.
 //!
-//! Owns the document; with the feature `schema` also how it is made: of the types of the wire and of the lines that
-//! declare the methods, so that it says what is served and nothing is said twice. It must not know what a method does.
+//! Made from the types of the wire and the table of methods, so that it describes what is served.
 
-#[cfg(feature = "schema")]
 mod builder;
-#[cfg(feature = "schema")]
-mod docs;
-#[cfg(feature = "schema")]
 mod schemas;
 
 use serde::{Deserialize, Serialize};
 
 use crate::raw::RawJson;
 
-#[cfg(feature = "schema")]
-pub(crate) use builder::Methods;
-#[cfg(feature = "schema")]
 pub use builder::document;
 
 /// The version of OpenRPC that the document follows.
@@ -41,7 +33,6 @@ impl OpenRpcDocument {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for OpenRpcDocument {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "OpenRpcDocument".into()

@@ -1,4 +1,4 @@
-//! JSON that passes through unread: what an agent or an app said, byte for byte.
+//! Unparsed JSON of agents and apps, passed through byte for byte.
 
 use std::fmt;
 
@@ -6,32 +6,33 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-/// A JSON value kept as the bytes in which it came.
+/// A JSON value, kept as the bytes that were received.
 ///
-/// Numbers keep their digits, unknown fields stay, the order of keys too. Two values are equal when their bytes are.
+/// Numbers keep their digits, objects their unknown fields and the order of their keys. Two values are equal if their
+/// bytes are.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 
 impl RawJson {
-    /// Takes over a value that serde has already checked.
+    /// Wraps a value that serde has already checked.
     #[must_use]
     pub fn new(value: Box<RawValue>) -> Self {
         Self(value)
     }
 
-    /// Checks that the text is one JSON value and keeps it.
+    /// Creates a value from text, which has to be one JSON value.
     ///
     /// # Errors
-    /// When the text is not JSON.
+    /// If the text is not JSON.
     pub fn from_text(text: String) -> Result<Self, serde_json::Error> {
         RawValue::from_string(text).map(Self)
     }
 
-    /// Writes a value down as JSON.
+    /// Serializes a value to JSON.
     ///
     /// # Errors
-    /// When the value has no JSON form (a map with keys that are not text, say).
+    /// If the value cannot be JSON, such as a map whose keys are not text.
     pub fn from_value<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::value::to_raw_value(value).map(Self)
     }
@@ -48,24 +49,31 @@ impl RawJson {
         &self.0
     }
 
-    /// Gives the inner value away.
+    /// Converts into serde_json's own type.
     #[must_use]
     pub fn into_raw(self) -> Box<RawValue> {
         self.0
     }
 
-    /// Reads the value into a type.
+    /// Deserializes the value.
     ///
     /// # Errors
-    /// When the value does not have that shape.
+    /// If the value does not fit the type.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.0.get())
     }
 }
 
+impl Default for RawJson {
+    /// Returns null.
+    fn default() -> Self {
+        Self(RawValue::NULL.to_owned())
+    }
+}
+
 impl From<serde_json::Value> for RawJson {
     fn from(value: serde_json::Value) -> Self {
-        // A `Value` always has a JSON form: its keys are text and its numbers are JSON numbers.
+        // Cannot fail: the keys of a `Value` are text, and its numbers are JSON numbers.
         let text = value.to_string();
         RawValue::from_string(text).map_or_else(|_| Self(RawValue::NULL.to_owned()), Self)
     }
@@ -85,9 +93,8 @@ impl fmt::Debug for RawJson {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for RawJson {
-    /// It says nothing, so a name for it would say no more.
+    /// Inlined, because the schema accepts anything and a named one would add nothing.
     fn inline_schema() -> bool {
         true
     }
@@ -101,9 +108,8 @@ impl schemars::JsonSchema for RawJson {
     }
 }
 
-/// A prompt: ACP content blocks, as they came. On the wire either an array of blocks or a plain string, which is one
-/// text block.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+/// A prompt: ACP's content blocks, byte for byte. On the wire an array of blocks, or a string, which is one text block.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
 #[serde(transparent)]
 pub struct PromptContent(Vec<RawJson>);
 
@@ -113,7 +119,7 @@ impl PromptContent {
     pub fn text(text: &str) -> Self {
         let text = serde_json::Value::from(text);
         let block = format!(r#"{{"type":"text","text":{text}}}"#);
-        // A string's JSON within an object's is JSON.
+        // Cannot fail: a JSON string is valid as a member of an object.
         Self(RawJson::from_text(block).into_iter().collect())
     }
 
@@ -123,13 +129,13 @@ impl PromptContent {
         Self(blocks)
     }
 
-    /// The content blocks in order.
+    /// The content blocks, in order.
     #[must_use]
     pub fn as_blocks(&self) -> &[RawJson] {
         &self.0
     }
 
-    /// The text of all text blocks, one after another with a line break between.
+    /// The text of all text blocks, joined by line breaks.
     #[must_use]
     pub fn to_text(&self) -> String {
         self.texts().join("\n")
@@ -147,13 +153,13 @@ impl PromptContent {
         self.0.iter().filter_map(text).collect()
     }
 
-    /// Whether its last content blocks are those of another.
+    /// Whether its last content blocks are those of `other`.
     #[must_use]
     pub fn ends_with(&self, other: &Self) -> bool {
         self.0.ends_with(&other.0)
     }
 
-    /// This one and another behind it, as one.
+    /// Returns this prompt with the blocks of `other` appended.
     #[must_use]
     pub fn followed_by(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(&other.0).cloned().collect())
@@ -179,7 +185,7 @@ impl<'de> Deserialize<'de> for PromptContent {
                 let mut collected = Vec::new();
                 while let Some(block) = blocks.next_element::<RawJson>()? {
                     if !block.get().starts_with('{') {
-                        return Err(de::Error::custom("each content block is an object"));
+                        return Err(de::Error::custom("invalid content block: expected an object"));
                     }
                     collected.push(block);
                 }
@@ -191,9 +197,8 @@ impl<'de> Deserialize<'de> for PromptContent {
     }
 }
 
-#[cfg(feature = "schema")]
 impl schemars::JsonSchema for PromptContent {
-    /// What is taken and what is told are not the same, and one name means one schema.
+    /// Inlined, because requests and answers have different schemas, and a name can have only one.
     fn inline_schema() -> bool {
         true
     }

@@ -1,121 +1,119 @@
-//! The agents' own transcripts, as they are listed: whoever made them.
+//! Transcripts: the agents' own files, whichever program made them, and the moves of whole folders.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::PlannedMove;
 use crate::id::{AgentName, ConversationId, Cursor, UpstreamId};
 
 /// A transcript on disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Transcript {
-    /// The agent under whose folder it is.
+    /// The agent whose transcript folder contains it.
     pub agent: AgentName,
-    /// The session that it is of. Several files may be of one session: copies in other folders.
+    /// The session. Several files can belong to one session: copies in other folders.
     pub upstream_id: UpstreamId,
-    /// The folder that the agent worked in; empty when the transcript does not say.
+    /// The folder that the agent worked in; empty if the transcript does not say.
     pub cwd: String,
-    /// What people called it, else what the agent made of it, else the first line that a person said; empty when there
-    /// is none. 200 characters at most.
+    /// The title that the user gave, else the one that the agent made, else the first line that the user wrote; empty if
+    /// there is none. At most 200 characters.
     pub title: String,
-    /// The size of the file, in bytes.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// How many turns it holds, where that is known without reading the whole file: while the daemon keeps what it read of
-    /// it for another call. So it comes and goes, and that there is none says nothing of the transcript.
+    /// The number of turns, if known without reading the whole file: while the daemon caches what it read of the file for
+    /// another call. Its absence means nothing about the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
-    /// The time of its last record, else that of the file's last change.
+    /// The time of the last record; if it has none, of the file's last change.
+    #[serde(serialize_with = "crate::time::write")]
     pub updated_at: Timestamp,
-    /// The conversation that holds or held it; of several the one whose head it is.
+    /// The conversation that has or had the session; of several, the one whose head it is. Absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
-    /// The session that it was forked from, where it says so.
+    /// The session that it was forked from; absent if the transcript does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<UpstreamId>,
-    /// Where it is.
+    /// The path of the file.
     pub path: String,
 }
 
-/// The answer of `transcript/list`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The answer of `transcript/list`: one page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TranscriptPage {
-    /// Newest first.
+    /// The transcripts, newest first.
     pub transcripts: Vec<Transcript>,
-    /// Where the next page begins; none at the end.
+    /// The cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,
-    /// Files and folders that could not be read, so that what is in them is missing from the list; some of them when
-    /// there are many.
+    /// Files and folders that could not be read, so that the list lacks their transcripts; only some if there are many.
+    /// Absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
-    /// Folders of transcripts in which changes cannot be watched. Lists are right all the same, only slower; of what other
-    /// programs write there no event tells.
+    /// Transcript folders whose changes cannot be watched. Lists are still correct, but slower; changes by other programs
+    /// cause no events. Absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unwatched: Vec<Unwatched>,
 }
 
-/// A folder in which changes cannot be watched.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A folder whose changes cannot be watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Unwatched {
     /// The folder.
     pub path: String,
-    /// Why not.
+    /// Why it cannot be watched.
     pub problem: String,
 }
 
 /// The answer of `transcript/move` and of `transcript/undo`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeMoveAnswer {
-    /// What goes where.
+    /// The files to move, and where to.
     pub plan: Vec<PlannedMove>,
-    /// How many files were moved; 0 when only the plan was asked for.
+    /// How many files were moved; 0 for a dry run.
     pub moved: u64,
-    /// What `transcript/undo` takes; none when nothing was moved, and of an undo.
+    /// The id for `transcript/undo`; absent if nothing was moved, and after an undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo_id: Option<String>,
-    /// What is not taken along, with the reason.
+    /// What is not moved, each with the reason; absent when there is nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The sessions that have no transcript any more and of which a copy is kept: it is put back in the new folder as soon as it is
-    /// needed, as by the next prompt. Absent when there are none.
+    /// The sessions whose transcripts are missing but have kept copies: a copy is restored to the new folder when it is
+    /// needed, for example by the next prompt. Absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<UpstreamId>,
 }
 
-/// A move of a folder that can be taken back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// A folder move that can be undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeMove {
-    /// What `transcript/undo` takes.
+    /// The id for `transcript/undo`.
     pub undo_id: String,
-    /// The folder that it was, as it was named.
+    /// The old folder, as the call named it.
     pub from: String,
-    /// The folder that it went to.
+    /// The new folder.
     pub to: String,
-    /// When that was done.
+    /// When it was moved.
+    #[serde(serialize_with = "crate::time::write")]
     pub at: Timestamp,
-    /// Until when it can be taken back.
+    /// Until when it can be undone.
+    #[serde(serialize_with = "crate::time::write")]
     pub until: Timestamp,
     /// How many files were moved.
     pub moved: u64,
-    /// How many conversations went along.
+    /// How many conversations were moved.
     pub conversations: u64,
 }
 
 /// The answer of `transcript/moves`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeMoveList {
-    /// Newest first.
+    /// The moves, newest first.
     pub moves: Vec<TreeMove>,
 }

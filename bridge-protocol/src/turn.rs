@@ -1,6 +1,7 @@
-//! Prompt turns: how they end, what they fail of, and the questions that hold them up.
+//! Turns: how they end, why they fail, and the questions that interrupt them.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::Continuation;
@@ -8,43 +9,40 @@ use crate::id::{InterruptId, TurnId, UpstreamId};
 use crate::link::Resumed;
 use crate::raw::RawJson;
 
-/// Why a turn stopped: ACP's reasons, and `failed`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// Why a turn stopped: ACP's stop reasons, and `failed`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StopReason {
     /// The agent finished.
     EndTurn,
-    /// The model's output limit.
+    /// The model's output limit was reached.
     MaxTokens,
-    /// The agent's limit of model requests in one turn.
+    /// The agent's limit of model requests in one turn was reached.
     MaxTurnRequests,
     /// The model declined.
     Refusal,
-    /// Someone cancelled it.
+    /// The turn was cancelled.
     Cancelled,
-    /// It went wrong: `failure` says how.
+    /// The turn failed: `failure` says why.
     Failed,
-    /// A reason that this version does not know, in the agent's own word. The turn ended, and nothing is known to have
-    /// gone wrong.
+    /// A reason that this version does not know, in the agent's own word. The turn ended without a known failure.
     #[serde(untagged)]
     Other(String),
 }
 
-/// What kind of thing went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The kind of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// A usage limit.
+    /// A usage limit was hit.
     RateLimited,
     /// The model's service is overloaded.
     Overloaded,
-    /// Signing in is needed.
+    /// A sign-in is required.
     AuthRequired,
-    /// The history no longer fits the model.
+    /// The history no longer fits the model's context.
     ContextOverflow,
     /// The model's service could not be reached.
     Network,
@@ -52,62 +50,65 @@ pub enum FailureKind {
     InvalidRequest,
     /// The agent's process ended.
     AgentDied,
-    /// The daemon ended while the turn ran.
+    /// The daemon ended during the turn.
     DaemonRestarted,
-    /// None of the above, or a word that this version of the crate does not know.
+    /// Any other failure, or a value that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// How a turn failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The failure of a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// What kind.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// In words, the agent's where it gave some.
+    /// The reason as a sentence; the agent's own, if it gave one.
     pub message: String,
-    /// When a limit ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When the limit ends; absent if unknown, or if there is no limit.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
     pub resets_at: Option<Timestamp>,
-    /// Whether the same prompt may work later without anything being changed.
+    /// Whether the same prompt may succeed later with nothing changed; false if a continuation is scheduled.
     pub retryable: bool,
 }
 
-/// How a turn ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The result of a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TurnResult {
     /// The turn.
     pub turn_id: TurnId,
     /// Why it stopped.
     pub stop_reason: StopReason,
-    /// What went wrong, when it did.
+    /// Why it failed; absent unless `stopReason` is `failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// The session on which it ran; empty, and not on the wire, for a turn that was cancelled before there was one.
+    /// The session that it ran on; absent (in Rust empty) if the turn was cancelled before it had one.
     #[serde(
         default,
         deserialize_with = "UpstreamId::or_none",
         skip_serializing_if = "UpstreamId::is_empty"
     )]
     pub upstream_id: UpstreamId,
-    /// How the session was brought back, when this prompt had to.
+    /// How the session was reopened; absent if this prompt did not have to reopen it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<Resumed>,
-    /// What the agent reports as used, unread.
+    /// The usage that the agent reports, in ACP's shape; absent if it reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<RawJson>,
-    /// When it goes on by itself: it met a usage limit, and `onLimit` was `wait`, or it was itself such a continuation.
+    /// The scheduled continuation; absent if none. A turn schedules one if it hit a usage limit and `onLimit` was `wait`,
+    /// if it was itself a continuation and can be tried again, or if it was interrupted because another conversation may
+    /// have ended the agent's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
 }
 
-/// What kind of question an interrupt is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The kind of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum InterruptKind {
@@ -115,30 +116,31 @@ pub enum InterruptKind {
     Permission,
     /// ACP's `elicitation/create`.
     Elicitation,
-    /// A word that this version of the crate does not know.
+    /// A value that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// A question of the agent that waits for a person. It is part of the conversation: whoever attaches sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// An interrupt: a question of the agent that waits for an answer. It belongs to the conversation, so that every client
+/// sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Interrupt {
-    /// Its id.
+    /// The interrupt's id.
     pub id: InterruptId,
-    /// What kind.
+    /// The kind of question.
     pub kind: InterruptKind,
-    /// ACP's tool call, for a permission.
+    /// ACP's tool call; absent unless this is a permission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call: Option<RawJson>,
-    /// ACP's options, for a permission.
+    /// ACP's options; absent unless this is a permission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<RawJson>,
-    /// ACP's request parameters as the agent sent them.
+    /// ACP's request parameters, as the agent sent them.
     pub request: RawJson,
-    /// When it was asked.
+    /// When the agent asked.
+    #[serde(serialize_with = "crate::time::write")]
     pub raised_at: Timestamp,
-    /// Whether the agent that asked is gone, so that an answer has to be told to its successor.
+    /// Whether the agent process that asked has ended, so that the answer has to be sent to its successor.
     pub orphaned: bool,
 }

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use bridge_protocol::client;
-use bridge_protocol::rpc::DaemonRpcClient;
+use bridge_protocol::client::{self, Call as _};
+use bridge_protocol::method::Shutdown;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 
@@ -26,7 +26,8 @@ async fn a_client_asks_over_the_socket_and_reads_the_answer() {
     };
     let app = async {
         let client = client::connect(&path).await.unwrap();
-        client.shutdown(Some(250)).await.unwrap();
+        let shutdown = Shutdown { grace_ms: Some(250) };
+        client.call(shutdown).await.unwrap();
     };
     let (grace, ()) = tokio::join!(daemon, app);
     std::fs::remove_file(&path).unwrap();

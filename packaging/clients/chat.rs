@@ -4,6 +4,10 @@
 //! Elsewhere it needs `bridge-protocol` with the feature `client`, `serde_json`, `tokio` and `uuid`.
 #![expect(clippy::print_stdout, reason = "it is there to be read")]
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{
+    GetConversation, ListConversations, NewConversation, Prompt, Respond, Subscribe,
+};
 use std::error::Error;
 use std::io::{Write as _, stdout};
 use std::time::Duration;
@@ -11,7 +15,6 @@ use std::time::Duration;
 use bridge_protocol::client::{Client, ClientError, connect};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::ConversationRpcClient as _;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 use bridge_protocol::{ConversationId, ErrorKind};
 use serde_json::{Value, json};
@@ -28,21 +31,45 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let attempt = async {
             let client = connect(socket.as_ref()).await?;
             if !listed {
-                let newest = client.list(None, None, None, None, None, None, None, Some(5));
+                let newest = client.call(ListConversations {
+                    limit: Some(5),
+                    ..Default::default()
+                });
                 for known in newest.await?.conversations {
                     println!("{} {}", known.id, known.title);
                 }
                 listed = true;
             }
-            let made = client.create(None, folder.clone(), None, None, None, None, request_id.clone());
+            let made = client.call(NewConversation {
+                cwd: folder.clone(),
+                request_id: request_id.clone(),
+                ..Default::default()
+            });
             let id = made.await?.conversation.id;
-            let mut events = client.events(Some(id.into()), cursor.clone()).await?;
-            for question in client.get(id.into()).await?.conversation.interrupts {
+            let mut events = client
+                .events(Subscribe {
+                    conversation_id: Some(id.into()),
+                    after: cursor.clone(),
+                })
+                .await?;
+            for question in client
+                .call(GetConversation {
+                    conversation_id: id.into(),
+                })
+                .await?
+                .conversation
+                .interrupts
+            {
                 answer(&client, id, question).await?; // An answer may have been lost too.
             }
             tries = 0;
             let words = PromptContent::text(prompt);
-            let mut turn = Box::pin(client.prompt(id.into(), words, None, None, None, request_id.clone()));
+            let mut turn = Box::pin(client.call(Prompt {
+                conversation_id: id.into(),
+                prompt: words,
+                request_id: request_id.clone(),
+                ..Default::default()
+            }));
             loop {
                 let envelope = tokio::select! {
                     biased; // What the agent says comes before the turn's end.
@@ -87,7 +114,12 @@ async fn answer(client: &Client, id: ConversationId, question: Interrupt) -> Res
         None => json!({"outcome": "cancelled"}),
     };
     client
-        .respond(id.into(), question.id, outcome.into(), None, None)
+        .call(Respond {
+            conversation_id: id.into(),
+            interrupt_id: question.id,
+            outcome: outcome.into(),
+            ..Default::default()
+        })
         .await?;
     Ok(())
 }

@@ -1,64 +1,69 @@
-//! What an undo takes back: the last branch in place or edit of a lineage that nothing has taken back yet.
+//! What an undo takes back: the last edit, fork in place, move or reset of a lineage that was not undone yet.
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation};
 
 use super::{NewLink, Origins};
 
-/// What is to become of a conversation by an undo.
+/// What an undo does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undoing {
     /// An earlier head is the head again.
     Branch(Box<EarlierHead>),
-    /// It goes back to the folder that it was in.
+    /// The conversation returns to an earlier folder.
     Move {
-        /// Which.
+        /// The folder.
         cwd: String,
     },
 }
 
-/// The head before a branch.
+/// The head before a branch or a reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierHead {
     /// Its link.
     pub link: NewLink,
-    /// How many turns were acknowledged on what is left.
+    /// How many turns were acknowledged on the branch that is left.
     pub dropped: u64,
 }
 
-/// The sessions that a history went on in since somebody branched it, the head last.
+/// The sessions of the history since its last branch or reset, the head last.
 #[derive(Default)]
 struct Branch {
     sessions: Vec<UpstreamId>,
 }
 
-/// Something that an undo takes back.
+/// Something that can be undone.
 enum Done {
     Branched(Branch),
     Moved { from: String },
 }
 
-/// What the next undo takes back; none where nothing is left to take back. The lineage comes oldest first.
+/// What the next undo takes back; none if nothing is left to undo. The lineage comes oldest first.
 ///
-/// An undo takes back what was done, and never another undo: after two edits the first undo leads to the head before the
-/// second, the next one to the head before the first. What the conversation did by itself since (a roll, a repair) belongs to
-/// the branch that is left. A reset is where it ends.
+/// An undo never takes back another undo: after two edits the first undo leads to the head before the second edit, the next one
+/// to the head before the first. What happened automatically since (a roll, a repair) belongs to the branch that is left.
 #[must_use]
 pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
     let mut done: Vec<Done> = Vec::new();
     let (mut current, mut cwd) = (Branch::default(), "");
     for entry in lineage {
         match entry.reason {
-            LineageReason::Reset | LineageReason::Deleted => {
+            // A reset of what is empty changed nothing.
+            LineageReason::Reset if current.sessions.is_empty() => continue,
+            LineageReason::Reset => {
+                done.push(Done::Branched(std::mem::take(&mut current)));
+                continue;
+            }
+            LineageReason::Deleted => {
                 done.clear();
                 current = Branch::default();
                 continue;
             }
             LineageReason::Abandoned => continue,
-            // Those that are not the head go along.
+            // Sessions that are not the head move along.
             LineageReason::Moved if current.sessions.last() != Some(&entry.upstream_id) => continue,
             LineageReason::Moved => done.push(Done::Moved { from: cwd.to_owned() }),
-            // The first one is where a branch side by side begins.
+            // The first one begins a conversation that was forked from another.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
                 done.push(Done::Branched(std::mem::take(&mut current)));
             }
@@ -66,7 +71,7 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
                 Some(Done::Branched(earlier)) => current = earlier,
                 Some(Done::Moved { .. }) | None => {}
             },
-            // A branch that was lost, so that the conversation went back by itself.
+            // A branch that was lost: the conversation returned to its source automatically.
             _ if matches!(done.last(), Some(Done::Branched(earlier)) if earlier.sessions.last() == Some(&entry.upstream_id)) => {
                 if let Some(Done::Branched(earlier)) = done.pop() {
                     current = earlier;
@@ -189,6 +194,12 @@ mod tests {
             self
         }
 
+        fn reset(mut self) -> Self {
+            let cleared = self.chain.clear(ClearReason::Reset, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(cleared.entries);
+            self
+        }
+
         fn undone(mut self) -> Self {
             let undoing = match undoing(&self.lineage, self.chain.links()).unwrap() {
                 Undoing::Branch(earlier) => *earlier,
@@ -273,16 +284,27 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_side_by_side_and_a_reset_are_beginnings() {
+    fn a_fork_from_another_conversation_is_a_beginning() {
         let past = Past::new().then("b", LinkReason::Forked, Some("a")).turns(1);
         assert_eq!(past.next(), None);
-        let mut past = past.then("c", LinkReason::Edited, Some("b"));
+        let past = past.then("c", LinkReason::Edited, Some("b"));
         assert_eq!(past.next(), to("b", 0));
-        let cleared = past.chain.clear(ClearReason::Reset, Timestamp::UNIX_EPOCH);
-        past.lineage.extend(cleared.entries);
-        assert_eq!(past.next(), None);
-        let past = past.then("d", LinkReason::Created, None);
-        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn a_reset_is_undone_and_what_was_before_it_after_that() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(3);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.reset();
+        assert_eq!(past.next(), to("b", 0));
+        // A reset of an empty conversation changes nothing.
+        let past = past.reset();
+        assert_eq!(past.next(), to("b", 0));
+        let past = past.then("c", LinkReason::Created, None).turns(2);
+        assert_eq!(past.next(), to("b", 2));
+        let past = past.undone();
+        assert_eq!(past.next(), to("a", 1));
+        assert_eq!(past.undone().next(), None);
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //! It owns when a bar is shown and where its figures come from: while a call runs, the daemon is asked on the same
 //! connection how far that has come. It must not know what the call does.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
 use bridge_protocol::daemon::Work;
-use bridge_protocol::rpc::DaemonRpcClient;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
@@ -34,7 +35,7 @@ pub(super) async fn watched<T>(
     }
     // A daemon that cannot say it is none to fail for.
     let look_up = async || {
-        let told = daemon.work().await.ok();
+        let told = daemon.call(method::RunningWork::default()).await.ok();
         told.and_then(|told| newest(told.work, method))
     };
     let mut bar = None;
@@ -72,7 +73,7 @@ impl<'a> Watch<'a> {
     /// Shows how far it has come once it is time for that. Nothing is lost when this is not waited for to its end.
     pub(super) async fn show(&mut self) {
         tokio::time::sleep_until(self.next).await;
-        let told = self.daemon.work().await.ok();
+        let told = self.daemon.call(method::RunningWork::default()).await.ok();
         let work = told.and_then(|told| newest(told.work, self.method));
         let bar = self.bar.get_or_insert_with(|| Bar::new(self.unicode));
         bar.show(work.as_ref());

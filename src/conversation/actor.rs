@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bridge_protocol::conversation::{Conversation, RemainingTranscript};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
+use bridge_protocol::time;
 use bridge_protocol::{ConversationId, Cursor};
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt, StreamExt};
@@ -494,7 +495,7 @@ impl Actor {
         });
         if let Some(conversation) = untold {
             self.stream
-                .emit(&Event::Updated { conversation }, &now().to_string());
+                .emit(&Event::Updated { conversation }, &time::text(now()));
         }
     }
 

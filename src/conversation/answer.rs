@@ -20,11 +20,21 @@ use crate::store::{OpenRequest, RequestId};
 pub struct Request {
     /// The caller's own id of the call.
     pub id: RequestId,
-    /// A hash of what the call says: the same id with another content is a conflict.
+    /// A hash of the call's content: the same id with another content is a conflict.
     pub fingerprint: String,
 }
 
+/// What a fingerprint begins with. Those of earlier versions begin otherwise and cannot be compared.
+pub const FINGERPRINT_VERSION: &str = "2:";
+
 impl Request {
+    /// Whether the call that was remembered with this fingerprint has the same content. One that an earlier version
+    /// remembered counts as the same: to carry a call out twice would be worse.
+    #[must_use]
+    pub fn has_content_of(&self, remembered: &str) -> bool {
+        self.fingerprint == remembered || !remembered.starts_with(FINGERPRINT_VERSION)
+    }
+
     /// The refusal of a call whose key stands for another one.
     #[must_use]
     pub fn differs(&self) -> ConversationError {

@@ -154,8 +154,8 @@ impl Registry {
             Ok(resolved) => Ok(resolved.id),
             Err(Lookup::NotFound) => Err(ConversationError::NotFound {
                 what: format!(
-                    "there is no conversation \"{name}\"; give its id, 6 or more characters of its beginning, or an \
-                     upstream id that it has had"
+                    "no conversation matches \"{name}\"; give its id, an upstream id that it had, or the first 6 or more \
+                     characters of either"
                 ),
             }),
             Err(Lookup::Ambiguous { candidates, by }) => Err(ConversationError::Ambiguous {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
+use bridge_protocol::time;
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 
@@ -101,7 +102,7 @@ impl Services {
             running: None,
             session: None,
         };
-        self.hub.announce(id, &event, &now().to_string());
+        self.hub.announce(id, &event, &time::text(now()));
     }
 }
 

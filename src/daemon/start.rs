@@ -213,6 +213,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     let daemon = Arc::new(Daemon {
         registry: Arc::clone(&registry),
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
+        socket: paths.bridge_socket.clone(),
         started,
         set_aside,
         configuration: {

@@ -109,8 +109,7 @@ impl Dispatcher {
         // A notification runs like a request whose answer is thrown away.
         let parsed_id = id.map_or(Id::Null, |id| id.parsed.clone());
         let raw_id: Option<Box<RawValue>> = id.map(|id| id.raw.to_owned());
-        let text = params;
-        let params = Params::new(Some(text));
+        let params = Params::new(Some(params));
         let extensions = self.extensions.clone();
         let (connection_id, limit) = (self.connection_id, self.response_bytes);
         let started = catch_unwind(AssertUnwindSafe(|| match callback {
@@ -139,7 +138,7 @@ impl Dispatcher {
         }));
         let (running, ordering) = match started {
             Ok(Started::Done(response)) => {
-                return Admitted::Done(answer_of(response, raw_id.as_deref(), Some(text)));
+                return Admitted::Done(answer_of(response, raw_id.as_deref()));
             }
             Ok(Started::Refused(fault)) => return Admitted::Done(Some(fault.answer(raw_id.as_deref()))),
             Ok(Started::Running(running)) => (running, false),
@@ -147,15 +146,14 @@ impl Dispatcher {
             Err(_) => return Admitted::Done(answer_of_panic(name, raw_id.as_deref())),
         };
         let mut running = AssertUnwindSafe(running).catch_unwind().boxed();
-        let answered = move |outcome, params: Option<&str>| match outcome {
-            Ok(response) => answer_of(response, raw_id.as_deref(), params),
+        let answered = move |outcome| match outcome {
+            Ok(response) => answer_of(response, raw_id.as_deref()),
             Err(_) => answer_of_panic(name, raw_id.as_deref()),
         };
-        // Parameters are read before anything is waited for.
         match poll_once(&mut running) {
-            Poll::Ready(outcome) => Admitted::Done(answered(outcome, Some(text))),
+            Poll::Ready(outcome) => Admitted::Done(answered(outcome)),
             Poll::Pending => {
-                let running = running.map(move |outcome| answered(outcome, None)).boxed();
+                let running = running.map(answered).boxed();
                 match ordering {
                     true => Admitted::Ordering(running),
                     false => Admitted::Running(running),
@@ -197,7 +195,7 @@ fn check_params(params: Option<&RawValue>, unsubscription: bool) -> Result<&str,
     }
 }
 
-fn answer_of(response: MethodResponse, id: Option<&RawValue>, params: Option<&str>) -> Answer {
+fn answer_of(response: MethodResponse, id: Option<&RawValue>) -> Answer {
     // The answer to a subscription went out when it was accepted or rejected. One that was neither comes as an
     // ordinary error.
     if id.is_none() || response.is_subscription() {
@@ -206,7 +204,7 @@ fn answer_of(response: MethodResponse, id: Option<&RawValue>, params: Option<&st
     let failed = response.is_error();
     let text: Box<str> = response.into_json().into();
     Some(if failed {
-        fault::with_complete_data(text, params)
+        fault::with_complete_data(text)
     } else {
         text
     })

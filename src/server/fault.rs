@@ -7,8 +7,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::parameter;
-
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -120,10 +118,9 @@ impl Fault {
     }
 }
 
-/// Gives an error answer the `data` that the wire contract promises, where it lacks it, and names the parameter that could not be
-/// read, where the call's parameters are at hand. Everything else, also a notification and an error that is complete, is returned as
-/// it came, byte for byte.
-pub(super) fn with_complete_data(answer: Box<str>, params: Option<&str>) -> Box<str> {
+/// Gives an error answer the `data` that the wire contract promises, where it lacks it. Everything else, also a notification and
+/// an error that is complete, is returned byte for byte.
+pub(super) fn with_complete_data(answer: Box<str>) -> Box<str> {
     #[derive(Deserialize)]
     struct Answer<'a> {
         #[serde(borrow)]
@@ -150,8 +147,6 @@ pub(super) fn with_complete_data(answer: Box<str>, params: Option<&str>) -> Box<
         kind: &'static str,
         retryable: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
-        parameter: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         detail: Option<&'a RawValue>,
     }
 
@@ -168,21 +163,12 @@ pub(super) fn with_complete_data(answer: Box<str>, params: Option<&str>) -> Box<
     let explanation = error
         .data
         .and_then(|data| serde_json::from_str::<String>(data.get()).ok());
-    let (explained, parameter) = match (error.code, explanation.as_deref(), params) {
-        (INVALID_PARAMS, Some(explanation), Some(params)) => parameter::named(explanation, params),
-        (_, explanation, _) => (explanation.unwrap_or_default(), None),
-    };
-    let (code, message) = match (error.code, explanation.is_some().then_some(explained)) {
+    let (code, message) = match (error.code, explanation.as_deref()) {
         (JSONRPSEE_OVERSIZED_RESPONSE, _) => (
             INTERNAL_ERROR,
             "the answer is larger than one message may be; ask for less at a time".to_owned(),
         ),
-        (code, Some(explanation)) => {
-            let named = parameter
-                .as_ref()
-                .map_or_else(String::new, |name| format!("{name}: "));
-            (code, format!("{}: {named}{explanation}", error.message))
-        }
+        (code, Some(explanation)) => (code, format!("{}: {explanation}", error.message)),
         (code, None) => (code, error.message),
     };
     let (kind, retryable) = kind_of(code);
@@ -190,7 +176,6 @@ pub(super) fn with_complete_data(answer: Box<str>, params: Option<&str>) -> Box<
     let data = Completed {
         kind,
         retryable,
-        parameter,
         detail,
     };
     encode(&ErrorAnswer {
@@ -294,14 +279,8 @@ mod tests {
                 ),
             ),
         ];
-        let unread = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"Invalid params","data":"invalid type: integer `1`, expected a string at line 1 column 8"}}"#;
-        let told = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"Invalid params: cwd: invalid type: integer `1`, expected a string","data":{"kind":"invalidParams","retryable":false,"parameter":"cwd"}}}"#;
-        assert_eq!(&*with_complete_data(unread.into(), Some(r#"{"cwd":1}"#)), told);
         for (given, expected) in table {
-            assert_eq!(
-                &*with_complete_data(given.into(), None),
-                expected.unwrap_or(given)
-            );
+            assert_eq!(&*with_complete_data(given.into()), expected.unwrap_or(given));
         }
     }
 }

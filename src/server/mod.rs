@@ -15,7 +15,6 @@ mod envelope;
 mod fault;
 pub mod line;
 pub mod outbox;
-mod parameter;
 pub mod rpc;
 pub mod socket;
 mod stream;

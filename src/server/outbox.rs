@@ -360,7 +360,7 @@ impl State {
                 },
             };
             let Some(message) = message else { return };
-            let message = fault::with_complete_data(message.into(), None);
+            let message = fault::with_complete_data(message.into());
             self.append(&[&message], message.len() + 1);
         }
     }

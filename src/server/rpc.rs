@@ -1,15 +1,14 @@
-//! The methods of the wire: parameters in, a call into a mailbox, the answer or its error out. No decisions.
+//! Carries out the methods of the wire: reads the parameters, sends a call to a mailbox, returns the answer or the error.
 //!
-//! This is the only place that knows both the conversations and the wire's codes. Each handler puts its call into the
-//! mailbox before it first waits, so that calls are admitted in the order in which they arrive.
+//! The only place that knows both the conversations and the wire's errors. Each method sends its call before it first waits,
+//! so that calls are admitted in the order in which they arrive.
 
 mod agents;
-mod checkpoints;
 mod conversations;
-mod discovery;
 mod errors;
 mod fingerprint;
 mod lifecycle;
+mod parameter;
 mod parameters;
 mod subscriber;
 mod transcripts;
@@ -19,16 +18,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
-use bridge_protocol::rpc::RpcResult;
-use jsonrpsee::RpcModule;
-use serde::Serialize;
+use bridge_protocol::method::{self, Handle, Method};
+use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
+use jsonrpsee::Methods;
+use jsonrpsee::core::RegisterMethodError;
+use jsonrpsee::types::{ErrorObjectOwned, Params};
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::conversation::answer::Request;
+use crate::conversation::answer::{Answer, Request};
+use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::Registry;
 use crate::store::RequestId;
-use errors::wire;
 use fingerprint::fingerprint;
 
 /// The longest idempotency key: a few UUIDs and a name. Each is kept for days.
@@ -47,6 +49,8 @@ pub struct Daemon {
     pub registry: Arc<Registry>,
     /// The one folder that everything is under, or the data folder.
     pub home: PathBuf,
+    /// The bridge socket.
+    pub socket: PathBuf,
     /// When this life began.
     pub started: Instant,
     /// A store that would not open and was set aside at this start.
@@ -57,33 +61,134 @@ pub struct Daemon {
     pub stop: mpsc::Sender<StopRequest>,
 }
 
-/// The handlers; cheap to clone.
-#[derive(Clone)]
+/// Carries out the methods.
 struct Handlers {
     daemon: Arc<Daemon>,
+}
+
+/// Carries out one method.
+trait Act<M: Method> {
+    /// Fills in defaults that only the daemon knows, so that a call has the same content with them written out.
+    fn complete(&self, _params: &mut M) {}
+
+    /// Carries the call out. `request` is its idempotency key, where the call has one.
+    fn act(
+        &self,
+        params: M,
+        request: Option<Request>,
+    ) -> impl Future<Output = Result<M::Answer, BridgeError>> + Send;
+}
+
+impl<M: Method> Handle<M> for Handlers
+where
+    Self: Act<M> + Send + Sync,
+{
+    async fn handle(&self, params: &Params<'_>) -> Result<M::Answer, ErrorObjectOwned> {
+        let mut params: M = parameters::read(params)?;
+        self.complete(&mut params);
+        let request = request(&params)?;
+        // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
+        if let Some(answer) = self.earlier(&params, request.as_ref())? {
+            return Ok(read(&answer)?);
+        }
+        Ok(self.act(params, request).await?)
+    }
 }
 
 /// All methods, to be served.
 ///
 /// # Errors
-/// When two methods have the same name, which the traits rule out.
-pub fn methods(daemon: Arc<Daemon>) -> Result<RpcModule<()>, jsonrpsee::core::RegisterMethodError> {
-    bridge_protocol::rpc::module(&Handlers { daemon })
+/// When two methods have the same name, which the table rules out.
+pub fn methods(daemon: Arc<Daemon>) -> Result<Methods, RegisterMethodError> {
+    let mut module = method::module(Handlers { daemon })?;
+    subscriber::register(&mut module)?;
+    Ok(module.into())
 }
 
-/// The idempotency key of a call: the caller's id, and a hash of what the call says, its defaults filled in.
-fn request(method: &str, id: Option<String>, content: &impl Serialize) -> RpcResult<Option<Request>> {
-    let Some(id) = id else { return Ok(None) };
+impl Handlers {
+    fn registry(&self) -> &Arc<Registry> {
+        &self.daemon.registry
+    }
+
+    fn resolve(&self, name: &ConversationRef) -> Result<ConversationId, ConversationError> {
+        self.registry().resolve(name)
+    }
+
+    /// The answer of an earlier call with the same key; of a deleted conversation too.
+    fn earlier<M: Method>(
+        &self,
+        params: &M,
+        request: Option<&Request>,
+    ) -> Result<Option<Answer>, BridgeError> {
+        let scope = match params.conversation().map(|name| self.resolve(name)) {
+            None => None,
+            Some(Ok(id) | Err(ConversationError::Deleted { id, .. })) => Some(id),
+            // The method itself refuses it.
+            Some(Err(_)) => return Ok(None),
+        };
+        Ok(self.registry().kept(scope, request)?)
+    }
+
+    /// Sends a call to its conversation and waits for the answer.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        name: &ConversationRef,
+        call: Call,
+        request: Option<Request>,
+    ) -> Result<T, BridgeError> {
+        let id = self.resolve(name)?;
+        self.call_resolved(id, call, request).await
+    }
+
+    async fn call_resolved<T: DeserializeOwned>(
+        &self,
+        id: ConversationId,
+        call: Call,
+        request: Option<Request>,
+    ) -> Result<T, BridgeError> {
+        let answer = self.registry().call(id, call, request)?;
+        read(&answer.await.unwrap_or(Err(ConversationError::Lost))?)
+    }
+
+    /// As [`Handlers::call`], for a call whose answer the conversation does not keep.
+    async fn call_once<T: DeserializeOwned>(
+        &self,
+        name: &ConversationRef,
+        call: Call,
+        request: Option<Request>,
+    ) -> Result<T, BridgeError> {
+        let id = self.resolve(name)?;
+        let start = || {
+            let answer = self.registry().call(id, call, None);
+            async move { answer?.await.unwrap_or(Err(ConversationError::Lost)) }
+        };
+        read(&self.registry().once(Some(id), request, start).await?)
+    }
+}
+
+/// The answer in the shape of its method.
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, BridgeError> {
+    let typed = answer.to_json().and_then(|json| json.read());
+    typed.map_err(|error| {
+        tracing::error!(%error, "an answer does not have the shape of its method");
+        ConversationError::Lost.into()
+    })
+}
+
+/// The idempotency key of a call: the caller's id, and a hash of the call's content.
+fn request<M: Method>(params: &M) -> Result<Option<Request>, BridgeError> {
+    let Some(id) = params.request_id() else {
+        return Ok(None);
+    };
     if id.is_empty() || id.len() > MAX_REQUEST_ID_BYTES {
-        let error = ConversationError::InvalidParams(format!(
-            "requestId must have 1 to {MAX_REQUEST_ID_BYTES} bytes, not {}; leave it out to have the call carried out \
-             each time",
+        return Err(ConversationError::InvalidParams(format!(
+            "requestId has {} bytes, and must have 1 to {MAX_REQUEST_ID_BYTES}; leave it out to carry out each call",
             id.len()
-        ));
-        return Err(wire(&error));
+        ))
+        .into());
     }
     Ok(Some(Request {
         id: RequestId::new(id),
-        fingerprint: fingerprint(method, content),
+        fingerprint: fingerprint(params),
     }))
 }

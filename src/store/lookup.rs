@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLockReadGuard};
 
+use bridge_protocol::id::MIN_PREFIX_CHARS;
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
 use serde::de::DeserializeOwned;
@@ -45,12 +46,7 @@ impl Shared {
     pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
         let keyspace = self.keyspace();
         let _moment = self.moment();
-        let owners = || {
-            owner_ids(
-                &keyspace,
-                &apply::upstream_prefix(&UpstreamId::new(reference.as_str())),
-            )
-        };
+        let mut fitting = Vec::new();
         match IdText::read(reference) {
             IdText::Whole(id) => {
                 if let Some(header) = header(&keyspace, id)? {
@@ -59,31 +55,37 @@ impl Shared {
             }
             IdText::Prefix(lowest, highest) => {
                 let page = keyspace.page(Space::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
-                let mut fitting = page
+                let page = page
                     .into_iter()
-                    .take_while(|(key, _)| key.as_slice() <= highest.as_slice())
-                    .map(|(_, bytes)| Value::stored_header("conversation", &bytes))
-                    .collect::<Result<Vec<ConversationHeader>, StoreError>>()?;
-                if !fitting.is_empty() {
-                    for id in owners()? {
-                        if fitting.iter().all(|header| header.id != id) {
-                            fitting.extend(header(&keyspace, id)?);
-                        }
-                    }
-                    return settle(&fitting, ResolvedBy::Prefix);
+                    .take_while(|(key, _)| key.as_slice() <= highest.as_slice());
+                for (_, bytes) in page {
+                    fitting.push(Value::stored_header("conversation", &bytes)?);
                 }
             }
             IdText::Other => {}
         }
+        let text = reference.as_str();
+        let mut owners = owner_ids(&keyspace, &apply::upstream_prefix(&UpstreamId::new(text)))?;
+        let by = match fitting.is_empty() && !owners.is_empty() {
+            true => ResolvedBy::UpstreamId,
+            false => ResolvedBy::Prefix,
+        };
+        // A whole upstream id comes before those that begin with it.
+        if owners.is_empty() && text.chars().count() >= MIN_PREFIX_CHARS {
+            owners = owner_ids(&keyspace, text.as_bytes())?;
+        }
         let mut holders = Vec::new();
-        for id in owners()? {
-            holders.extend(header(&keyspace, id)?);
+        for id in owners {
+            if fitting.iter().all(|header: &ConversationHeader| header.id != id) {
+                holders.extend(header(&keyspace, id)?);
+            }
         }
         // A transcript whose conversation was deleted can be adopted again; its id then leads to the one that is there.
-        if holders.iter().any(|header| header.deleted_at.is_none()) {
+        if !fitting.is_empty() || holders.iter().any(|header| header.deleted_at.is_none()) {
             holders.retain(|header| header.deleted_at.is_none());
         }
-        settle(&holders, ResolvedBy::UpstreamId)
+        fitting.extend(holders);
+        settle(&fitting, by)
     }
 
     pub(super) fn owners(

@@ -186,7 +186,7 @@ fn names_lead_to_conversations() {
             ("ABABABDDABABABABABABABABABABABAB", "abababdd by Id"),
             ("ababab1", "ambiguous 2 by Prefix"),
             ("ababab10", "abababd10"),
-            ("abababd", "abababdd by Prefix"),
+            ("abababd", "ambiguous 2 by Prefix"),
             ("abababcc", "ambiguous 2 by Prefix"),
             ("ababab", "ambiguous 6 by Prefix"),
             ("ababa", "no conversation has this name"),
@@ -259,6 +259,29 @@ fn every_upstream_id_ever_held_resolves() {
         assert_eq!(part.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [49, 50]);
         assert_eq!(store.lineage(id(1), 10, 2).unwrap()[0].seq, 11);
         assert!(store.lineage_all(id(2)).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_prefix_of_an_upstream_id_resolves_where_one_conversation_matches() {
+    on_both(|store| {
+        for (number, upstream_id) in [(1, "session-a1"), (2, "session-b"), (3, "session-a")] {
+            wait(store.commit(opened(&mut record(number, 1), upstream_id, 1))).unwrap();
+        }
+        let resolved = |name: &str| store.resolve(&name.into());
+        assert_eq!(resolved("session-b").unwrap().id, id(2));
+        assert_eq!(resolved("session-a").unwrap().id, id(3), "a whole id comes first");
+        assert_eq!(resolved("session-a1").unwrap().id, id(1));
+        wait(store.commit(opened(&mut record(2, 1), "second-session", 2))).unwrap();
+        assert_eq!(resolved("second").unwrap().id, id(2));
+        assert!(matches!(resolved("secon"), Err(Lookup::NotFound)), "5 characters");
+        match resolved("session-") {
+            Err(Lookup::Ambiguous { candidates, by }) => {
+                assert_eq!(candidates, [id(1), id(2), id(3)]);
+                assert_eq!(by, ResolvedBy::Prefix);
+            }
+            other => panic!("{other:?}"),
+        }
     });
 }
 

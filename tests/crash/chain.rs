@@ -32,8 +32,9 @@ impl Seen {
         let mut lineage = client.call("conversation/lineage", &params)["entries"].take();
         loop {
             let entries = lineage;
-            let links = client.call("conversation/chain", &params)["links"].take();
-            let view = client.call("conversation/get", &params)["conversation"].take();
+            let named = json!({"conversationId": id});
+            let links = client.call("conversation/chain", &named)["links"].take();
+            let view = client.call("conversation/get", &named)["conversation"].take();
             lineage = client.call("conversation/lineage", &params)["entries"].take();
             if lineage == entries {
                 return Self { entries, links, view };

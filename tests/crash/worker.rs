@@ -303,6 +303,7 @@ impl Worker {
         let params = json!({"conversationId": self.active[index].id, "limit": 1000});
         let lineage = self.ask(client, "conversation/lineage", &params)?.unwrap();
         self.active[index].saw_lineage(lineage["entries"].as_array().unwrap());
+        let params = json!({"conversationId": self.active[index].id});
         let chain = self.ask(client, "conversation/chain", &params)?.unwrap();
         self.saw_chain(index, &chain);
         Ok(())

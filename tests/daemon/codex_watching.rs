@@ -1,6 +1,8 @@
 //! What is told of Codex' rollouts while they grow and when they are loaded. Its program is scripted; the
 //! test writes what it would.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{Checkpoints, Resume};
 use std::fs;
 use std::io::Write;
 
@@ -8,7 +10,6 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::{Value, json};
 
 use crate::codex::{ROOT, ROOT_ID, rollout, write};
@@ -82,9 +83,12 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
             (step, "sixth [[text six]]"),
             "what it held when it was adopted is old"
         );
-        let page = within(app.client.checkpoints(id.into(), None, None))
-            .await
-            .unwrap();
+        let page = within(app.client.call(Checkpoints {
+            conversation_id: id.into(),
+            ..Default::default()
+        }))
+        .await
+        .unwrap();
         let same = page.checkpoints.into_iter().find(|other| other.step == step);
         assert_eq!(same, Some(told));
     }
@@ -125,7 +129,12 @@ async fn what_codex_loads_is_told_with_its_size() {
         .unwrap();
     assert_eq!(page["messages"].as_array().unwrap().len(), 15);
     let mut events = app.events(id).await;
-    within(app.client.resume(id.into(), None, None)).await.unwrap();
+    within(app.client.call(Resume {
+        conversation_id: id.into(),
+        ..Default::default()
+    }))
+    .await
+    .unwrap();
     // It ends with a compaction, which kept one prompt.
     let expected = Event::CheckpointLoaded {
         upstream_id: ROOT_ID.into(),

@@ -2,12 +2,13 @@
 //! brings it back.
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{BranchedVia, ConversationState, EditAnswer, UndoAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use bridge_protocol::method::{Edit, Fork, History, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
@@ -20,22 +21,35 @@ const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]
 
 async fn edit(app: &App, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
     let prompt = PromptContent::text(text);
-    let edit = app.client.edit(id.into(), at.to_owned(), prompt, None, None);
+    let edit = app.client.call(Edit {
+        conversation_id: id.into(),
+        at: at.to_owned(),
+        prompt,
+        ..Default::default()
+    });
     within(edit).await.map_err(told)
 }
 
 async fn undo(app: &App, id: ConversationId) -> Result<UndoAnswer, BridgeError> {
-    within(app.client.undo(id.into(), None)).await.map_err(told)
+    within(app.client.call(Undo {
+        conversation_id: id.into(),
+        ..Default::default()
+    }))
+    .await
+    .map_err(told)
 }
 
 /// The checkpoint of a turn, or its prompt's message.
 async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
     let mut prompts = Vec::new();
     let mut seen = None;
-    for message in within(app.client.history(id.into(), None, None, None))
-        .await
-        .unwrap()
-        .messages
+    for message in within(app.client.call(History {
+        conversation_id: id.into(),
+        ..Default::default()
+    }))
+    .await
+    .unwrap()
+    .messages
     {
         if message.checkpoint_id != seen {
             prompts.push(message.id);
@@ -117,13 +131,21 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
         let at = places(&app, id).await[1][0].clone();
         let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
         let prompt = PromptContent::blocks(blocks.iter().cloned().map(RawJson::from).collect());
-        let edited = within(app.client.edit(id.into(), at, prompt, None, None))
-            .await
-            .unwrap();
+        let edited = within(app.client.call(Edit {
+            conversation_id: id.into(),
+            at,
+            prompt,
+            ..Default::default()
+        }))
+        .await
+        .unwrap();
         assert_eq!((edited.fidelity, edited.dropped), (Fidelity::Full, 2));
-        let history = within(app.client.history(id.into(), None, None, None))
-            .await
-            .unwrap();
+        let history = within(app.client.call(History {
+            conversation_id: id.into(),
+            ..Default::default()
+        }))
+        .await
+        .unwrap();
         let parts = &history.messages[2].content;
         assert!(parts.iter().map(|part| part.kind.as_str()).eq(kinds));
         assert_eq!(
@@ -160,9 +182,11 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
     app.send(id, "on").await;
     assert_eq!(app.remembered(id).await, ["one", "second", "on"]);
     // Also from what has been left.
-    let fork = app
-        .client
-        .fork(id.into(), None, Some(last), None, None, None, None);
+    let fork = app.client.call(Fork {
+        conversation_id: id.into(),
+        at: Some(last),
+        ..Default::default()
+    });
     let fork = within(fork).await.unwrap();
     assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS);
     daemon.kill();
@@ -385,9 +409,12 @@ async fn a_branch_in_place_is_undone() {
     let elsewhere = home.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     let cwd = elsewhere.to_str().unwrap().to_owned();
-    let fork = app
-        .client
-        .fork(id.into(), Some(true), None, Some(cwd.clone()), None, None, None);
+    let fork = app.client.call(Fork {
+        conversation_id: id.into(),
+        in_place: true,
+        cwd: Some(cwd.clone()),
+        ..Default::default()
+    });
     within(fork).await.unwrap();
     app.send(id, "elsewhere").await;
     assert_eq!(app.get(id).await.cwd, cwd);

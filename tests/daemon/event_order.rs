@@ -1,8 +1,9 @@
 //! The order of a conversation's events: a cause is reported before its effects.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::event::Event;
+use bridge_protocol::method::Edit;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::json;
 
 use crate::home::Home;
@@ -57,7 +58,12 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
     let mut events = app.events(id).await;
     // A question is an event of the turn too, and comes after an update that is reported at once.
     let prompt = PromptContent::text("[[say first]][[ask may I?]][[say last]]");
-    let edit = within(app.client.edit(id.into(), at, prompt, None, None));
+    let edit = within(app.client.call(Edit {
+        conversation_id: id.into(),
+        at,
+        prompt,
+        ..Default::default()
+    }));
     let listening = async {
         let mut told = Vec::new();
         loop {

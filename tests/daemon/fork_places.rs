@@ -1,28 +1,26 @@
 //! Forks at a checkpoint or a message: the branch has what stands up to it and no more, and the source stays
 //! as it was.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::Fork;
 use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{BranchedVia, ForkAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::json;
 
 use crate::home::{Daemon, Home};
 use crate::support::{App, refused, told, within};
 
 async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Result<ForkAnswer, BridgeError> {
-    let fork = app.client.fork(
-        id.into(),
-        Some(in_place),
-        Some(at.to_owned()),
-        None,
-        None,
-        None,
-        None,
-    );
+    let fork = app.client.call(Fork {
+        conversation_id: id.into(),
+        in_place,
+        at: Some(at.to_owned()),
+        ..Default::default()
+    });
     within(fork).await.map_err(told)
 }
 

@@ -1,10 +1,11 @@
 //! What was said, read back: history and checkpoints over the sessions of a conversation.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{Checkpoints, History};
 use std::fs;
 
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::{Checkpoint, CheckpointAnswer, HistoryPage, Message, Role};
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::{ConversationId, Cursor};
 use serde_json::json;
 
@@ -19,13 +20,22 @@ async fn page(
     limit: Option<u32>,
     last: Option<u32>,
 ) -> HistoryPage {
-    within(app.client.history(id.into(), cursor, limit, last))
-        .await
-        .unwrap()
+    within(app.client.call(History {
+        conversation_id: id.into(),
+        cursor,
+        limit,
+        last,
+    }))
+    .await
+    .unwrap()
 }
 
 async fn checkpoints(app: &App, id: ConversationId) -> Vec<Checkpoint> {
-    let page = within(app.client.checkpoints(id.into(), None, None)).await;
+    let page = within(app.client.call(Checkpoints {
+        conversation_id: id.into(),
+        ..Default::default()
+    }))
+    .await;
     page.unwrap().checkpoints
 }
 
@@ -146,9 +156,12 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
 
     // What is gone altogether is said too.
     fs::remove_file(home.transcript(old.as_str()).unwrap()).unwrap();
-    let rest = within(app.client.history(id.into(), None, None, None))
-        .await
-        .unwrap();
+    let rest = within(app.client.call(History {
+        conversation_id: id.into(),
+        ..Default::default()
+    }))
+    .await
+    .unwrap();
     assert_eq!(turns(&rest.messages).len(), 1);
     assert_eq!(rest.gaps[0].upstream_id, old);
 }

@@ -124,4 +124,5 @@ mod undone_trees;
 mod unended_sessions;
 mod uninstalled;
 pub(crate) mod watching;
+mod wire_rules;
 mod wrong_state;

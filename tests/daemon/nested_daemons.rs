@@ -2,9 +2,10 @@
 //! session, and yet it is not part of the agent. It outlives the agent with the agents of its own, however
 //! the agent ends.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{Shutdown, Status};
 use std::fs;
 
-use bridge_protocol::rpc::DaemonRpcClient;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::home::{Home, wait_for_end};
@@ -50,7 +51,10 @@ async fn a_daemon_that_an_agent_started_outlives_the_agent() {
         assert_eq!(within(ready).await.unwrap(), "ready\n", "{}", outer.logged());
         let app = App::connect(&inner.socket()).await;
         let id = app.begun(&inner.project(), &["one"]).await;
-        let (pid, agent) = (within(app.client.status()).await.unwrap().pid, inner.only_agent());
+        let (pid, agent) = (
+            within(app.client.call(Status::default())).await.unwrap().pid,
+            inner.only_agent(),
+        );
         if is_killed {
             // The next one looks for what this one has left behind.
             daemon.kill();
@@ -58,11 +62,11 @@ async fn a_daemon_that_an_agent_started_outlives_the_agent() {
         } else {
             drop(daemon);
         }
-        assert_eq!(within(app.client.status()).await.unwrap().pid, pid);
+        assert_eq!(within(app.client.call(Status::default())).await.unwrap().pid, pid);
         assert_eq!(app.send(id, "two").await.resumed, None);
         assert_eq!(inner.only_agent(), agent);
         assert!(!outer.logged().contains("cannot be ended"), "{}", outer.logged());
-        within(app.client.shutdown(None)).await.unwrap();
+        within(app.client.call(Shutdown::default())).await.unwrap();
         wait_for_end(pid);
     }
 }

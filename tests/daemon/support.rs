@@ -1,5 +1,9 @@
 //! Clients: the one of the crate, and one that knows nothing but lines.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{
+    Chain, Checkpoints, Close, Fork, GetConversation, History, Lineage, Prompt, Subscribe,
+};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::panic::Location;
@@ -13,7 +17,6 @@ use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{LineageEntry, Link, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use jsonrpsee::core::client::{Error as ClientError, Subscription};
@@ -110,7 +113,12 @@ impl App {
     }
 
     pub(crate) async fn get(&self, id: ConversationId) -> Conversation {
-        within(self.client.get(id.into())).await.unwrap().conversation
+        within(self.client.call(GetConversation {
+            conversation_id: id.into(),
+        }))
+        .await
+        .unwrap()
+        .conversation
     }
 
     /// Sends a prompt and gives its result.
@@ -119,9 +127,11 @@ impl App {
     }
 
     pub(crate) async fn try_send(&self, id: ConversationId, text: &str) -> Result<TurnResult, BridgeError> {
-        let prompt = self
-            .client
-            .prompt(id.into(), PromptContent::text(text), None, None, None, None);
+        let prompt = self.client.call(Prompt {
+            conversation_id: id.into(),
+            prompt: PromptContent::text(text),
+            ..Default::default()
+        });
         within(prompt).await.map_err(told)
     }
 
@@ -147,18 +157,24 @@ impl App {
 
     /// The checkpoints of a conversation, oldest first.
     pub(crate) async fn checkpoints(&self, id: ConversationId) -> Vec<Checkpoint> {
-        let page = within(self.client.checkpoints(id.into(), None, None))
-            .await
-            .unwrap();
+        let page = within(self.client.call(Checkpoints {
+            conversation_id: id.into(),
+            ..Default::default()
+        }))
+        .await
+        .unwrap();
         page.checkpoints.into_iter().rev().collect()
     }
 
     /// The messages of a conversation, oldest first: their ids, and the kind of the last thing that each
     /// says.
     pub(crate) async fn messages(&self, id: ConversationId) -> Vec<(String, String)> {
-        let page = within(self.client.history(id.into(), None, None, None))
-            .await
-            .unwrap();
+        let page = within(self.client.call(History {
+            conversation_id: id.into(),
+            ..Default::default()
+        }))
+        .await
+        .unwrap();
         let told = page.messages.into_iter().map(|message| {
             let kind = message.content.last().map(|part| part.kind.clone());
             (message.id, kind.unwrap_or_default())
@@ -167,25 +183,40 @@ impl App {
     }
 
     pub(crate) async fn chain(&self, id: ConversationId) -> Vec<Link> {
-        within(self.client.chain(id.into())).await.unwrap().links
+        within(self.client.call(Chain {
+            conversation_id: id.into(),
+        }))
+        .await
+        .unwrap()
+        .links
     }
 
     pub(crate) async fn lineage(&self, id: ConversationId) -> Vec<LineageEntry> {
-        within(self.client.lineage(id.into(), None, None))
-            .await
-            .unwrap()
-            .entries
+        within(self.client.call(Lineage {
+            conversation_id: id.into(),
+            ..Default::default()
+        }))
+        .await
+        .unwrap()
+        .entries
     }
 
     pub(crate) async fn fork(&self, id: ConversationId, in_place: bool) -> Result<ForkAnswer, BridgeError> {
-        let fork = self
-            .client
-            .fork(id.into(), Some(in_place), None, None, None, None, None);
+        let fork = self.client.call(Fork {
+            conversation_id: id.into(),
+            in_place,
+            ..Default::default()
+        });
         within(fork).await.map_err(told)
     }
 
     pub(crate) async fn close(&self, id: ConversationId) {
-        within(self.client.close(id.into(), None)).await.unwrap();
+        within(self.client.call(Close {
+            conversation_id: id.into(),
+            ..Default::default()
+        }))
+        .await
+        .unwrap();
     }
 
     /// Listens to one conversation; the snapshot comes first.
@@ -195,9 +226,12 @@ impl App {
 
     pub(crate) async fn events_of(&self, id: Option<ConversationId>, after: Option<Cursor>) -> Events {
         let id = id.map(ConversationRef::from);
-        let subscription = within(ConversationRpcClient::events(&self.client, id, after))
-            .await
-            .unwrap();
+        let subscription = within(self.client.events(Subscribe {
+            conversation_id: id,
+            after,
+        }))
+        .await
+        .unwrap();
         Events { subscription }
     }
 

@@ -95,7 +95,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
         all[1],
         json!({
             "agent": "codex", "upstreamId": ROLLOUT, "cwd": "/home/u/other", "title": "Say hello",
-            "bytes": fs::metadata(&rollout).unwrap().len(), "updatedAt": "2020-11-03T12:03:00Z",
+            "bytes": fs::metadata(&rollout).unwrap().len(), "updatedAt": "2020-11-03T12:03:00.000Z",
             "forkedFrom": "s0", "path": rollout,
         })
     );

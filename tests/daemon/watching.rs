@@ -1,6 +1,8 @@
 //! What is told of transcripts while they grow: checkpoints that are on disk, whoever wrote them, and other
 //! writers.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::Checkpoints;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,6 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::ConversationId;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -99,7 +100,12 @@ pub(crate) fn kinds<'a>(events: &'a [Event], wanted: &[&str]) -> Vec<&'a str> {
 }
 
 pub(crate) async fn newest(app: &App, id: ConversationId) -> Checkpoint {
-    let page = within(app.client.checkpoints(id.into(), None, Some(1))).await;
+    let page = within(app.client.call(Checkpoints {
+        conversation_id: id.into(),
+        limit: Some(1),
+        ..Default::default()
+    }))
+    .await;
     page.unwrap().checkpoints.swap_remove(0)
 }
 

@@ -1,5 +1,7 @@
 //! Transcripts that are damaged, which the agent resumes without a word.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::History;
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
@@ -7,7 +9,6 @@ use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::GapKind;
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::{Value, json};
 
 use super::bridge::Bridge;
@@ -90,7 +91,14 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
         lines[torn].replace_range(1..20, "@");
     });
     let client = bridge.client();
-    let page = bridge.call(async move { client.history(id.into(), None, None, None).await });
+    let page = bridge.call(async move {
+        client
+            .call(History {
+                conversation_id: id.into(),
+                ..Default::default()
+            })
+            .await
+    });
     let page = page.expect("conversation/history");
     let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
     assert_eq!(
@@ -496,7 +504,14 @@ fn each_damage_is_found_and_read_as_the_agent_reads_it() {
         let adopted = bridge.adopt(session).expect("conversation/adopt").id;
         let client = bridge.client();
         let page = bridge
-            .call(async move { client.history(adopted.into(), None, None, None).await })
+            .call(async move {
+                client
+                    .call(History {
+                        conversation_id: adopted.into(),
+                        ..Default::default()
+                    })
+                    .await
+            })
             .expect("conversation/history");
         let of_whole =
             |places: &[usize]| -> Vec<Said> { places.iter().map(|place| whole()[*place].clone()).collect() };

@@ -1,5 +1,7 @@
 //! Usage limits, and what may be lost with them.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::Prompt;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -7,7 +9,6 @@ use bridge_protocol::conversation::{ConversationState, OnLimit, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, RollCause, Via};
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{FailureKind, StopReason};
 use bridge_protocol::{ConversationId, ErrorKind};
 use jiff::Timestamp;
@@ -113,7 +114,14 @@ mod smoke {
         let (client, prompt) = (bridge.client(), PromptContent::text(&limited));
         let turn = bridge.call(async move {
             let wait = Some(OnLimit::Wait);
-            client.prompt(id.into(), prompt, None, wait, None, None).await
+            client
+                .call(Prompt {
+                    conversation_id: id.into(),
+                    prompt,
+                    on_limit: wait.unwrap_or_default(),
+                    ..Default::default()
+                })
+                .await
         });
         let continuation = turn.expect("a turn result").continuation.expect("it goes on");
         assert_eq!(continuation.at.as_second(), resets_at);

@@ -1,12 +1,13 @@
 //! Conversations that go to another folder: the model is sent what it would have been sent, and the agent's
 //! own list shows the session where it is now.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::MoveTree;
 use std::fs;
 use std::path::Path;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::rpc::TranscriptRpcClient;
 use serde_json::{Value, json};
 
 use super::bridge::Bridge;
@@ -208,7 +209,16 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
     // Where the lab starts adapters.
     fs::create_dir(&old).expect("a folder");
     let (client, from, to) = (bridge.client(), cwd(&old), cwd(&new));
-    let moved = bridge.call(async move { client.move_tree(from, to, Some(true), None, None).await });
+    let moved = bridge.call(async move {
+        client
+            .call(MoveTree {
+                from,
+                to,
+                settings: true,
+                ..Default::default()
+            })
+            .await
+    });
     let moved = moved.expect("transcript/move");
     assert_eq!(moved.left_out, Vec::<String>::new());
     noted["projects"] = json!({cwd(&new): {"hasTrustDialogAccepted": true}});

@@ -1,12 +1,13 @@
 //! Repaired copies: what the agent makes of them, by what the model is sent.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::Check;
 use std::fs;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::check::{CheckAnswer, FindingKind};
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
-use bridge_protocol::rpc::TranscriptRpcClient;
 
 use super::bridge::Bridge;
 use crate::support::claude::{Account, INTERRUPTED};
@@ -21,7 +22,12 @@ const WITH_MUCH: &str = r#"[[tool Bash {"command":"seq 100 999","description":"c
 pub(crate) fn repair(bridge: &Bridge, id: ConversationId, max_tool_output: Option<u64>) -> CheckAnswer {
     let client = bridge.client();
     let repaired = bridge.call(async move {
-        let call = client.check(None, Some(id.into()), None, Some(true), max_tool_output, None);
+        let call = client.call(Check {
+            conversation_id: Some(id.into()),
+            repair: true,
+            max_tool_output,
+            ..Default::default()
+        });
         call.await
     });
     repaired.expect("transcript/check")

@@ -7,6 +7,8 @@ mod deleted;
 mod moved;
 mod repaired;
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::Edit;
 use std::fs;
 
 use bridge_protocol::ConversationId;
@@ -14,7 +16,6 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::history::MessageKind;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
@@ -226,7 +227,16 @@ fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
             bridge.client(),
             bridge.checkpoints(id)[index].id.as_str().to_owned(),
         );
-        let edited = bridge.call(async move { client.edit(id.into(), at, prompt, None, None).await });
+        let edited = bridge.call(async move {
+            client
+                .call(Edit {
+                    conversation_id: id.into(),
+                    at,
+                    prompt,
+                    ..Default::default()
+                })
+                .await
+        });
         let edited = edited.expect("conversation/edit");
         assert_eq!(
             (edited.fidelity, edited.via),

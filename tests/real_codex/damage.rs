@@ -1,13 +1,14 @@
 //! Rollouts with a damaged record: what the agent makes of each is what a check says and what a history
 //! tells.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::History;
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::GapKind;
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::rpc::ConversationRpcClient;
 use serde_json::json;
 
 use super::bridge::Bridge;
@@ -100,7 +101,14 @@ fn a_damaged_record_is_read_as_the_agent_reads_it() {
         let adopted = bridge.adopt(session).expect("conversation/adopt").id;
         let client = bridge.client();
         let page = bridge
-            .call(async move { client.history(adopted.into(), None, None, None).await })
+            .call(async move {
+                client
+                    .call(History {
+                        conversation_id: adopted.into(),
+                        ..Default::default()
+                    })
+                    .await
+            })
             .expect("conversation/history");
         assert_eq!(conversed(&page.messages), expected, "{what}");
         let gaps: Vec<GapKind> = page.gaps.iter().map(|gap| gap.kind).collect();

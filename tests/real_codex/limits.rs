@@ -1,7 +1,8 @@
 //! Usage limits.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{ContinueAt, ConversationState, Settings};
-use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::method::Continue;
 use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
@@ -33,7 +34,15 @@ mod smoke {
 
         let client = bridge.client();
         let at = Some(ContinueAt::Time(Timestamp::now()));
-        let answer = bridge.call(async move { client.continue_at(id.into(), at, None, None, None).await });
+        let answer = bridge.call(async move {
+            client
+                .call(Continue {
+                    conversation_id: id.into(),
+                    at,
+                    ..Default::default()
+                })
+                .await
+        });
         answer.expect("it goes on");
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
         let expected = [user("first"), model("ok: first"), user(&limited), user(GO_ON)];

@@ -1,12 +1,13 @@
 //! Conversations that go to another folder: Codex finds the rollout wherever it ran, so that nothing of it
 //! moves.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::MoveTree;
 use std::fs;
 use std::path::Path;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::rpc::TranscriptRpcClient;
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
@@ -54,7 +55,15 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     let rollouts = bridge.lab.transcripts();
     let path = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
     let (client, from, to) = (bridge.client(), path(&folder), path(&other));
-    let moved = bridge.call(async move { client.move_tree(from, to, None, None, None).await });
+    let moved = bridge.call(async move {
+        client
+            .call(MoveTree {
+                from,
+                to,
+                ..Default::default()
+            })
+            .await
+    });
     let moved = moved.expect("transcript/move");
     assert_eq!((moved.moved, moved.plan.len(), moved.left_out.len()), (0, 1, 0));
     assert_eq!(bridge.lab.transcripts(), rollouts);

@@ -1,10 +1,11 @@
 //! Pictures in prompts: they come and go with the prompts that hold them, wherever one goes back to.
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method::{Edit, Prompt};
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::StopReason;
 use serde_json::Value;
 
@@ -25,7 +26,15 @@ const WIDE: &str = "iVBORw0KGgoAAAANSUhEUgAAEAAAAAAIAQAAAABRVQcZAAAAJ0lEQVR42u3S
 /// Prompts with a picture before the text.
 fn show(bridge: &Bridge, id: ConversationId, png: &str, text: &str) {
     let (client, prompt) = (bridge.client(), with_png(png, text));
-    let turn = bridge.call(async move { client.prompt(id.into(), prompt, None, None, None, None).await });
+    let turn = bridge.call(async move {
+        client
+            .call(Prompt {
+                conversation_id: id.into(),
+                prompt,
+                ..Default::default()
+            })
+            .await
+    });
     assert_eq!(turn.expect("a turn").stop_reason, StopReason::EndTurn);
 }
 
@@ -106,7 +115,16 @@ fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     let edit = |back: usize, prompt| {
         let at = bridge.checkpoints(id)[back].id.as_str().to_owned();
         let client = bridge.client();
-        let edited = bridge.call(async move { client.edit(id.into(), at, prompt, None, None).await });
+        let edited = bridge.call(async move {
+            client
+                .call(Edit {
+                    conversation_id: id.into(),
+                    at,
+                    prompt,
+                    ..Default::default()
+                })
+                .await
+        });
         assert_eq!(edited.expect("conversation/edit").fidelity, Fidelity::Full);
     };
     edit(1, with_picture("look at this"));

@@ -1,11 +1,12 @@
 //! Repaired copies of rollouts: what the agent makes of them, by what the model is sent.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::Check;
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, LinkReason};
-use bridge_protocol::rpc::TranscriptRpcClient;
 
 use super::bridge::Bridge;
 use crate::support::model_server::{model, user};
@@ -34,7 +35,11 @@ fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
     fs::write(&path, &torn).expect("a rollout");
     let client = bridge.client();
     let answer = bridge.call(async move {
-        let call = client.check(None, Some(id.into()), None, Some(true), None, None);
+        let call = client.call(Check {
+            conversation_id: Some(id.into()),
+            repair: true,
+            ..Default::default()
+        });
         call.await
     });
     let answer = answer.expect("transcript/check");
@@ -80,7 +85,11 @@ fn a_repaired_copy_is_branched_and_edited_before_its_first_prompt() {
         fs::write(&path, text + "{\"timestamp\":\"20").expect("a rollout");
         let client = bridge.client();
         let answer = bridge.call(async move {
-            let call = client.check(None, Some(id.into()), None, Some(true), None, None);
+            let call = client.call(Check {
+                conversation_id: Some(id.into()),
+                repair: true,
+                ..Default::default()
+            });
             call.await
         });
         assert!(answer.expect("transcript/check").repaired.is_some());

@@ -2,10 +2,11 @@
 //! history.
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{ConversationState, RemainingReason, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::method::Resume;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use serde_json::json;
 
@@ -149,7 +150,14 @@ fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
     let id = bridge.conversation(Settings::default());
     let client = bridge.client();
     bridge
-        .call(async move { client.resume(id.into(), None, None).await })
+        .call(async move {
+            client
+                .call(Resume {
+                    conversation_id: id.into(),
+                    ..Default::default()
+                })
+                .await
+        })
         .expect("conversation/resume");
     let lost = bridge.head(id);
     kill_server(&bridge);

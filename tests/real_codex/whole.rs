@@ -3,6 +3,8 @@
 //! is brought back, the model is sent what it would have been sent there, to the letter: so that what its
 //! server has kept of the conversation serves still.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::Check;
 use std::fs;
 use std::path::PathBuf;
 
@@ -10,7 +12,6 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::rpc::TranscriptRpcClient;
 use bridge_protocol::turn::StopReason;
 
 use super::bridge::Bridge;
@@ -240,7 +241,11 @@ fn check_holds_all(sent: &[Said]) {
 fn repair(bridge: &Bridge, id: ConversationId) -> CheckAnswer {
     let client = bridge.client();
     let answer = bridge.call(async move {
-        let call = client.check(None, Some(id.into()), None, Some(true), None, None);
+        let call = client.call(Check {
+            conversation_id: Some(id.into()),
+            repair: true,
+            ..Default::default()
+        });
         call.await
     });
     answer.expect("transcript/check")

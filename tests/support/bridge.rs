@@ -2,6 +2,11 @@
 //! socket. Blocking, as the tests are; the client itself runs on a thread of its own. A part of the programs
 //! that test real adapters, not of what is shared with others: only they have a daemon.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{
+    Cancel, Chain, Close, Delete, Edit, Fork, GetConversation, Keep, Move, NewConversation, Prompt, Respond,
+    Shutdown, Subscribe, Undo, Update,
+};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,7 +23,6 @@ use bridge_protocol::conversation::{
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Link};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient, TranscriptRpcClient};
 use bridge_protocol::turn::{Interrupt, StopReason, TurnResult};
 use bridge_protocol::{AgentName, BridgeError, ConversationId};
 use rustix::process::{Pid, Signal};
@@ -187,7 +191,7 @@ impl<L: Lab> Bridge<L> {
     /// Asks the daemon to stop and waits for its end.
     pub(crate) fn stop_daemon(&mut self) -> ExitStatus {
         let client = self.app().client.clone();
-        self.call(async move { client.shutdown(None).await })
+        self.call(async move { client.call(Shutdown::default()).await })
             .expect("daemon/shutdown");
         let status = self.daemon.as_mut().expect("a daemon").end();
         self.app = None;
@@ -202,7 +206,12 @@ impl<L: Lab> Bridge<L> {
         let answer = self.call(async move {
             let agent = AgentName::new(L::AGENT);
             client
-                .create(Some(agent), cwd, None, None, None, Some(settings), None)
+                .call(NewConversation {
+                    agent: Some(agent),
+                    cwd,
+                    settings,
+                    ..Default::default()
+                })
                 .await
         });
         answer.expect("conversation/new").conversation.id
@@ -244,7 +253,13 @@ impl<L: Lab> Bridge<L> {
         let (prompt, request_id) = (PromptContent::text(text), request_id.map(str::to_owned));
         self.begin(async move {
             client
-                .prompt(id.into(), prompt, None, None, min_fidelity, request_id)
+                .call(Prompt {
+                    conversation_id: id.into(),
+                    prompt,
+                    min_fidelity: min_fidelity.unwrap_or_default(),
+                    request_id,
+                    ..Default::default()
+                })
                 .await
         })
     }
@@ -259,14 +274,26 @@ impl<L: Lab> Bridge<L> {
     /// The conversation as it stands.
     pub(crate) fn get(&self, id: ConversationId) -> Conversation {
         let client = self.app().client.clone();
-        let answer = self.call(async move { client.get(id.into()).await });
+        let answer = self.call(async move {
+            client
+                .call(GetConversation {
+                    conversation_id: id.into(),
+                })
+                .await
+        });
         answer.expect("conversation/get").conversation
     }
 
     /// The chain of a conversation.
     pub(crate) fn chain(&self, id: ConversationId) -> Vec<Link> {
         let client = self.app().client.clone();
-        let answer = self.call(async move { client.chain(id.into()).await });
+        let answer = self.call(async move {
+            client
+                .call(Chain {
+                    conversation_id: id.into(),
+                })
+                .await
+        });
         answer.expect("conversation/chain").links
     }
 
@@ -290,7 +317,12 @@ impl<L: Lab> Bridge<L> {
         let client = self.app().client.clone();
         self.call(async move {
             client
-                .fork(id.into(), Some(in_place), at, None, None, None, None)
+                .call(Fork {
+                    conversation_id: id.into(),
+                    in_place,
+                    at,
+                    ..Default::default()
+                })
                 .await
         })
     }
@@ -299,14 +331,30 @@ impl<L: Lab> Bridge<L> {
     pub(crate) fn edit(&self, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
         let client = self.app().client.clone();
         let (at, prompt) = (at.to_owned(), PromptContent::text(text));
-        self.call(async move { client.edit(id.into(), at, prompt, None, None).await })
+        self.call(async move {
+            client
+                .call(Edit {
+                    conversation_id: id.into(),
+                    at,
+                    prompt,
+                    ..Default::default()
+                })
+                .await
+        })
     }
 
     /// Takes back what was done last in place.
     pub(crate) fn undo(&self, id: ConversationId) -> UndoAnswer {
         let client = self.app().client.clone();
-        self.call(async move { client.undo(id.into(), None).await })
-            .expect("conversation/undo")
+        self.call(async move {
+            client
+                .call(Undo {
+                    conversation_id: id.into(),
+                    ..Default::default()
+                })
+                .await
+        })
+        .expect("conversation/undo")
     }
 
     /// Has the conversation go to another folder.
@@ -315,21 +363,43 @@ impl<L: Lab> Bridge<L> {
             self.client(),
             folder.to_str().expect("a path in UTF-8").to_owned(),
         );
-        self.call(async move { client.move_to(id.into(), cwd, None, None).await })
+        self.call(async move {
+            client
+                .call(Move {
+                    conversation_id: id.into(),
+                    cwd,
+                    ..Default::default()
+                })
+                .await
+        })
     }
 
     /// Closes the session.
     pub(crate) fn close(&self, id: ConversationId) {
         let client = self.app().client.clone();
-        self.call(async move { client.close(id.into(), None).await })
-            .expect("conversation/close");
+        self.call(async move {
+            client
+                .call(Close {
+                    conversation_id: id.into(),
+                    ..Default::default()
+                })
+                .await
+        })
+        .expect("conversation/close");
     }
 
     /// Copies a conversation's transcripts.
     pub(crate) fn keep(&self, id: ConversationId) {
         let client = self.client();
-        self.call(async move { TranscriptRpcClient::keep(&*client, None, Some(id.into()), None).await })
-            .expect("transcript/keep");
+        self.call(async move {
+            client
+                .call(Keep {
+                    conversation_id: Some(id.into()),
+                    ..Default::default()
+                })
+                .await
+        })
+        .expect("transcript/keep");
     }
 
     /// Waits until the daemon holds copies of so many sessions, asking again with each change of its data
@@ -337,7 +407,7 @@ impl<L: Lab> Bridge<L> {
     pub(crate) fn wait_kept(&self, sessions: u64) {
         Watched::below(&self.home.path().join("data")).wait_for("kept copies", || {
             let client = self.client();
-            let kept = self.call(async move { TranscriptRpcClient::keep(&*client, None, None, None).await });
+            let kept = self.call(async move { client.call(Keep::default()).await });
             let total = kept.expect("transcript/keep").total.expect("the sum");
             (total.sessions >= sessions).then_some(())
         });
@@ -347,22 +417,45 @@ impl<L: Lab> Bridge<L> {
     pub(crate) fn delete_with_transcripts(&self, id: ConversationId) -> Vec<RemainingTranscript> {
         let client = self.app().client.clone();
         let transcripts = Some(TranscriptsOnDelete::Delete);
-        let answer = self.call(async move { client.delete(id.into(), transcripts, None).await });
+        let answer = self.call(async move {
+            client
+                .call(Delete {
+                    conversation_id: id.into(),
+                    transcripts: transcripts.unwrap_or_default(),
+                    ..Default::default()
+                })
+                .await
+        });
         answer.expect("conversation/delete").remaining
     }
 
     /// Cancels the running turn; whether there was one.
     pub(crate) fn cancel(&self, id: ConversationId) -> bool {
         let client = self.app().client.clone();
-        let answer = self.call(async move { client.cancel(id.into(), None, None, None).await });
+        let answer = self.call(async move {
+            client
+                .call(Cancel {
+                    conversation_id: id.into(),
+                    ..Default::default()
+                })
+                .await
+        });
         answer.expect("conversation/cancel").cancelled
     }
 
     /// Changes the settings.
     pub(crate) fn set(&self, id: ConversationId, settings: Settings) {
         let client = self.app().client.clone();
-        self.call(async move { client.update(id.into(), None, Some(settings), None, None).await })
-            .expect("conversation/update");
+        self.call(async move {
+            client
+                .call(Update {
+                    conversation_id: id.into(),
+                    settings,
+                    ..Default::default()
+                })
+                .await
+        })
+        .expect("conversation/update");
     }
 
     /// Answers a permission question with its option of this kind.
@@ -378,8 +471,17 @@ impl<L: Lab> Bridge<L> {
             .unwrap_or_else(|| panic!("no option {kind} among {options:?}"));
         let outcome = RawJson::from(json!({"outcome": "selected", "optionId": option["optionId"]}));
         let (client, interrupt_id) = (self.app().client.clone(), interrupt.id.clone());
-        self.call(async move { client.respond(id.into(), interrupt_id, outcome, None, None).await })
-            .expect("conversation/respond");
+        self.call(async move {
+            client
+                .call(Respond {
+                    conversation_id: id.into(),
+                    interrupt_id,
+                    outcome,
+                    ..Default::default()
+                })
+                .await
+        })
+        .expect("conversation/respond");
     }
 
     /// Waits for a question of the conversation: its first since the app connected.
@@ -512,7 +614,7 @@ impl App {
         let heard = Arc::<Heard>::default();
         let subscribed = runtime
             .handle()
-            .block_on(client.events(None, None))
+            .block_on(client.events(Subscribe::default()))
             .expect("conversation/subscribe");
         runtime.spawn(heard.clone().listen(subscribed));
         App { client, heard }

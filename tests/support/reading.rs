@@ -1,5 +1,7 @@
 //! What the daemon reads in transcripts, in the terms of a test: lists, histories, checkpoints, findings.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{Adopt, Check, Checkpoints, GetCheckpoint, History, ListTranscripts};
 use std::path::Path;
 
 use bridge_protocol::check::{Finding, FindingKind};
@@ -7,7 +9,6 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::link::{LinkReason, Relation};
-use bridge_protocol::rpc::{CheckpointRpcClient, ConversationRpcClient, TranscriptRpcClient};
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{BridgeError, ConversationId, UpstreamId};
 use serde_json::json;
@@ -20,8 +21,14 @@ impl<L: Lab> Bridge<L> {
     /// All transcripts, newest first.
     pub(crate) fn listed(&self) -> Vec<Transcript> {
         let client = self.client();
-        let answer =
-            self.call(async move { client.list_transcripts(None, None, None, None, Some(500)).await });
+        let answer = self.call(async move {
+            client
+                .call(ListTranscripts {
+                    limit: Some(500),
+                    ..Default::default()
+                })
+                .await
+        });
         let page = answer.expect("transcript/list");
         assert_eq!((page.next_cursor, page.unreadable), (None, Vec::new()));
         page.transcripts
@@ -42,7 +49,16 @@ impl<L: Lab> Bridge<L> {
         loop {
             let client = self.client();
             // Small pages, so that some are joined.
-            let answer = self.call(async move { client.history(id.into(), cursor, Some(7), None).await });
+            let answer = self.call(async move {
+                client
+                    .call(History {
+                        conversation_id: id.into(),
+                        cursor,
+                        limit: Some(7),
+                        ..Default::default()
+                    })
+                    .await
+            });
             let page = answer.expect("conversation/history");
             assert_eq!(page.gaps, []);
             messages.extend(page.messages);
@@ -56,7 +72,15 @@ impl<L: Lab> Bridge<L> {
     /// The checkpoints, oldest first.
     pub(crate) fn checkpoints(&self, id: ConversationId) -> Vec<Checkpoint> {
         let client = self.client();
-        let answer = self.call(async move { client.checkpoints(id.into(), None, Some(500)).await });
+        let answer = self.call(async move {
+            client
+                .call(Checkpoints {
+                    conversation_id: id.into(),
+                    limit: Some(500),
+                    ..Default::default()
+                })
+                .await
+        });
         let mut checkpoints = answer.expect("conversation/checkpoints").checkpoints;
         checkpoints.reverse();
         checkpoints
@@ -114,7 +138,14 @@ impl<L: Lab> Bridge<L> {
     pub(crate) fn adopts_with_its_past(&self, sessions: &[String; 3]) -> ConversationId {
         let (client, last) = (self.client(), UpstreamId::new(sessions[2].as_str()));
         let answer = self
-            .call(async move { client.adopt(last, None, None, None, None).await })
+            .call(async move {
+                client
+                    .call(Adopt {
+                        upstream_id: last,
+                        ..Default::default()
+                    })
+                    .await
+            })
             .expect("conversation/adopt");
         assert_eq!(answer.missing, []);
         let id = answer.conversation.id;
@@ -135,7 +166,14 @@ impl<L: Lab> Bridge<L> {
             assert_eq!(link.from_upstream_id.as_ref(), Some(&before.upstream_id));
             let place = link.from_checkpoint_id.clone().expect("a place");
             let client = self.client();
-            let answer = self.call(async move { client.get_checkpoint(place, None).await });
+            let answer = self.call(async move {
+                client
+                    .call(GetCheckpoint {
+                        checkpoint_id: place,
+                        ..Default::default()
+                    })
+                    .await
+            });
             let place = answer.expect("checkpoint/get").checkpoint;
             assert_eq!(
                 (&place.upstream_id, place.step),
@@ -162,7 +200,10 @@ impl<L: Lab> Bridge<L> {
         let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
         let answer = self.call(async move {
             client
-                .check(Some(upstream_id), None, None, None, None, None)
+                .call(Check {
+                    upstream_id: Some(upstream_id),
+                    ..Default::default()
+                })
                 .await
         });
         answer.expect("transcript/check").findings
@@ -187,7 +228,15 @@ impl<L: Lab> Bridge<L> {
     ) -> Result<Conversation, BridgeError> {
         let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
         let cwd = folder.map(|folder| folder.to_str().expect("a path in UTF-8").to_owned());
-        let answer = self.call(async move { client.adopt(upstream_id, None, cwd, None, None).await });
+        let answer = self.call(async move {
+            client
+                .call(Adopt {
+                    upstream_id,
+                    cwd,
+                    ..Default::default()
+                })
+                .await
+        });
         answer.map(|answer| answer.conversation)
     }
 }

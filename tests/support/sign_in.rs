@@ -1,7 +1,8 @@
 //! What `daemon/diagnose` reports of a real agent.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
-use bridge_protocol::rpc::DaemonRpcClient;
+use bridge_protocol::method::Diagnose;
 use serde_json::Value;
 
 use crate::bridge_of::{Bridge, Lab};
@@ -12,7 +13,7 @@ use crate::support::npm;
 pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Severity) {
     let client = bridge.client();
     let told: Diagnosis = bridge
-        .call(async move { client.diagnose(None, None).await })
+        .call(async move { client.call(Diagnose::default()).await })
         .expect("daemon/diagnose");
     let of = |kind| {
         let all = told.diagnostics.iter();

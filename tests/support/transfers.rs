@@ -1,11 +1,12 @@
 //! Conversations that go from one daemon with a real adapter to another, in the terms of a test.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method::{Export, Import};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, PortableConversation};
 use bridge_protocol::history::Message;
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::{BridgeError, ConversationId};
 
 use crate::bridge_of::{Bridge, Lab};
@@ -32,7 +33,15 @@ impl<L: Lab> Bridge<L> {
 
     fn exported(&self, id: ConversationId, format: ExportFormat) -> ExportAnswer {
         let client = self.client();
-        let answer = self.call(async move { client.export(id.into(), Some(format), None, None).await });
+        let answer = self.call(async move {
+            client
+                .call(Export {
+                    conversation_id: id.into(),
+                    format,
+                    ..Default::default()
+                })
+                .await
+        });
         answer.expect("conversation/export")
     }
 
@@ -47,7 +56,12 @@ impl<L: Lab> Bridge<L> {
         let (client, path, cwd) = (self.client(), text(bundle), text(folder));
         let answer = self.call(async move {
             client
-                .import(path, Some(cwd), None, Some(new_ids), None, None)
+                .call(Import {
+                    path,
+                    cwd: Some(cwd),
+                    new_ids,
+                    ..Default::default()
+                })
                 .await
         });
         let answer = answer?;

@@ -1,6 +1,7 @@
-//! One JSON-RPC message a line, both ways, as jsonrpsee's transport traits want it.
+//! The client's transport: one JSON-RPC message per line in both directions, behind jsonrpsee's transport traits.
 //!
-//! Knows no messages. An error here ends the client: jsonrpsee reports it from every call that waits.
+//! It does not parse messages, except for a refusal of the connection. An error here ends the client: jsonrpsee returns
+//! it from every pending call.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,71 +15,71 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::error::BridgeError;
 
-/// Read at once: as much as the daemon writes at once.
+/// The size of a read, in bytes: as much as the daemon writes at once.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Why a connection to the daemon ended.
 #[derive(Debug, Error)]
 pub enum TransportError {
-    /// The daemon closed it: it stopped, or was killed.
+    /// The daemon closed the connection: it stopped or was killed.
     #[error("the daemon closed the connection at {}", path.display())]
     Closed {
         /// The socket.
         path: PathBuf,
     },
-    /// The daemon said why it does not serve this connection, and closed it: too many are open.
+    /// The daemon refused the connection, reported why, and closed it: too many are open.
     #[error("the daemon refused the connection at {}", path.display())]
     Refused {
         /// The socket.
         path: PathBuf,
-        /// What it said.
+        /// The error that the daemon reported.
         #[source]
         error: BridgeError,
     },
-    /// The daemon sent a line that is longer than any message.
+    /// The daemon sent a line that exceeds the limit for messages.
     #[error("the daemon sent a line of more than {limit_bytes} bytes at {}", path.display())]
     LineTooLong {
         /// The socket.
         path: PathBuf,
-        /// The limit that was passed.
+        /// The limit.
         limit_bytes: usize,
     },
-    /// The system refused to read or write.
+    /// The system failed to read or write.
     #[error("cannot {step} the socket {}", path.display())]
     Io {
-        /// What was tried, as a verb that fits before the path.
+        /// The failed operation: a verb phrase that fits before the path.
         step: &'static str,
         /// The socket.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Writes each message as a line.
+/// Sends each message as a line.
 #[derive(Debug)]
 pub(super) struct LineSender {
     stream: OwnedWriteHalf,
     path: PathBuf,
 }
 
-/// Reads each line as a message; blank ones are skipped.
+/// Receives each line as a message; skips blank lines.
 #[derive(Debug)]
 pub(super) struct LineReceiver {
     stream: BufReader<OwnedReadHalf>,
     path: PathBuf,
     limit_bytes: usize,
-    /// What was read of a line so far; kept here so that a read that is dropped half way loses nothing.
+    /// The part of a line that was read so far. Kept here so that dropping a read future loses nothing.
     line: Vec<u8>,
-    /// Whether a message has come: a refusal is the first, and the last.
+    /// Whether a message has arrived. Only the first message can be a refusal, and nothing follows it.
     is_served: bool,
 }
 
-/// An answer to nothing that was asked.
+/// An error response that answers no request.
 #[derive(Deserialize)]
 struct Refusal {
-    /// Null, as nobody asked; present, unlike that of an event.
+    /// Null, because it answers no request, but present: an event has no `id` at all.
     #[serde(rename = "id")]
     _id: (),
     error: ErrorObjectOwned,
@@ -121,7 +122,7 @@ impl LineReceiver {
 
     async fn next_line(&mut self) -> Result<Vec<u8>, TransportError> {
         loop {
-            // One byte more than the limit is the line's ending.
+            // One byte over the limit, for the line break.
             let room = (self.limit_bytes + 1).saturating_sub(self.line.len());
             let read = (&mut self.stream)
                 .take(room as u64)
@@ -150,7 +151,7 @@ impl LineReceiver {
                 let (path, limit_bytes) = (self.path.clone(), self.limit_bytes);
                 return Err(TransportError::LineTooLong { path, limit_bytes });
             }
-            // What stands without a line ending at the end of input is half of a message.
+            // A last line without a line break is an incomplete message.
             if read == 0 {
                 return Err(TransportError::Closed {
                     path: self.path.clone(),
@@ -166,8 +167,8 @@ impl TransportSenderT for LineSender {
     async fn send(&mut self, mut message: String) -> Result<(), TransportError> {
         message.push('\n');
         match self.stream.write_all(message.as_bytes()).await {
-            // The daemon closes both directions at once: whoever reads meets the end too, behind what the daemon said
-            // last, and tells that.
+            // The daemon closes both directions at once. The receiver gets to the end too, after the daemon's last
+            // message, and reports it.
             Err(source) if is_end(&source) => Ok(()),
             Err(source) => Err(TransportError::Io {
                 step: "write to",
@@ -179,7 +180,7 @@ impl TransportSenderT for LineSender {
     }
 }
 
-/// Whether this is how the system says that the other side has closed the connection.
+/// Whether the error means that the peer closed the connection.
 fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_become_messages_and_the_end_says_why() {
+    fn each_line_is_a_message_and_the_end_of_the_stream_is_an_error() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_at_the_door_is_told_and_an_answer_is_not_taken_for_one() {
+    fn only_a_first_error_without_a_request_is_a_refused_connection() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -259,7 +260,7 @@ mod tests {
             (format!("{refusal}\n"), vec![refused]),
             (format!("{answer}\n"), vec![answer, closed]),
             (format!("{event}\n"), vec![event, closed]),
-            // What is wrong with one message is for the client to judge.
+            // A later error is about one message, and the client's to handle.
             (format!("1\n{refusal}\n"), vec!["1", refusal, closed]),
         ] {
             assert_eq!(runtime.block_on(received(input.as_bytes(), 1024)), expected);

@@ -1,4 +1,4 @@
-//! The document, made of what the methods' declarations hand over.
+//! The document, made from the table of methods.
 
 use std::collections::BTreeMap;
 
@@ -6,37 +6,41 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::docs::{Docs, word};
-use super::schemas::{Schemas, sorted};
+use super::schemas::{Schemas, prose, sorted};
 use super::{OPENRPC_VERSION, OpenRpcDocument};
 use crate::PROTOCOL_VERSION;
 use crate::error::{BridgeError, ErrorKind};
+use crate::method::{self, Method, Subscribe, Visitor, parameter_names};
 use crate::raw::RawJson;
 
-/// What cannot be said of a method.
+/// What applies to all methods.
 const DESCRIPTION: &str = "Conversations with coding agents, under ids that never change. JSON-RPC 2.0 over a Unix stream \
-    socket, one message a line. Parameters are objects, by name; an absent member and null mean the same, unknown ones \
-    are ignored. Members, methods, events and words may be added, so clients pass by what they do not know. Beside the errors that it \
-    names each method may answer with JSON-RPC's own, `invalidParams` and `internalError` among them.";
+    socket, one message a line. Parameters are objects, by name; absent and null mean the same, an unknown parameter is \
+    refused. Members, methods, events and words may be added, so clients should ignore what they do not know. Besides the \
+    errors that it names, each method may answer with JSON-RPC's own, `invalidParams` and `internalError` among them.";
 
-/// The OpenRPC document of everything that the daemon can be asked and says.
+/// What ends a subscription. Its parameter is an array of one id.
+const UNSUBSCRIBE: &str = "conversation/unsubscribe";
+
+/// The OpenRPC document of all methods, events and errors.
 ///
 /// # Errors
 /// When a schema has no JSON form, which those of the wire's types have.
 pub fn document() -> Result<OpenRpcDocument, serde_json::Error> {
-    let mut methods = Methods::new();
-    crate::rpc::describe(&mut methods);
-    RawJson::from_value(&methods.into_document()).map(OpenRpcDocument::new)
+    let mut builder = Builder::new();
+    method::visit(&mut builder);
+    builder.add_subscription();
+    RawJson::from_value(&builder.into_document()).map(OpenRpcDocument::new)
 }
 
 #[derive(Serialize)]
 struct Document {
     openrpc: &'static str,
     info: Value,
-    methods: Vec<Method>,
+    methods: Vec<Entry>,
     /// OpenRPC knows no calls of the server.
     #[serde(rename = "x-notifications")]
-    notifications: Vec<Method>,
+    notifications: Vec<Entry>,
     components: Components,
 }
 
@@ -46,9 +50,10 @@ struct Components {
     errors: BTreeMap<String, Value>,
 }
 
+/// A method or a notification.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Method {
+struct Entry {
     name: &'static str,
     summary: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +74,7 @@ struct Method {
 
 /// A parameter or a result.
 #[derive(Serialize)]
-pub(crate) struct Content {
+struct Content {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
@@ -77,105 +82,122 @@ pub(crate) struct Content {
     schema: Value,
 }
 
-/// The methods as far as they have been told.
-pub(crate) struct Methods {
+struct Builder {
     schemas: Schemas,
-    methods: Vec<Method>,
-    notifications: Vec<Method>,
-    /// What doc comments say that fits nothing: names of parameters and errors.
-    unfit: Vec<String>,
+    methods: Vec<Entry>,
+    notifications: Vec<Entry>,
 }
 
-impl Methods {
+impl Visitor for Builder {
+    fn method<M: Method>(&mut self) {
+        let result = self.result::<M::Answer>();
+        let entry = self.entry::<M>(result);
+        self.methods.push(entry);
+    }
+}
+
+impl Builder {
     fn new() -> Self {
         Self {
             schemas: Schemas::new(),
             methods: Vec::new(),
             notifications: Vec::new(),
-            unfit: Vec::new(),
         }
     }
 
-    /// A parameter: its name on the wire, and its type as it is written. One that is an `Option` may be left out.
-    pub(crate) fn param<T: JsonSchema>(&mut self, name: &str, written: &str) -> Content {
+    fn result<T: JsonSchema>(&mut self) -> Content {
         Content {
-            name: name.to_owned(),
-            description: None,
-            required: !written.starts_with("Option"),
-            schema: self.schemas.taken::<T>(),
-        }
-    }
-
-    /// A method and what it answers.
-    pub(crate) fn add<R: JsonSchema>(&mut self, name: &'static str, docs: &[&str], params: Vec<Content>) {
-        let result = Content {
-            name: R::schema_name().into_owned(),
-            description: None,
-            required: true,
-            schema: self.schemas.told::<R>(),
-        };
-        let method = self.method(name, Docs::read(docs), params, result);
-        self.methods.push(method);
-    }
-
-    /// A subscription, what the daemon sends for it, and the method that ends it, which takes its id by its place.
-    pub(crate) fn add_subscription<T: JsonSchema>(
-        &mut self,
-        name: &'static str,
-        notification: &'static str,
-        unsubscribe: &'static str,
-        docs: &[&str],
-        params: Vec<Content>,
-    ) {
-        let id = |name: &str| Content {
-            name: name.to_owned(),
-            description: Some("Names the subscription on its connection. Opaque.".to_owned()),
-            required: true,
-            schema: sorted(json!({ "type": ["integer", "string"] })),
-        };
-        let method = self.method(name, Docs::read(docs), params, id("subscription"));
-        self.methods.push(Method {
-            notification: Some(notification),
-            unsubscribe: Some(unsubscribe),
-            ..method
-        });
-
-        let ended = Content {
-            name: "ended".to_owned(),
-            description: Some("Whether there was such a subscription.".to_owned()),
-            required: true,
-            schema: json!({ "type": "boolean" }),
-        };
-        let prose = format!("Ends a subscription that `{name}` made.");
-        let docs = Docs {
-            params: [(
-                "subscription".to_owned(),
-                "The id that the subscription was answered with.".to_owned(),
-            )]
-            .into(),
-            prose,
-            ..Docs::default()
-        };
-        let method = self.method(unsubscribe, docs, vec![id("subscription")], ended);
-        self.methods.push(Method {
-            param_structure: "by-position",
-            errors: Vec::new(),
-            ..method
-        });
-
-        let item = Content {
-            name: "result".to_owned(),
+            name: T::schema_name().into_owned(),
             description: None,
             required: true,
             schema: self.schemas.told::<T>(),
+        }
+    }
+
+    fn entry<M: Method>(&mut self, result: Content) -> Entry {
+        let text = prose(M::ABOUT.iter().copied());
+        let summary = text.split_inclusive(". ").next().unwrap_or_default().trim_end();
+        let mut errors = M::ERRORS.to_vec();
+        errors.push(ErrorKind::ShuttingDown);
+        errors.sort_by_key(|kind| kind.code());
+        errors.dedup();
+        let reference = |kind: &ErrorKind| json!({ "$ref": format!("#/components/errors/{}", word(*kind)) });
+        Entry {
+            name: M::NAME,
+            summary: summary.to_owned(),
+            description: (text != summary).then(|| text.clone()),
+            param_structure: "by-name",
+            params: self.params::<M>(),
+            result: Some(result),
+            errors: errors.iter().map(reference).collect(),
+            notification: None,
+            unsubscribe: None,
+        }
+    }
+
+    /// The members of a method's struct, each a parameter.
+    fn params<M: Method>(&mut self) -> Vec<Content> {
+        let mut schema = self.schemas.members::<M>();
+        let required: Vec<Value> = schema["required"].as_array().cloned().unwrap_or_default();
+        let content = |name: &&'static str| {
+            let mut schema = schema["properties"][*name].take();
+            let description = schema
+                .as_object_mut()
+                .and_then(|members| members.remove("description"));
+            // A reference stood in a list of its own to have a description beside it.
+            if let Some([reference]) = schema["allOf"].as_array().map(Vec::as_slice) {
+                schema = reference.clone();
+            }
+            Content {
+                name: (*name).to_owned(),
+                description: description.as_ref().and_then(Value::as_str).map(str::to_owned),
+                required: required.iter().any(|required| required == name),
+                schema,
+            }
         };
-        let docs = format!("Sent by the daemon to a subscription that `{name}` made.");
-        self.notifications.push(Method {
-            name: notification,
-            summary: docs,
+        parameter_names::<M>().iter().map(content).collect()
+    }
+
+    /// The subscription to events, what the daemon sends for it, and the method that ends it.
+    fn add_subscription(&mut self) {
+        let id = |name: &str| Content {
+            name: name.to_owned(),
+            description: Some("The id of the subscription, on its connection. Opaque.".to_owned()),
+            required: true,
+            schema: sorted(json!({ "type": ["integer", "string"] })),
+        };
+        let entry = self.entry::<Subscribe>(id("subscription"));
+        self.methods.push(Entry {
+            notification: Some("conversation/event"),
+            unsubscribe: Some(UNSUBSCRIBE),
+            ..entry
+        });
+        self.methods.push(Entry {
+            name: UNSUBSCRIBE,
+            summary: format!("Ends a subscription of `{}`.", Subscribe::NAME),
+            description: None,
+            param_structure: "by-position",
+            params: vec![id("subscription")],
+            result: Some(Content {
+                name: "ended".to_owned(),
+                description: Some("Whether there was such a subscription.".to_owned()),
+                required: true,
+                schema: json!({ "type": "boolean" }),
+            }),
+            errors: Vec::new(),
+            notification: None,
+            unsubscribe: None,
+        });
+        let event = Content {
+            name: "result".to_owned(),
+            ..self.result::<<Subscribe as Method>::Answer>()
+        };
+        self.notifications.push(Entry {
+            name: "conversation/event",
+            summary: format!("Sent by the daemon to a subscription of `{}`.", Subscribe::NAME),
             description: None,
             param_structure: "by-name",
-            params: vec![id("subscription"), item],
+            params: vec![id("subscription"), event],
             result: None,
             errors: Vec::new(),
             notification: None,
@@ -183,43 +205,10 @@ impl Methods {
         });
     }
 
-    fn method(
-        &mut self,
-        name: &'static str,
-        mut docs: Docs,
-        mut params: Vec<Content>,
-        result: Content,
-    ) -> Method {
-        for param in &mut params {
-            param.description = docs.take_param(&param.name);
-        }
-        self.unfit.extend(docs.params.into_keys().chain(docs.unknown));
-        docs.errors.push(ErrorKind::ShuttingDown);
-        docs.errors.sort_by_key(|kind| kind.code());
-        docs.errors.dedup();
-        let reference = |kind: &ErrorKind| json!({ "$ref": format!("#/components/errors/{}", word(*kind)) });
-        let summary = docs
-            .prose
-            .split_inclusive(". ")
-            .next()
-            .unwrap_or_default()
-            .trim_end();
-        Method {
-            name,
-            summary: summary.to_owned(),
-            description: (docs.prose != summary).then(|| docs.prose.clone()),
-            param_structure: "by-name",
-            params,
-            result: Some(result),
-            errors: docs.errors.iter().map(reference).collect(),
-            notification: None,
-            unsubscribe: None,
-        }
-    }
-
     fn into_document(mut self) -> Document {
         self.schemas.told::<BridgeError>();
-        let schemas = self.schemas.definitions();
+        let mut schemas = self.schemas.definitions();
+        name_events(&mut schemas);
         let errors = ErrorKind::ALL
             .map(|kind| (word(kind), error(kind, schemas.get("ErrorKind"))))
             .into();
@@ -238,8 +227,32 @@ impl Methods {
     }
 }
 
-/// What stands in for all errors of a kind; the messages of real ones say more. The schema of the kinds describes each.
-/// Its `data` has what all of the kind have.
+/// Gives each kind of event a schema of its own: `snapshot` becomes `SnapshotEvent`.
+fn name_events(schemas: &mut BTreeMap<String, Value>) {
+    let Some(Value::Array(kinds)) = schemas.get_mut("Event").map(|event| event["anyOf"].take()) else {
+        return;
+    };
+    let mut references = Vec::new();
+    for schema in kinds {
+        let kind = schema["properties"]["type"]["const"].as_str().unwrap_or_default();
+        let (first, rest) = kind.split_at(kind.len().min(1));
+        let name = format!("{}{rest}Event", first.to_uppercase());
+        references.push(json!({ "$ref": format!("#/components/schemas/{name}") }));
+        schemas.insert(name, schema);
+    }
+    if let Some(event) = schemas.get_mut("Event") {
+        event["anyOf"] = references.into();
+    }
+}
+
+/// A kind of error as the wire has it.
+fn word(kind: ErrorKind) -> String {
+    let word = serde_json::to_value(kind).unwrap_or_default();
+    word.as_str().unwrap_or_default().to_owned()
+}
+
+/// Stands for all errors of a kind; the messages of real ones say more. The schema of the kinds describes each. Its `data` has
+/// the members that all of the kind have.
 fn error(kind: ErrorKind, kinds: Option<&Value>) -> Value {
     let word = word(kind);
     let described = kinds.and_then(|kinds| {
@@ -266,30 +279,25 @@ mod tests {
 
     #[test]
     fn each_name_means_one_schema() {
-        let mut methods = Methods::new();
-        crate::rpc::describe(&mut methods);
-        let ambiguous = methods.schemas.ambiguous();
+        let mut builder = Builder::new();
+        method::visit(&mut builder);
+        let ambiguous = builder.schemas.ambiguous();
         assert!(ambiguous.is_empty(), "{ambiguous:?}");
     }
 
     #[test]
-    fn each_parameter_is_described_and_each_description_fits() {
-        let mut methods = Methods::new();
-        crate::rpc::describe(&mut methods);
-        assert_eq!(methods.unfit, Vec::<String>::new());
-        let params = methods
+    fn each_parameter_is_described_and_each_optional_one_states_its_default() {
+        let mut builder = Builder::new();
+        method::visit(&mut builder);
+        builder.add_subscription();
+        let params = builder
             .methods
             .iter()
             .flat_map(|method| method.params.iter().map(move |param| (method.name, param)));
         let mut described = 0;
         for (method, param) in params {
-            assert!(
-                param.description.as_ref().is_some_and(|words| !words.is_empty()),
-                "{method} says nothing of {}",
-                param.name
-            );
-            // One that may be left out says what that means.
             let words = param.description.as_deref().unwrap_or_default();
+            assert!(!words.is_empty(), "{method} does not describe {}", param.name);
             let says_default = ["Default: ", "Needed ", "Either "]
                 .iter()
                 .any(|how| words.contains(how));

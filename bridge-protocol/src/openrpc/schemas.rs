@@ -1,5 +1,5 @@
-//! JSON schemas of the types, as the document has them: of JSON Schema's draft 7, which OpenRPC wants, with the types'
-//! own documentation as descriptions.
+//! JSON schemas of the types in the OpenRPC document: draft 7, as OpenRPC requires, with the types' doc comments as
+//! descriptions.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use schemars::transform::{RecursiveTransform, RestrictFormats};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 
-/// Where the document keeps what several places refer to.
+/// Where the document has its named schemas.
 const SCHEMAS_PATH: &str = "/components/schemas";
 
-/// Formats that checkers know. Those of Rust's numbers say nothing that `minimum` does not.
+/// The formats that validators know. Formats of Rust's number types add nothing to `minimum`.
 const FORMATS: [&str; 2] = ["date-time", "uuid"];
 
-/// The schemas of both directions. Of what is sent to the daemon a member may be left out where its type has a default;
-/// of what the daemon says one is left out only where the type leaves it out.
+/// The schemas for both directions. In requests, a member may be omitted if its type has a default; in answers, only if
+/// the type omits it when writing.
 pub(super) struct Schemas {
     taken: SchemaGenerator,
     told: SchemaGenerator,
@@ -39,18 +39,18 @@ impl Schemas {
         }
     }
 
-    /// The schema of something that the daemon takes.
-    pub(super) fn taken<T: JsonSchema>(&mut self) -> Value {
-        schema_of::<T>(&mut self.taken)
+    /// The schema of a method's parameters, inline instead of a reference.
+    pub(super) fn members<T: JsonSchema>(&mut self) -> Value {
+        let schema = T::json_schema(&mut self.taken);
+        transformed(&mut self.taken, schema)
     }
 
-    /// The schema of something that the daemon says.
+    /// The schema of something that the daemon sends.
     pub(super) fn told<T: JsonSchema>(&mut self) -> Value {
         schema_of::<T>(&mut self.told)
     }
 
-    /// What was referred to, by name. A type for which the directions differ has no name of its own, and stands where it
-    /// is used.
+    /// The named schemas. A type whose schemas differ by direction has no name; its schema is inlined.
     pub(super) fn definitions(mut self) -> BTreeMap<String, Value> {
         let taken = self.taken.take_definitions(true);
         taken
@@ -60,7 +60,7 @@ impl Schemas {
             .collect()
     }
 
-    /// The names that stand for different things in the two directions.
+    /// The names whose schemas differ by direction.
     #[cfg(test)]
     pub(super) fn ambiguous(&self) -> Vec<&String> {
         let told = self.told.definitions();
@@ -72,27 +72,31 @@ impl Schemas {
 }
 
 fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
-    let mut schema = generator.subschema_for::<T>();
+    let schema = generator.subschema_for::<T>();
+    transformed(generator, schema)
+}
+
+fn transformed(generator: &mut SchemaGenerator, mut schema: Schema) -> Value {
     for transform in generator.transforms_mut() {
         transform.transform(&mut schema);
     }
     sorted(schema.to_value())
 }
 
-/// Members in the order of their names, whatever features serde_json is built with.
+/// Sorts the members by name, so that serde_json's features do not matter.
 pub(super) fn sorted(mut value: Value) -> Value {
     value.sort_all_objects();
     value
 }
 
-/// Makes a description of a doc comment.
+/// Turns a doc comment into a description.
 fn describe(schema: &mut Schema) {
     if let Some(Value::String(description)) = schema.get_mut("description") {
         *description = prose(description.lines());
     }
 }
 
-/// The text of a doc comment: a paragraph is one line, and names are links no more.
+/// The text of a doc comment, with each paragraph on one line and without link brackets.
 pub(super) fn prose<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
     let mut text = String::new();
     for line in lines.into_iter().map(str::trim) {
@@ -115,7 +119,7 @@ mod tests {
     use super::prose;
 
     #[test]
-    fn a_doc_comment_becomes_prose() {
+    fn doc_comments_become_one_line_per_paragraph() {
         let table: [(&[&str], &str); 4] = [
             (&[" One line."], "One line."),
             (&[" Two", " lines."], "Two lines."),

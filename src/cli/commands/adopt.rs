@@ -1,7 +1,8 @@
 //! Transcripts by their own ids: `adopt`, `check`.
 
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
-use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
 use jsonrpsee::core::client::Error as ClientError;
 
@@ -26,7 +27,13 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
     let Adopt { id, agent, title, .. } = options;
     let adopting = async |id: UpstreamId| {
         let agent = agent.as_deref().map(Into::into);
-        let call = daemon.adopt(id, agent, folder.clone(), title.clone(), None);
+        let call = daemon.call(method::Adopt {
+            upstream_id: id,
+            agent,
+            cwd: folder.clone(),
+            title: title.clone(),
+            ..Default::default()
+        });
         watched(context.output, &daemon, "conversation/adopt", call).await
     };
     let refused = async |error, id: &UpstreamId| see_check(&daemon, error, id, agent.as_deref()).await;
@@ -132,7 +139,12 @@ async fn tell_repaired(
         context.output.note("what is left in it:")?;
         tell_findings(context, &answer.left)?;
     }
-    let next = match daemon.get(repaired.as_str().into()).await {
+    let next = match daemon
+        .call(method::GetConversation {
+            conversation_id: repaired.as_str().into(),
+        })
+        .await
+    {
         Ok(held) => format!("conversation {} goes on with it", held.conversation.id),
         Err(_) => format!("sessionctl adopt {repaired} makes a conversation of it"),
     };
@@ -185,11 +197,16 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         repair,
         cut_output,
     } = options;
-    let repair = repair.then_some(true);
     let named = || agent.as_deref().map(Into::into);
     let by_conversation = async |name: ConversationRef| {
         let checked = daemon
-            .check(None, Some(name), named(), repair, cut_output, None)
+            .call(method::Check {
+                conversation_id: Some(name),
+                agent: named(),
+                repair,
+                max_tool_output: cut_output,
+                ..Default::default()
+            })
             .await;
         checked.map_err(|error| match Problem::from(error) {
             // The conversation is there, or it would not have been found by its name.
@@ -203,7 +220,12 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
     if target == "." {
         return by_conversation(conversation_ref(daemon, &target).await?).await;
     }
-    let unknown = match daemon.get(target.as_str().into()).await {
+    let unknown = match daemon
+        .call(method::GetConversation {
+            conversation_id: target.as_str().into(),
+        })
+        .await
+    {
         Ok(answer) if agent.is_none() && answer.conversation.id.to_string().starts_with(&target) => {
             return by_conversation(target.as_str().into()).await;
         }
@@ -211,7 +233,13 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         Err(error) => Some(error),
     };
     let by_id = async |id: UpstreamId| {
-        let call = daemon.check(Some(id), None, named(), repair, cut_output, None);
+        let call = daemon.call(method::Check {
+            upstream_id: Some(id),
+            agent: named(),
+            repair,
+            max_tool_output: cut_output,
+            ..Default::default()
+        });
         call.await
     };
     // A beginning that fits several conversations is no transcript's id.
@@ -260,7 +288,11 @@ async fn see_check(daemon: &Daemon, error: ClientError, id: &UpstreamId, agent: 
         return problem;
     }
     let checked = daemon
-        .check(Some(id.clone()), None, agent.map(Into::into), None, None, None)
+        .call(method::Check {
+            upstream_id: Some(id.clone()),
+            agent: agent.map(Into::into),
+            ..Default::default()
+        })
         .await;
     match checked {
         Ok(answer) if !answer.findings.is_empty() => problem.hint(format!(

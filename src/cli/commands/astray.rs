@@ -2,9 +2,10 @@
 //!
 //! It owns the hints for which the daemon has to be asked. It must not know what the command wanted with the name.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::collections::BTreeSet;
 
-use bridge_protocol::rpc::{AgentRpcClient, TranscriptRpcClient};
 use bridge_protocol::{ErrorKind, UpstreamId};
 
 use super::Context;
@@ -94,7 +95,7 @@ impl Named {
 
 async fn other_agent(context: &mut Context<'_>, agent: &str) -> Option<String> {
     let daemon = context.reach.find().await.ok()??;
-    let agents = daemon.list_agents().await.ok()?.agents;
+    let agents = daemon.call(method::ListAgents::default()).await.ok()?.agents;
     let is_there = agents.iter().any(|known| known.name.as_str() == agent);
     (!is_there).then(|| "sessionctl agents shows which agents there are".to_owned())
 }
@@ -105,7 +106,11 @@ async fn not_adopted(context: &mut Context<'_>, word: &str) -> Option<String> {
         return None;
     }
     let daemon = context.reach.find().await.ok()??;
-    let call = daemon.list_transcripts(None, None, Some(word.to_owned()), None, Some(PAGE));
+    let call = daemon.call(method::ListTranscripts {
+        query: Some(word.to_owned()),
+        limit: Some(PAGE),
+        ..Default::default()
+    });
     let listed = watched(context.output, &daemon, "transcript/list", call).await;
     let listed = listed.ok()?.transcripts.into_iter();
     let free: BTreeSet<UpstreamId> = listed

@@ -1,11 +1,12 @@
 //! Carrying conversations elsewhere: `export`, `import`.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 use bridge_protocol::history::HistoryGap;
-use bridge_protocol::rpc::ConversationRpcClient;
 
 use super::past::tell_kept;
 use super::{Context, conversation_ref, real_folder, text_of, this_folder};
@@ -23,9 +24,12 @@ pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
-    // One that does not know this option is not asked for what it would do without.
-    let secrets = options.secrets.then_some(true);
-    let call = daemon.export(conversation, Some(format), path, secrets);
+    let call = daemon.call(method::Export {
+        conversation_id: conversation,
+        format,
+        path,
+        secrets: options.secrets,
+    });
     let answer = watched(context.output, &daemon, "conversation/export", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if needs_no_file && problem.exit == Exit::Usage => problem
@@ -135,14 +139,14 @@ pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcom
         (again(&["--new-ids"]), again(&["--new-ids", "--trust-settings"]))
     };
     let daemon = context.connect().await?;
-    let call = daemon.import(
+    let call = daemon.call(method::Import {
         path,
-        folder,
-        Some(options.same_folders),
-        Some(options.new_ids),
-        Some(options.trust_settings),
-        None,
-    );
+        cwd: folder,
+        same_folders: options.same_folders,
+        new_ids: options.new_ids,
+        trust_settings: options.trust_settings,
+        ..Default::default()
+    });
     let answer = watched(context.output, &daemon, "conversation/import", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if problem.exit == Exit::Busy && !options.new_ids => {

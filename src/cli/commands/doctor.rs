@@ -5,12 +5,13 @@
 mod daemons;
 mod folders;
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::time::Duration;
 
 use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::rpc::DaemonRpcClient;
 
 use super::Context;
 use crate::cli::args::Doctor;
@@ -60,7 +61,10 @@ pub(super) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcom
     }
     // A path that is no text cannot be told; what is on it is found by its first folders or not at all.
     let path = std::env::var("PATH").ok();
-    let asking = daemon.diagnose(Some(!options.no_agents), path);
+    let asking = daemon.call(method::Diagnose {
+        agents: Some(!options.no_agents),
+        path,
+    });
     match within(DIAGNOSIS_LIMIT, async { asking.await.map_err(Problem::from) }).await {
         Ok(diagnosis) => told.tell(context, diagnosis.diagnostics)?,
         Err(problem) => told.tell(context, vec![daemons::silent(&problem, &status)])?,
@@ -75,7 +79,12 @@ async fn reached(context: &Context<'_>) -> Outcome<(Daemon, DaemonStatus)> {
         Some(daemon) => daemon,
         None => context.reach.connect().await?,
     };
-    let asking = async { DaemonRpcClient::status(&daemon).await.map_err(Problem::from) };
+    let asking = async {
+        daemon
+            .call(method::Status::default())
+            .await
+            .map_err(Problem::from)
+    };
     let status = within(ANSWER_LIMIT, asking).await?;
     Ok((daemon, status))
 }

@@ -1,5 +1,7 @@
 //! Going back in a conversation: `edit` and `undo`, and the places that `--at` names.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::cell::RefCell;
 
 use bridge_protocol::conversation::EditAnswer;
@@ -7,7 +9,6 @@ use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::{CheckpointRpcClient, ConversationRpcClient};
 use bridge_protocol::{ConversationRef, ErrorKind};
 
 use super::past::{CHECKPOINT_PAGE, MESSAGE_PAGE};
@@ -46,7 +47,15 @@ pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Ex
     let (of_call, text) = (&daemon, prompt.clone());
     let least = options.min_fidelity.map(least);
     let call = async {
-        let answer = of_call.edit(conversation.clone(), at, text, least, None).await?;
+        let answer = of_call
+            .call(method::Edit {
+                conversation_id: conversation.clone(),
+                at,
+                prompt: text,
+                min_fidelity: least.unwrap_or_default(),
+                ..Default::default()
+            })
+            .await?;
         let turn = answer.turn.clone();
         edited.replace(Some(answer));
         Ok(turn)
@@ -121,7 +130,10 @@ fn told(context: &mut Context<'_>, conversation: &str, answer: &EditAnswer) -> O
 pub(super) async fn undo(context: &mut Context<'_>, one: &One) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &one.conversation).await?;
-    let call = daemon.undo(conversation, None);
+    let call = daemon.call(method::Undo {
+        conversation_id: conversation,
+        ..Default::default()
+    });
     let undone = watched(context.output, &daemon, "conversation/undo", call).await;
     let answer = undone.map_err(Problem::from).map_err(|problem| match problem.kind() {
         Some(ErrorKind::NotResumable) => {
@@ -155,7 +167,11 @@ pub(super) async fn place(daemon: &Daemon, conversation: &ConversationRef, word:
     let mut wanted = None;
     loop {
         let page = daemon
-            .checkpoints(conversation.clone(), before.take(), Some(CHECKPOINT_PAGE))
+            .call(method::Checkpoints {
+                conversation_id: conversation.clone(),
+                before: before.take(),
+                limit: Some(CHECKPOINT_PAGE),
+            })
             .await?;
         let Some(newest) = page.checkpoints.first() else {
             break;
@@ -216,7 +232,12 @@ struct OldPrompt {
 async fn old_prompt(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> Outcome<OldPrompt> {
     let of_message = turn_of_message(daemon, conversation, at).await?;
     let checkpoint = of_message.unwrap_or_else(|| at.into());
-    let turn = daemon.get_checkpoint(checkpoint, None).await?;
+    let turn = daemon
+        .call(method::GetCheckpoint {
+            checkpoint_id: checkpoint,
+            ..Default::default()
+        })
+        .await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
     Ok(as_text(prompt.map(|prompt| prompt.content).unwrap_or_default()))
@@ -234,7 +255,12 @@ async fn turn_of_message(
     let mut cursor = None;
     loop {
         let page = daemon
-            .history(conversation.clone(), cursor.take(), Some(MESSAGE_PAGE), None)
+            .call(method::History {
+                conversation_id: conversation.clone(),
+                cursor: cursor.take(),
+                limit: Some(MESSAGE_PAGE),
+                ..Default::default()
+            })
             .await?;
         let found = page.messages.into_iter().find(|message| message.id == place);
         if let Some(message) = found {

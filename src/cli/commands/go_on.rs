@@ -1,10 +1,11 @@
 //! Going on with what was cut short: `continue` at a time, `recover` now.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::collections::HashSet;
 
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef, ErrorKind};
 
 use jiff::tz::TimeZone;
@@ -37,20 +38,32 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let at = match &options.at {
         Some(text) => Some(ContinueAt::Time(time(text, now, &zone)?)),
-        None if options.now => Some(ContinueAt::Time(now)),
+        None if options.now => Some(ContinueAt::Now),
         None => options.at_reset.then_some(ContinueAt::Reset),
     };
     let text = (!options.text.is_empty()).then(|| PromptContent::text(&options.text.join(" ")));
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let cancel = options.cancel.then_some(true);
     // The answer to a cancellation does not say whether there was anything to cancel.
-    let was_scheduled = match cancel {
-        Some(_) => is_scheduled(&daemon.get(conversation.clone()).await?.conversation),
-        None => false,
+    let was_scheduled = match options.cancel {
+        true => is_scheduled(
+            &daemon
+                .call(method::GetConversation {
+                    conversation_id: conversation.clone(),
+                })
+                .await?
+                .conversation,
+        ),
+        false => false,
     };
     let answer = daemon
-        .continue_at(conversation, at, text, cancel, None)
+        .call(method::Continue {
+            conversation_id: conversation,
+            at,
+            text,
+            cancel: options.cancel,
+            ..Default::default()
+        })
         .await
         .map_err(in_own_words)?;
     if context.output.json {
@@ -146,7 +159,14 @@ pub(super) async fn recover(context: &mut Context<'_>, options: Recover) -> Outc
     let conversations = match &options.conversation {
         Some(word) => {
             let conversation = conversation_ref(&daemon, word).await?;
-            vec![daemon.get(conversation).await?.conversation]
+            vec![
+                daemon
+                    .call(method::GetConversation {
+                        conversation_id: conversation,
+                    })
+                    .await?
+                    .conversation,
+            ]
         }
         None => all_cut_short(&daemon).await?,
     };
@@ -170,7 +190,13 @@ async fn all_cut_short(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
         let mut cursor = None;
         loop {
             let page = daemon
-                .list(None, None, None, state, cut_short, None, cursor, Some(PAGE))
+                .call(method::ListConversations {
+                    state,
+                    cut_short,
+                    cursor,
+                    limit: Some(PAGE),
+                    ..Default::default()
+                })
                 .await?;
             let new = page.conversations.into_iter();
             found.extend(new.filter(|conversation| seen.insert(conversation.id)));
@@ -215,10 +241,16 @@ async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Re
         // What is held goes out behind it.
         (Some(at), _) => ContinueAt::Time(at),
         (None, Some(_)) => ContinueAt::Reset,
-        (None, None) => ContinueAt::Time(now),
+        (None, None) => ContinueAt::Now,
     };
     let id = ConversationRef::from(conversation.id);
-    let answered = daemon.continue_at(id.clone(), Some(at), None, None, None).await;
+    let answered = daemon
+        .call(method::Continue {
+            conversation_id: id.clone(),
+            at: Some(at),
+            ..Default::default()
+        })
+        .await;
     let problem = match answered {
         Ok(answer) => {
             let at = answer.continuation.map(|continuation| continuation.at);
@@ -229,7 +261,13 @@ async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Re
     match problem.exit {
         // Nothing of it was cut short.
         Exit::Busy if conversation.state == ConversationState::Idle => Ok(did(Did::Nothing, None, None)),
-        Exit::Busy => match daemon.resume(id, None, None).await {
+        Exit::Busy => match daemon
+            .call(method::Resume {
+                conversation_id: id,
+                ..Default::default()
+            })
+            .await
+        {
             Ok(answer) => Ok(did(Did::Opened, None, Some(words::resumed(&answer.resumed)))),
             Err(error) => {
                 let problem = Problem::from(error);

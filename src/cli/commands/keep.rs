@@ -1,7 +1,8 @@
 //! Kept copies of transcripts: `keep`, `restore`.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::keep::UnclaimedSession;
-use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
+use bridge_protocol::method;
 use bridge_protocol::{AgentName, BridgeError, ConversationRef, ErrorKind, UpstreamId};
 use jiff::Timestamp;
 use jsonrpsee::core::client::Error as ClientError;
@@ -34,7 +35,11 @@ pub(super) async fn keep(context: &mut Context<'_>, options: Keep) -> Outcome<Ex
         Some(target) => named(&daemon, target, agent.is_some()).await?,
         None => (None, None),
     };
-    let call = TranscriptRpcClient::keep(&daemon, id, conversation, agent.map(Into::into));
+    let call = daemon.call(method::Keep {
+        upstream_id: id,
+        conversation_id: conversation,
+        agent: agent.map(Into::into),
+    });
     let answer = watched(context.output, &daemon, "transcript/keep", call).await?;
     if context.output.json {
         context.answer(&daemon, "transcript/keep")?;
@@ -109,7 +114,10 @@ async fn forget(
     id: UpstreamId,
     agent: Option<AgentName>,
 ) -> Outcome<Exit> {
-    let call = TranscriptRpcClient::forget(daemon, id, agent);
+    let call = daemon.call(method::Forget {
+        upstream_id: id,
+        agent,
+    });
     let answer = watched(context.output, daemon, "transcript/forget", call).await?;
     if context.output.json {
         context.answer(daemon, "transcript/forget")?;
@@ -125,7 +133,11 @@ pub(super) async fn restore(context: &mut Context<'_>, options: Restore) -> Outc
     let Restore { target, agent } = options;
     let daemon = context.connect().await?;
     let (id, conversation) = named(&daemon, &target, agent.is_some()).await?;
-    let call = TranscriptRpcClient::restore(&daemon, id, conversation, agent.map(Into::into));
+    let call = daemon.call(method::Restore {
+        upstream_id: id,
+        conversation_id: conversation,
+        agent: agent.map(Into::into),
+    });
     let answer = watched(context.output, &daemon, "transcript/restore", call).await?;
     if context.output.json {
         context.answer(&daemon, "transcript/restore")?;
@@ -155,7 +167,12 @@ async fn named(daemon: &Daemon, target: &str, has_agent: bool) -> Outcome<Named>
     if has_agent {
         return Ok(by_id);
     }
-    match daemon.get(target.into()).await {
+    match daemon
+        .call(method::GetConversation {
+            conversation_id: target.into(),
+        })
+        .await
+    {
         Ok(_) => Ok((None, Some(target.into()))),
         Err(error) if is_unknown(&error) => Ok(by_id),
         Err(error) => Err(error.into()),

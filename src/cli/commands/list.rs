@@ -1,7 +1,8 @@
 //! `ls`: conversations as aligned columns.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::method;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
@@ -27,16 +28,14 @@ pub(super) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Ex
     let mut left = options.limit;
     loop {
         let page = daemon
-            .list(
-                None,
-                options.agent.clone().map(Into::into),
-                cwd.clone(),
-                None,
-                None,
-                options.query.clone(),
-                cursor.take(),
-                Some(left.clamp(1, PAGE)),
-            )
+            .call(method::ListConversations {
+                agent: options.agent.clone().map(Into::into),
+                cwd: cwd.clone(),
+                query: options.query.clone(),
+                cursor: cursor.take(),
+                limit: Some(left.clamp(1, PAGE)),
+                ..Default::default()
+            })
             .await?;
         if context.output.json {
             context.answer(&daemon, "conversation/list")?;

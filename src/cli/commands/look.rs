@@ -1,8 +1,9 @@
 //! Looking at what there is: `show`, `chain`, `lineage`, `agents`, `status`.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::link::{LineageEntry, LineageReason, Link};
-use bridge_protocol::rpc::{AgentRpcClient, ConversationRpcClient, DaemonRpcClient};
+use bridge_protocol::method;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -20,7 +21,11 @@ pub(super) const LINEAGE_PAGE: u32 = 1_000;
 pub(super) async fn show(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon.get(conversation).await?;
+    let answer = daemon
+        .call(method::GetConversation {
+            conversation_id: conversation,
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/get")?;
         return Ok(Exit::Done);
@@ -113,7 +118,11 @@ fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&
 pub(super) async fn chain(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon.chain(conversation).await?;
+    let answer = daemon
+        .call(method::Chain {
+            conversation_id: conversation,
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/chain")?;
         return Ok(Exit::Done);
@@ -160,7 +169,11 @@ pub(super) async fn lineage(context: &mut Context<'_>, word: &str) -> Outcome<Ex
     let mut cursor = None;
     loop {
         let page = daemon
-            .lineage(conversation.clone(), cursor.take(), Some(LINEAGE_PAGE))
+            .call(method::Lineage {
+                conversation_id: conversation.clone(),
+                cursor: cursor.take(),
+                limit: Some(LINEAGE_PAGE),
+            })
             .await?;
         if context.output.json {
             context.answer(&daemon, "conversation/lineage")?;
@@ -210,7 +223,7 @@ fn entry_line(entry: &LineageEntry) -> String {
 /// Shows the agents.
 pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let answer = daemon.list_agents().await?;
+    let answer = daemon.call(method::ListAgents::default()).await?;
     if context.output.json {
         context.answer(&daemon, "agent/list")?;
         return Ok(Exit::Done);
@@ -243,7 +256,7 @@ pub(super) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
         return Err(Problem::new(Exit::NoDaemon, "no daemon runs")
             .hint("the next command that needs one starts it; sessiond runs one in the foreground"));
     };
-    let status = DaemonRpcClient::status(&daemon).await?;
+    let status = daemon.call(method::Status::default()).await?;
     if context.output.json {
         context.answer(&daemon, "daemon/status")?;
         return Ok(Exit::Done);

@@ -1,8 +1,9 @@
 //! Making conversations and naming them: `new`, `fork`, `rename`.
 
 use bridge_protocol::ErrorKind;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::method;
 
 use super::edit::{least, not_branched, place};
 use super::{Context, conversation_ref, real_folder, this_folder};
@@ -19,22 +20,21 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
         Some(folder) => real_folder(&folder)?,
         None => this_folder()?,
     };
-    let settings = (options.model.is_some() || options.mode.is_some()).then(|| Settings {
-        model: options.model,
-        mode: options.mode,
-        ..Settings::default()
-    });
+    let new = method::NewConversation {
+        agent: options.agent.map(Into::into),
+        cwd: folder,
+        title: options.title.unwrap_or_default(),
+        open: options.open,
+        settings: Settings {
+            model: options.model,
+            mode: options.mode,
+            ..Settings::default()
+        },
+        ..Default::default()
+    };
     let daemon = context.connect().await?;
     let answer = daemon
-        .create(
-            options.agent.map(Into::into),
-            folder,
-            options.title,
-            None,
-            options.open.then_some(true),
-            settings,
-            None,
-        )
+        .call(new)
         .await
         .map_err(|error| match Problem::from(error) {
             // Only the agent can be unknown here.
@@ -66,15 +66,15 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
         Some(at) => Some(place(&daemon, &conversation, at).await?),
         None => None,
     };
-    let call = daemon.fork(
-        conversation,
-        options.in_place.then_some(true),
+    let call = daemon.call(method::Fork {
+        conversation_id: conversation,
+        in_place: options.in_place,
         at,
-        folder,
-        options.title,
-        options.min_fidelity.map(least),
-        None,
-    );
+        cwd: folder,
+        title: options.title,
+        min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
+        ..Default::default()
+    });
     let answer = watched(context.output, &daemon, "conversation/fork", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if problem.kind() == Some(ErrorKind::InvalidCwd) => problem.hint(match names_folder {
@@ -108,7 +108,11 @@ pub(super) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     daemon
-        .update(conversation, Some(options.title), None, None, None)
+        .call(method::Update {
+            conversation_id: conversation,
+            title: Some(options.title),
+            ..Default::default()
+        })
         .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/update")?;

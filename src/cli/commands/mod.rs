@@ -24,7 +24,8 @@ mod tree;
 mod view;
 
 use bridge_protocol::ConversationRef;
-use bridge_protocol::rpc::ConversationRpcClient;
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 
 use super::args::Command;
 use super::connect::{Daemon, Reach};
@@ -138,7 +139,11 @@ async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRe
     }
     let folder = this_folder()?;
     let page = daemon
-        .list(None, None, Some(folder.clone()), None, None, None, None, Some(1))
+        .call(method::ListConversations {
+            cwd: Some(folder.clone()),
+            limit: Some(1),
+            ..Default::default()
+        })
         .await?;
     match page.conversations.first() {
         Some(conversation) => Ok(conversation.id.into()),

@@ -1,9 +1,10 @@
 //! `mv`: has a conversation, or all that ran in a folder, go on in another one, and tells what went where.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::path::Path;
 
 use bridge_protocol::conversation::{MovedKind, PlannedMove};
-use bridge_protocol::rpc::{ConversationRpcClient, TranscriptRpcClient};
 use bridge_protocol::transcript::{TreeMove, TreeMoveAnswer};
 use bridge_protocol::{ErrorKind, UpstreamId};
 use jiff::Timestamp;
@@ -42,7 +43,12 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, opti
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, what).await?;
     let back = format!("sessionctl undo {conversation} takes it back");
-    let call = daemon.move_to(conversation, folder, options.dry_run.then_some(true), None);
+    let call = daemon.call(method::Move {
+        conversation_id: conversation,
+        cwd: folder,
+        dry_run: options.dry_run,
+        ..Default::default()
+    });
     let answer = watched(context.output, &daemon, "conversation/move", call).await;
     let answer = answer.map_err(no_folder).map_err(|problem| match problem.kind() {
         Some(ErrorKind::NotFound) => problem.hint(format!(
@@ -74,8 +80,13 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &Path, options: &Mv) ->
     let old = std::path::absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
     let (old, new) = (text_of(old)?, real_folder(new)?);
     let daemon = context.connect().await?;
-    let (settings, dry_run) = (options.settings.then_some(true), options.dry_run.then_some(true));
-    let call = daemon.move_tree(old.clone(), new, settings, dry_run, None);
+    let call = daemon.call(method::MoveTree {
+        from: old.clone(),
+        to: new,
+        settings: options.settings,
+        dry_run: options.dry_run,
+        ..Default::default()
+    });
     let answer = watched(context.output, &daemon, "transcript/move", call).await;
     let answer = answer.map_err(no_folder)?;
     if context.output.json {
@@ -104,7 +115,10 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &Path, options: &Mv) ->
 
 async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let call = daemon.undo_tree(id.to_owned(), None);
+    let call = daemon.call(method::UndoTree {
+        undo_id: id.to_owned(),
+        ..Default::default()
+    });
     let answer = watched(context.output, &daemon, "transcript/undo", call).await?;
     if context.output.json {
         context.answer(&daemon, "transcript/undo")?;
@@ -118,7 +132,7 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
 /// Tells the moves that can be taken back: what each was, and how it is.
 async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let answer = daemon.moves().await?;
+    let answer = daemon.call(method::TreeMoves::default()).await?;
     if context.output.json {
         context.answer(&daemon, "transcript/moves")?;
         return Ok(Exit::Done);

@@ -1,10 +1,11 @@
 //! What was said: `checkpoints`, and `history` with its pager.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::{ConversationRef, Cursor, UpstreamId};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -33,7 +34,11 @@ pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outco
     loop {
         let is_first = before.is_none();
         let limit = Some(left.min(CHECKPOINT_PAGE));
-        let call = daemon.checkpoints(conversation.clone(), before.take(), limit);
+        let call = daemon.call(method::Checkpoints {
+            conversation_id: conversation.clone(),
+            before: before.take(),
+            limit,
+        });
         let page = match is_first {
             true => watched(context.output, &daemon, "conversation/checkpoints", call).await?,
             // Whoever reads the first page sees that it goes on.
@@ -154,7 +159,12 @@ async fn show_pages(
         let limit = Some(left.min(MESSAGE_PAGE));
         let first = last.filter(|_| cursor.is_none());
         let is_first = cursor.is_none();
-        let call = daemon.history(conversation.clone(), cursor.take(), limit, first);
+        let call = daemon.call(method::History {
+            conversation_id: conversation.clone(),
+            cursor: cursor.take(),
+            limit,
+            last: first,
+        });
         let page = match is_first {
             true => watched(context.output, daemon, "conversation/history", call).await?,
             // Whoever reads the first page sees that it goes on.

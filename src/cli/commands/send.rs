@@ -1,5 +1,7 @@
 //! `send`: follows one turn from its prompt to its end.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::io::Read;
 use std::pin::pin;
 use std::time::Duration;
@@ -7,7 +9,6 @@ use std::time::Duration;
 use bridge_protocol::conversation::{OnBusy, OnLimit};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{ConversationRef, TurnId};
 use jiff::Timestamp;
@@ -62,16 +63,21 @@ pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Ex
     let prompt = prompt_of(&options.text)?;
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let on_busy = options.queue.then_some(OnBusy::Queue);
-    let on_limit = options.wait_limit.then_some(OnLimit::Wait);
-    let answer = daemon.prompt(
-        conversation.clone(),
-        prompt.clone(),
-        on_busy,
-        on_limit,
-        None,
-        None,
-    );
+    let answer = daemon.call(method::Prompt {
+        conversation_id: conversation.clone(),
+        prompt: prompt.clone(),
+        on_busy: if options.queue {
+            OnBusy::Queue
+        } else {
+            OnBusy::Fail
+        },
+        on_limit: if options.wait_limit {
+            OnLimit::Wait
+        } else {
+            OnLimit::Fail
+        },
+        ..Default::default()
+    });
     let following = Following {
         queue: options.queue,
         on_question: options.on_question,
@@ -170,7 +176,7 @@ pub(super) async fn follow(
                         .hint(format!("sessionctl cancel {conversation} --queued takes it out, and stops the running turn")));
                 }
                 view.aside("cancelling; Ctrl-C again leaves at once")?;
-                cancelling = Some(Box::pin(daemon.cancel(conversation.clone(), own.id.clone(), None, None)));
+                cancelling = Some(Box::pin(daemon.call(method::Cancel { conversation_id: conversation.clone(), turn_id: own.id.clone(), ..Default::default() })));
             }
             cancelled = finished(&mut cancelling), if cancelling.is_some() => {
                 cancelling = None;

@@ -1,8 +1,9 @@
 //! Acting on what there is: `cancel`, `resume`, `answer`, `close`, `reset`, `rm`, `stop`.
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
+use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
 
 use super::{Context, conversation_ref};
@@ -21,7 +22,11 @@ pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
-        .cancel(conversation, None, options.queued.then_some(true), None)
+        .call(method::Cancel {
+            conversation_id: conversation,
+            queued: options.queued,
+            ..Default::default()
+        })
         .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/cancel")?;
@@ -35,7 +40,12 @@ pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcom
 pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon.resume(conversation, None, None).await?;
+    let answer = daemon
+        .call(method::Resume {
+            conversation_id: conversation,
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/resume")?;
         return Ok(Exit::Done);
@@ -60,13 +70,13 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let answer = daemon
-        .respond(
-            conversation,
-            options.interrupt.into(),
-            question::outcome(&options.option),
-            Some(question::ANSWERER.to_owned()),
-            None,
-        )
+        .call(method::Respond {
+            conversation_id: conversation,
+            interrupt_id: options.interrupt.into(),
+            outcome: question::outcome(&options.option),
+            by: Some(question::ANSWERER.to_owned()),
+            ..Default::default()
+        })
         .await
         .map_err(|error| match Problem::from(error) {
             problem if matches!(problem.exit, Exit::NotFound | Exit::Usage) => problem.hint(format!(
@@ -89,7 +99,12 @@ pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcom
 pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    ConversationRpcClient::close(&daemon, conversation, None).await?;
+    daemon
+        .call(method::Close {
+            conversation_id: conversation,
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/close")?;
     }
@@ -101,21 +116,19 @@ pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let before = Before::of(&daemon, conversation).await?;
-    // Without one nothing is lost, or nothing can be read that could be brought back.
-    let newest = daemon.checkpoints(before.id.into(), None, Some(1)).await;
-    let newest = newest.ok().and_then(|page| page.checkpoints.into_iter().next());
-    daemon.reset(before.id.into(), None).await?;
+    daemon
+        .call(method::Reset {
+            conversation_id: before.id.into(),
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/reset")?;
         return Ok(Exit::Done);
     }
     let mut line = format!("Reset {}: its next prompt starts a new chat.", before.name());
-    if let Some(checkpoint) = newest {
-        line = format!(
-            "{line} Undo with: sessionctl fork {} --in-place --at {}",
-            words::short_id(before.id),
-            shell_word(checkpoint.id.as_str())
-        );
+    if before.has_head {
+        line = format!("{line} Undo with: sessionctl undo {}", words::short_id(before.id));
     }
     context.output.note(&line)?;
     Ok(Exit::Done)
@@ -125,18 +138,30 @@ pub(super) async fn reset(context: &mut Context<'_>, word: &str) -> Outcome<Exit
 struct Before {
     id: ConversationId,
     title: String,
+    has_head: bool,
     /// The newest session that has a transcript.
     written: Option<UpstreamId>,
 }
 
 impl Before {
     async fn of(daemon: &Daemon, conversation: ConversationRef) -> Outcome<Self> {
-        let conversation = daemon.get(conversation).await?.conversation;
-        let links = daemon.chain(conversation.id.into()).await?.links;
+        let conversation = daemon
+            .call(method::GetConversation {
+                conversation_id: conversation,
+            })
+            .await?
+            .conversation;
+        let links = daemon
+            .call(method::Chain {
+                conversation_id: conversation.id.into(),
+            })
+            .await?
+            .links;
         let mut written = links.into_iter().filter(|link| link.written);
         Ok(Self {
             id: conversation.id,
             title: conversation.title,
+            has_head: conversation.head.is_some(),
             written: written.next_back().map(|link| link.upstream_id),
         })
     }
@@ -157,7 +182,13 @@ pub(super) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcom
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let before = Before::of(&daemon, conversation).await?;
     let transcripts = options.transcripts.then_some(TranscriptsOnDelete::Delete);
-    let answer = daemon.delete(before.id.into(), transcripts, None).await?;
+    let answer = daemon
+        .call(method::Delete {
+            conversation_id: before.id.into(),
+            transcripts: transcripts.unwrap_or_default(),
+            ..Default::default()
+        })
+        .await?;
     if context.output.json {
         context.answer(&daemon, "conversation/delete")?;
     }
@@ -198,7 +229,11 @@ pub(super) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome<Ex
         context.output.note("no daemon runs")?;
         return Ok(Exit::Done);
     };
-    daemon.shutdown(options.grace_ms).await?;
+    daemon
+        .call(method::Shutdown {
+            grace_ms: options.grace_ms,
+        })
+        .await?;
     daemon.closed().await;
     start::wait_for_end(&context.reach.paths).await?;
     if context.output.json {

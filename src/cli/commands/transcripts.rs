@@ -1,9 +1,10 @@
 //! `transcripts`: what the agents have written on this machine, as aligned columns.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::rpc::TranscriptRpcClient;
 use bridge_protocol::transcript::Transcript;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
@@ -30,13 +31,13 @@ pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts)
     // The daemon looks at the folders for the first page: what it cannot watch is told with that, what it cannot read with all.
     let (mut unreadable, mut unwatched) = (BTreeSet::new(), None);
     loop {
-        let call = daemon.list_transcripts(
-            options.agent.clone().map(Into::into),
-            cwd.clone(),
-            options.query.clone(),
-            cursor.take(),
-            Some(left.clamp(1, PAGE)),
-        );
+        let call = daemon.call(method::ListTranscripts {
+            agent: options.agent.clone().map(Into::into),
+            cwd: cwd.clone(),
+            query: options.query.clone(),
+            cursor: cursor.take(),
+            limit: Some(left.clamp(1, PAGE)),
+        });
         let page = watched(context.output, &daemon, "transcript/list", call).await?;
         if context.output.json {
             context.answer(&daemon, "transcript/list")?;
@@ -101,7 +102,13 @@ pub(super) async fn that_begins(
         let agent = agent.map(Into::into);
         let query = Some(beginning.to_owned());
         let page = daemon
-            .list_transcripts(agent, None, query, cursor.take(), Some(PAGE))
+            .call(method::ListTranscripts {
+                agent,
+                query,
+                cursor: cursor.take(),
+                limit: Some(PAGE),
+                ..Default::default()
+            })
             .await?;
         for transcript in page.transcripts {
             if transcript.upstream_id.as_str().starts_with(beginning) {

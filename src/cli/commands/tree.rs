@@ -1,12 +1,13 @@
 //! `tree`: gathers a conversation with everything that branched off it, and draws it.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::collections::BTreeMap;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{LineageEntry, Link};
-use bridge_protocol::rpc::ConversationRpcClient;
 use serde::Serialize;
 
 use super::past::CHECKPOINT_PAGE;
@@ -42,7 +43,12 @@ struct Member<'a> {
 pub(super) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
-    let asked_for = daemon.get(conversation).await?.conversation;
+    let asked_for = daemon
+        .call(method::GetConversation {
+            conversation_id: conversation,
+        })
+        .await?
+        .conversation;
     let trunk = trunk(&daemon, asked_for.clone()).await?;
     let mut family = gather(&daemon, trunk.conversation).await?;
     if family.conversation.id != asked_for.id {
@@ -78,7 +84,13 @@ async fn trunk(daemon: &Daemon, mut conversation: Conversation) -> Outcome<Trunk
             break;
         };
         let parent = parent.conversation_id;
-        match daemon.get(parent.into()).await.map_err(Problem::from) {
+        match daemon
+            .call(method::GetConversation {
+                conversation_id: parent.into(),
+            })
+            .await
+            .map_err(Problem::from)
+        {
             Ok(answer) => conversation = answer.conversation,
             Err(problem) if problem.exit == Exit::NotFound => {
                 return Ok(Trunk {
@@ -145,7 +157,11 @@ async fn forks_by_parent(daemon: &Daemon) -> Outcome<BTreeMap<ConversationId, Ve
     let mut cursor = None;
     loop {
         let page = daemon
-            .list(None, None, None, None, None, None, cursor.take(), Some(PAGE))
+            .call(method::ListConversations {
+                cursor: cursor.take(),
+                limit: Some(PAGE),
+                ..Default::default()
+            })
             .await?;
         let empty = page.conversations.is_empty();
         for conversation in page.conversations {
@@ -164,16 +180,21 @@ async fn forks_by_parent(daemon: &Daemon) -> Outcome<BTreeMap<ConversationId, Ve
 }
 
 async fn member(daemon: &Daemon, conversation: Conversation) -> Outcome<Family> {
-    let links = daemon.chain(conversation.id.into()).await?.links;
+    let links = daemon
+        .call(method::Chain {
+            conversation_id: conversation.id.into(),
+        })
+        .await?
+        .links;
     let mut entries = Vec::new();
     let mut cursor = None;
     loop {
         let page = daemon
-            .lineage(
-                conversation.id.into(),
-                cursor.take(),
-                Some(super::look::LINEAGE_PAGE),
-            )
+            .call(method::Lineage {
+                conversation_id: conversation.id.into(),
+                cursor: cursor.take(),
+                limit: Some(super::look::LINEAGE_PAGE),
+            })
             .await?;
         let empty = page.entries.is_empty();
         entries.extend(page.entries);
@@ -222,7 +243,11 @@ async fn steps(context: &Context<'_>, daemon: &Daemon, id: ConversationId) -> Ou
     let mut steps = Vec::new();
     let mut before = None;
     loop {
-        let call = daemon.checkpoints(id.into(), before.take(), Some(CHECKPOINT_PAGE));
+        let call = daemon.call(method::Checkpoints {
+            conversation_id: id.into(),
+            before: before.take(),
+            limit: Some(CHECKPOINT_PAGE),
+        });
         let page = watched(context.output, daemon, "conversation/checkpoints", call).await?;
         let oldest = page.checkpoints.last().filter(|oldest| oldest.step > 1);
         before = oldest.map(|oldest| oldest.id.clone());

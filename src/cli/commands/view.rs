@@ -3,6 +3,8 @@
 //! It owns the questions that are open and the text that is running. It must not know why the conversation is
 //! followed.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::collections::VecDeque;
 
 use anstyle::Style;
@@ -10,7 +12,6 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 use bridge_protocol::{ConversationRef, InterruptId};
 use jiff::Timestamp;
@@ -261,13 +262,13 @@ impl<'a> View<'a> {
     async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome {
         let answered = self
             .daemon
-            .respond(
-                self.conversation.clone(),
-                id,
+            .call(method::Respond {
+                conversation_id: self.conversation.clone(),
+                interrupt_id: id,
                 outcome,
-                Some(question::ANSWERER.to_owned()),
-                None,
-            )
+                by: Some(question::ANSWERER.to_owned()),
+                ..Default::default()
+            })
             .await;
         match answered.map_err(Problem::from) {
             Ok(_) => Ok(()),

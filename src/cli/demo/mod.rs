@@ -8,6 +8,8 @@ mod leftovers;
 mod stage;
 mod steps;
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,6 @@ use super::output::{BAD, GOOD, Output, STRONG};
 use super::problem::{Outcome, Problem};
 use super::start::{self, Launch};
 use crate::paths::{Environment, Paths};
-use bridge_protocol::rpc::DaemonRpcClient;
 use stage::Stage;
 
 /// How long the daemon may take to stop. It ends its agents within some seconds, however they behave.
@@ -178,7 +179,7 @@ fn tell_cleaned(stage: &mut Stage<'_>, cleaned: &CleanedUp) -> Outcome {
 async fn stop(stage: &mut Stage<'_>) -> Outcome {
     stage.settle().await;
     if let Some(daemon) = stage.reach.find().await? {
-        daemon.shutdown(None).await?;
+        daemon.call(method::Shutdown::default()).await?;
         daemon.closed().await;
     }
     start::wait_for_end(&stage.reach.paths).await

@@ -2,6 +2,8 @@
 //!
 //! It owns how one talks to the daemon in the play, and the count of checks that failed. It must not know the play.
 
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +12,6 @@ use bridge_protocol::ConversationRef;
 use bridge_protocol::conversation::OnLimit;
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::TurnResult;
 use serde::Deserialize;
 use tokio::task::JoinHandle;
@@ -194,14 +195,12 @@ async fn say(
     on_limit: OnLimit,
 ) -> Outcome<Said> {
     let mut follower = Follower::start(daemon, conversation.clone()).await?;
-    let prompt = daemon.prompt(
-        conversation.clone(),
-        PromptContent::text(text),
-        None,
-        Some(on_limit),
-        None,
-        None,
-    );
+    let prompt = daemon.call(method::Prompt {
+        conversation_id: conversation.clone(),
+        prompt: PromptContent::text(text),
+        on_limit,
+        ..Default::default()
+    });
     // A prompt that is refused has no turn, and so no end to wait for: then its error ends both.
     let turn = async { prompt.await.map_err(Problem::from) };
     let both = async { tokio::try_join!(turn, collect(&mut follower)) };

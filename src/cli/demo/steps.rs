@@ -4,11 +4,12 @@
 //! stage's.
 
 use bridge_protocol::ConversationRef;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Link, Resumed, Via};
+use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::{ConversationRpcClient, DaemonRpcClient};
 use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -148,7 +149,12 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
     stage
         .tell("Each line is a session of the agent, with the turns that ran on it and how it came to be.")?;
     stage.tell(&format!("{sign} is the one in which a conversation goes on.\n"))?;
-    let root = daemon.get(play.id.clone()).await?.conversation;
+    let root = daemon
+        .call(method::GetConversation {
+            conversation_id: play.id.clone(),
+        })
+        .await?
+        .conversation;
     let family = gather(&daemon, root).await?;
     for line in draw(&family, stage.output.look) {
         stage.tell(&line)?;
@@ -188,15 +194,12 @@ async fn begin(stage: &mut Stage<'_>, daemon: &Daemon) -> Outcome<Play> {
     stage.step("A conversation and two turns")?;
     let cwd = stage.project.to_string_lossy().into_owned();
     let answer = daemon
-        .create(
-            Some("loopback".into()),
+        .call(method::NewConversation {
+            agent: Some("loopback".into()),
             cwd,
-            Some("The main job".to_owned()),
-            None,
-            None,
-            None,
-            None,
-        )
+            title: "The main job".to_owned(),
+            ..Default::default()
+        })
         .await?;
     let conversation = answer.conversation;
     stage.tell(&format!("the conversation's id, for good: {}", conversation.id))?;
@@ -301,14 +304,11 @@ async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outc
     play.history.cut_short.push(prompt.to_owned());
     stage.tell(&format!("> {prompt}"))?;
     let mut follower = Follower::start(daemon, play.id.clone()).await?;
-    let running = daemon.prompt(
-        play.id.clone(),
-        PromptContent::text(prompt),
-        None,
-        None,
-        None,
-        None,
-    );
+    let running = daemon.call(method::Prompt {
+        conversation_id: play.id.clone(),
+        prompt: PromptContent::text(prompt),
+        ..Default::default()
+    });
     let ended_early = tokio::select! {
         ended = running => Some(ended.map(|turn| turn.stop_reason)),
         begun = begun(&mut follower) => { begun?; None }
@@ -335,20 +335,25 @@ async fn killed(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outc
 
 /// Kills the daemon's process and starts another one.
 async fn kill_and_restart(stage: &mut Stage<'_>, daemon: &Daemon) -> Outcome<Daemon> {
-    let status = DaemonRpcClient::status(daemon).await?;
+    let status = daemon.call(method::Status::default()).await?;
     stage.tell(&format!("$ kill -9 {}    (the daemon's process)", status.pid))?;
     kill(status.pid)?;
     daemon.closed().await;
     start::wait_for_end(&stage.reach.paths).await?;
 
     let daemon = stage.connect().await?;
-    let again = DaemonRpcClient::status(&daemon).await?;
+    let again = daemon.call(method::Status::default()).await?;
     stage.check(again.pid != status.pid, "another daemon was started and answers")?;
     Ok(daemon)
 }
 
 async fn by_old_id(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
-    let lineage = daemon.lineage(play.id.clone(), None, None).await?;
+    let lineage = daemon
+        .call(method::Lineage {
+            conversation_id: play.id.clone(),
+            ..Default::default()
+        })
+        .await?;
     let oldest = lineage.entries.iter().find(|entry| !entry.upstream_id.is_empty());
     let Some(oldest) = oldest else {
         return stage.check(false, "the lineage knows the first session");
@@ -356,8 +361,18 @@ async fn by_old_id(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> O
     let old_id = ConversationRef::new(oldest.upstream_id.as_str());
     stage.tell(&format!("the id of its very first session was {old_id}"))?;
     let id = conversation(daemon, play).await?.id;
-    ConversationRpcClient::close(daemon, play.id.clone(), None).await?;
-    let answer = daemon.resume(old_id.clone(), None, None).await?;
+    daemon
+        .call(method::Close {
+            conversation_id: play.id.clone(),
+            ..Default::default()
+        })
+        .await?;
+    let answer = daemon
+        .call(method::Resume {
+            conversation_id: old_id.clone(),
+            ..Default::default()
+        })
+        .await?;
     stage.check(
         answer.conversation.id == id,
         "resuming by that id opens this conversation",
@@ -371,15 +386,11 @@ async fn by_old_id(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> O
 
 async fn fork_beside(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
     let answer = daemon
-        .fork(
-            play.id.clone(),
-            None,
-            None,
-            None,
-            Some("Another way".to_owned()),
-            None,
-            None,
-        )
+        .call(method::Fork {
+            conversation_id: play.id.clone(),
+            title: Some("Another way".to_owned()),
+            ..Default::default()
+        })
         .await?;
     let source = conversation(daemon, play).await?;
     let parent = answer
@@ -404,7 +415,11 @@ async fn fork_beside(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) ->
 async fn fork_in_place(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) -> Outcome {
     let before = conversation(daemon, play).await?;
     let answer = daemon
-        .fork(play.id.clone(), Some(true), None, None, None, None, None)
+        .call(method::Fork {
+            conversation_id: play.id.clone(),
+            in_place: true,
+            ..Default::default()
+        })
         .await?;
     let after = answer.conversation;
     stage.check(
@@ -412,7 +427,11 @@ async fn fork_in_place(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut Play) 
         "the same conversation with a new head",
     )?;
     ends_well(stage, daemon, play, "On the new head").await?;
-    let chain = daemon.chain(play.id.clone()).await?;
+    let chain = daemon
+        .call(method::Chain {
+            conversation_id: play.id.clone(),
+        })
+        .await?;
     let kept = chain
         .links
         .iter()
@@ -528,7 +547,12 @@ fn kill(pid: u32) -> Outcome {
 }
 
 async fn conversation(daemon: &Daemon, play: &Play) -> Outcome<Conversation> {
-    Ok(daemon.get(play.id.clone()).await?.conversation)
+    Ok(daemon
+        .call(method::GetConversation {
+            conversation_id: play.id.clone(),
+        })
+        .await?
+        .conversation)
 }
 
 async fn head(daemon: &Daemon, play: &Play) -> Outcome<Option<bridge_protocol::UpstreamId>> {

@@ -10,6 +10,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Link, LinkReason, Relation};
 use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::time;
 use jiff::Timestamp;
 use serde_json::Map;
 use tokio::task::JoinError;
@@ -47,7 +48,7 @@ impl Actor {
     pub(super) fn carry(&mut self, effect: Effect<Reply>, at: Timestamp) {
         match effect {
             Effect::Emit(event) => {
-                self.stream.emit(&event, &at.to_string());
+                self.stream.emit(&event, &time::text(at));
             }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             answer @ Effect::Answer(..) => {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
+use bridge_protocol::time;
 use bridge_protocol::turn::TurnResult;
 use futures_util::{FutureExt, StreamExt};
 use jiff::SignedDuration;
@@ -176,7 +177,7 @@ impl Actor {
 
     /// Reports how the turn ended, and that the conversation failed.
     fn tell_failure(&mut self, failed: Model<Reply>, result: Option<TurnResult>) {
-        let at = now().to_string();
+        let at = time::text(now());
         let turn = failed.turn.filter(|turn| turn.announced);
         if let Some((turn, result)) = turn.zip(result) {
             self.stream.emit(&Event::TurnEnded { turn: result.clone() }, &at);
@@ -267,7 +268,7 @@ impl Actor {
                 continue;
             };
             for WritePart { ledger, milestone } in parts {
-                let at = now().to_string();
+                let at = time::text(now());
                 for event in &ledger.events {
                     self.stream.emit(event, &at);
                 }

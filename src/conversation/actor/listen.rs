@@ -4,6 +4,7 @@ use bridge_protocol::Cursor;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::InterruptId;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::time;
 use bridge_protocol::turn::InterruptKind;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -25,7 +26,7 @@ impl Actor {
     /// Handles a round of lines. All have one time.
     pub(super) fn hear(&mut self, lines: &mut Vec<Incoming>) {
         let at = now();
-        let told_at = at.to_string();
+        let told_at = time::text(at);
         let mut lines = lines.drain(..);
         while let Some(incoming) = lines.next() {
             // The rest of a session that was given up during the round is ignored.
@@ -219,7 +220,7 @@ impl Actor {
         if !self.model.record.chain.contains(id) {
             return;
         }
-        let at = now().to_string();
+        let at = time::text(now());
         if growth.rewritten {
             let upstream_id = id.clone();
             self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
@@ -259,7 +260,7 @@ impl Actor {
             self.snapshot(after.is_some())
         };
         self.stream
-            .subscribe(subscriber, held, snapshot.as_ref(), &now().to_string());
+            .subscribe(subscriber, held, snapshot.as_ref(), &time::text(now()));
     }
 
     /// Where the conversation stands, for one who attaches.
@@ -275,7 +276,7 @@ impl Actor {
             running: self.model.running(updates, truncated),
             session: Some(self.model.info.clone()).filter(|info| is_open || *info != Default::default()),
         };
-        self.stream.encode_snapshot(&event, &now().to_string())
+        self.stream.encode_snapshot(&event, &time::text(now()))
     }
 
     /// Whether the agent runs something besides the session itself (a background command of a tool), which closing

@@ -63,7 +63,9 @@ impl Underway {
         request: &Request,
     ) -> Result<Option<watch::Receiver<Outcome>>, ConversationError> {
         match self.lock().get(&(of, request.id.clone())) {
-            Some(running) if running.fingerprint == request.fingerprint => Ok(Some(running.outcome.clone())),
+            Some(running) if request.has_content_of(&running.fingerprint) => {
+                Ok(Some(running.outcome.clone()))
+            }
             Some(_) => Err(request.differs()),
             None => Ok(None),
         }
@@ -180,7 +182,7 @@ impl Registry {
         let Some(request) = request else { return Ok(None) };
         let kept = self.services.store.request(of, &request.id);
         match kept.map_err(|error| store_error(&error))? {
-            Some(kept) if kept.fingerprint != request.fingerprint => Err(request.differs()),
+            Some(kept) if !request.has_content_of(&kept.fingerprint) => Err(request.differs()),
             Some(kept) => Ok(kept.result.map(Answer::Kept)),
             None => Ok(None),
         }

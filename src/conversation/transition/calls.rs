@@ -207,7 +207,7 @@ impl<R> Model<R> {
             .iter_mut()
             .find(|open| open.request.id == request.id)
         {
-            if open.request.fingerprint == request.fingerprint {
+            if request.has_content_of(&open.request.fingerprint) {
                 open.followers.push(reply);
                 self.is_asked_for(request);
             } else {
@@ -220,7 +220,7 @@ impl<R> Model<R> {
         let Some(kept) = heard.cloned().or(kept) else {
             return Some(reply);
         };
-        if kept.fingerprint != request.fingerprint {
+        if !request.has_content_of(&kept.fingerprint) {
             effects.push(Effect::Answer(reply, Err(request.differs())));
             return None;
         }

@@ -88,6 +88,7 @@ impl<R> Model<R> {
         }
         let due = match at {
             Some(ContinueAt::Time(at)) => Due::named(at, now),
+            Some(ContinueAt::Now) => Due::named(now, now),
             Some(ContinueAt::Reset) => match &self.record.limit {
                 Some(limit) => limit
                     .resets_at

@@ -280,7 +280,7 @@ impl<R> Model<R> {
         let undoing = result.and_then(|undoing| {
             undoing.ok_or_else(|| {
                 ConversationError::Conflict(
-                    "there is nothing to undo: no edit, branch in place or move since the conversation began or was reset"
+                    "there is nothing to undo: the conversation has no edit, fork in place, move or reset that was not undone"
                         .to_owned(),
                 )
             })

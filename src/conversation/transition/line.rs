@@ -174,7 +174,7 @@ impl<R> Model<R> {
         let mut named = listed
             .filter_map(|prompt| prompt.request.as_ref())
             .map(Request::from);
-        if named.any(|listed| has_name(Some(&listed)) && listed.fingerprint != request.fingerprint) {
+        if named.any(|listed| has_name(Some(&listed)) && !request.has_content_of(&listed.fingerprint)) {
             effects.push(Effect::Answer(reply, Err(request.differs())));
             return None;
         }

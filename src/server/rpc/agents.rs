@@ -4,27 +4,25 @@ use std::sync::Arc;
 
 use bridge_protocol::agent::{AgentInfo, AgentList};
 use bridge_protocol::conversation::Empty;
+use bridge_protocol::method::{Authenticate, ListAgents, Logout};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::rpc::{AgentRpcServer, RpcResult};
-use bridge_protocol::{AgentName, ConversationId};
-use jsonrpsee::core::async_trait;
+use bridge_protocol::{AgentName, BridgeError, ConversationId};
 use serde::Deserialize;
 use serde_json::Map;
 
-use super::errors::wire;
-use super::{Handlers, request};
+use super::{Act, Handlers, read};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::climbing::acquire;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
+use crate::conversation::registry::Registry;
 use crate::conversation::upstream::{OpenError, conversation_error};
 
-#[async_trait]
-impl AgentRpcServer for Handlers {
-    async fn list_agents(&self) -> RpcResult<AgentList> {
-        let services = self.daemon.registry.services();
+impl Act<ListAgents> for Handlers {
+    async fn act(&self, _: ListAgents, _: Option<Request>) -> Result<AgentList, BridgeError> {
+        let services = self.registry().services();
         let running = services.pool.running();
         let agents = services.catalog.entries().iter().map(|entry| {
             let process = running
@@ -50,114 +48,97 @@ impl AgentRpcServer for Handlers {
             agents: agents.collect(),
         })
     }
+}
 
-    async fn authenticate(
-        &self,
-        agent: AgentName,
-        method_id: String,
-        request_id: Option<String>,
-    ) -> RpcResult<Empty> {
-        let request = request("authenticate", request_id, &(&agent, &method_id))?;
-        let handlers = self.clone();
-        let work = || async move { handlers.sign_in(&agent, &method_id).await };
-        self.once(request, work).await
-    }
-
-    async fn logout(
-        &self,
-        agent: AgentName,
-        reset: Option<bool>,
-        request_id: Option<String>,
-    ) -> RpcResult<Empty> {
-        let reset = reset == Some(true);
-        let request = request("logout", request_id, &(&agent, reset))?;
-        let handlers = self.clone();
-        let work = || async move { handlers.sign_out(&agent, reset).await };
-        self.once(request, work).await
+impl Act<Authenticate> for Handlers {
+    async fn act(&self, params: Authenticate, request: Option<Request>) -> Result<Empty, BridgeError> {
+        let registry = Arc::clone(self.registry());
+        let sign_in = || async move { sign_in(&registry, &params).await };
+        read(&self.registry().once(None, request, sign_in).await?)
     }
 }
 
-impl Handlers {
-    async fn once<F>(&self, request: Option<Request>, work: impl FnOnce() -> F) -> RpcResult<Empty>
-    where
-        F: Future<Output = Result<Answer, ConversationError>> + Send + 'static,
-    {
-        let done = self.daemon.registry.once(None, request, work).await;
-        done.map(|_| Empty {}).map_err(|error| wire(&error))
+impl Act<Logout> for Handlers {
+    async fn act(&self, params: Logout, request: Option<Request>) -> Result<Empty, BridgeError> {
+        let registry = Arc::clone(self.registry());
+        let sign_out = || async move { sign_out(&registry, &params).await };
+        read(&self.registry().once(None, request, sign_out).await?)
     }
+}
 
-    async fn lease(&self, agent: &AgentName) -> Result<(Lease, Arc<AgentEntry>), ConversationError> {
-        let services = self.daemon.registry.services();
-        let entry = services.agent(agent)?;
-        let lease = acquire(services, &entry).await?;
-        Ok((lease, entry))
+async fn lease(
+    registry: &Registry,
+    agent: &AgentName,
+) -> Result<(Lease, Arc<AgentEntry>), ConversationError> {
+    let services = registry.services();
+    let entry = services.agent(agent)?;
+    let lease = acquire(services, &entry).await?;
+    Ok((lease, entry))
+}
+
+async fn sign_in(registry: &Registry, params: &Authenticate) -> Result<Answer, ConversationError> {
+    let (lease, entry) = lease(registry, &params.agent).await?;
+    let result = lease.calls().authenticate(&params.method_id, &Map::new()).await;
+    result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
+    Ok(Answer::Done)
+}
+
+async fn sign_out(registry: &Arc<Registry>, params: &Logout) -> Result<Answer, ConversationError> {
+    let (lease, entry) = lease(registry, &params.agent).await?;
+    if params.reset {
+        check_no_turn_runs(registry, &params.agent)?;
     }
-
-    async fn sign_in(&self, agent: &AgentName, method_id: &str) -> Result<Answer, ConversationError> {
-        let (lease, entry) = self.lease(agent).await?;
-        let result = lease.calls().authenticate(method_id, &Map::new()).await;
-        result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
-        Ok(Answer::Done)
+    let result = lease.calls().logout().await;
+    result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
+    if params.reset {
+        reset_all(registry, &params.agent).await?;
     }
+    Ok(Answer::Done)
+}
 
-    async fn sign_out(&self, agent: &AgentName, reset: bool) -> Result<Answer, ConversationError> {
-        let (lease, entry) = self.lease(agent).await?;
-        if reset {
-            self.check_rested(agent)?;
-        }
-        let result = lease.calls().logout().await;
-        result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
-        if reset {
-            self.reset_all(agent).await?;
-        }
-        Ok(Answer::Done)
+/// Refuses, before anything is done, while a turn runs in one of the agent's conversations.
+fn check_no_turn_runs(registry: &Registry, agent: &AgentName) -> Result<(), ConversationError> {
+    let busy = registry.running_of_agent(agent);
+    if busy.is_empty() {
+        return Ok(());
     }
+    Err(ConversationError::BusyConversations {
+        what: format!(
+            "nothing was done: a turn runs in {}; cancel it or wait for its end",
+            listed(&busy)
+        ),
+        conversations: busy,
+    })
+}
 
-    /// Refuses, before anything is done, while a turn runs in one of the agent's conversations.
-    fn check_rested(&self, agent: &AgentName) -> Result<(), ConversationError> {
-        let busy = self.daemon.registry.running_of_agent(agent);
-        if busy.is_empty() {
-            return Ok(());
-        }
-        Err(ConversationError::BusyConversations {
-            what: format!(
-                "nothing was done: a turn runs in {}; cancel it or wait for its end",
-                listed(&busy)
-            ),
-            conversations: busy,
-        })
-    }
-
-    /// Clears the chains of an agent's conversations. One that cannot be cleared, because a turn has begun in it
-    /// meanwhile, holds none of the others up and is named.
-    async fn reset_all(&self, agent: &AgentName) -> Result<(), ConversationError> {
-        let registry = &self.daemon.registry;
-        let mut left = Vec::new();
-        let mut last = None;
-        for id in registry.of_agent(agent).await? {
-            let cleared = match registry.call(id, Call::Reset, None) {
-                Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
-                Err(error) => Err(error),
-            };
-            match cleared {
-                // One that was deleted meanwhile has nothing left to clear.
-                Ok(_) | Err(ConversationError::Deleted { .. }) => {}
-                Err(error) => {
-                    left.push(id);
-                    last = Some(error);
-                }
+/// Clears the chains of an agent's conversations. One that cannot be cleared, because a turn has begun in it meanwhile, is
+/// named and does not stop the others.
+async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), ConversationError> {
+    let mut left = Vec::new();
+    let mut last = None;
+    for id in registry.of_agent(agent).await? {
+        let cleared = match registry.call(id, Call::Reset, None) {
+            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
+            Err(error) => Err(error),
+        };
+        match cleared {
+            // Deleted meanwhile: there is nothing left to clear.
+            Ok(_) | Err(ConversationError::Deleted { .. }) => {}
+            Err(error) => {
+                left.push(id);
+                last = Some(error);
             }
         }
-        let Some(error) = last else { return Ok(()) };
-        Err(ConversationError::BusyConversations {
-            what: format!(
-                "signed out, and all conversations but {} were reset; reset {} by hand: {error}",
-                listed(&left),
-                if left.len() == 1 { "it" } else { "these" },
-            ),
-            conversations: left,
-        })
     }
+    let Some(error) = last else { return Ok(()) };
+    Err(ConversationError::BusyConversations {
+        what: format!(
+            "signed out, and all conversations but {} were reset; reset {} by hand: {error}",
+            listed(&left),
+            if left.len() == 1 { "it" } else { "these" },
+        ),
+        conversations: left,
+    })
 }
 
 fn listed(ids: &[ConversationId]) -> String {

@@ -1,14 +1,15 @@
-//! From what went wrong with a conversation to the wire's codes and `data`.
+//! Translates a conversation's errors to the wire's codes and `data`.
 
 use bridge_protocol::error::{BridgeError, ErrorKind};
-use jsonrpsee::types::ErrorObjectOwned;
+use bridge_protocol::time;
 use serde_json::Value;
 
 use crate::conversation::error::ConversationError;
 
-/// The wire's error for a call that was not carried out.
-pub(super) fn wire(error: &ConversationError) -> ErrorObjectOwned {
-    bridge(error).into()
+impl From<ConversationError> for BridgeError {
+    fn from(error: ConversationError) -> Self {
+        bridge(&error)
+    }
 }
 
 fn bridge(error: &ConversationError) -> BridgeError {
@@ -17,7 +18,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::NotFound { .. } => made(ErrorKind::NotFound),
         ConversationError::CheckpointNotFound { .. } => made(ErrorKind::CheckpointNotFound),
         ConversationError::Deleted { id, at } => made(ErrorKind::NotFound)
-            .with("deletedAt", at.to_string())
+            .with("deletedAt", time::text(*at))
             .with("conversationId", id.to_string()),
         ConversationError::Ambiguous { candidates, .. } => {
             let candidates: Vec<Value> = candidates.iter().map(|id| Value::from(id.to_string())).collect();
@@ -53,7 +54,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
             let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
             let told = made(kind).retryable(true).with_raw("upstream", upstream);
             match limit.as_ref().and_then(|limit| limit.resets_at) {
-                Some(resets_at) => told.with("resetsAt", resets_at.to_string()),
+                Some(resets_at) => told.with("resetsAt", time::text(resets_at)),
                 None => told,
             }
         }

@@ -1,36 +1,51 @@
-//! What a call says, as a hash by which a repetition is known. Pure.
+//! The hash of a call's content, by which a repeated call is recognized. Pure.
 //!
-//! Two calls say the same when their parameters mean the same: blanks, the order of an object's members, escapes in
-//! texts and defaults that are written out make no difference. Who asks for a hash has filled the defaults in.
+//! Two calls have the same content if their parameters mean the same: blanks, the order of members, escapes in texts and
+//! defaults that are written out make no difference.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use bridge_protocol::method::Method;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-/// Content that is nested deeper than this is taken as it is written: it is no reason to run out of stack.
+use crate::conversation::answer::FINGERPRINT_VERSION;
+
+/// Content that is nested deeper than this is compared as it is written, so that it cannot exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
-/// The hash of a method and its content.
-pub(super) fn fingerprint(method: &str, content: &impl Serialize) -> String {
+/// What names the call and its conversation is not its content.
+const NOT_CONTENT: [&str; 2] = ["requestId", "conversationId"];
+
+/// The hash of a call's method and content.
+pub(super) fn fingerprint<M: Method>(params: &M) -> String {
     let mut text = String::new();
-    // What cannot be written as JSON did not come in as JSON.
-    if let Ok(raw) = serde_json::value::to_raw_value(content) {
-        write_canonical(&raw, MAX_DEPTH, &mut text);
+    // Parameters that cannot be written as JSON did not arrive as JSON.
+    if let Ok(raw) = serde_json::value::to_raw_value(params)
+        && let Ok(mut members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get())
+    {
+        members.retain(|name, _| !NOT_CONTENT.contains(&name.as_str()));
+        for (name, value) in members {
+            write_text(&name, &mut text);
+            text.push(':');
+            write_canonical(value, MAX_DEPTH, &mut text);
+            text.push(',');
+        }
     }
     let mut hash = Sha256::new();
-    hash.update(method.as_bytes());
+    hash.update(M::NAME.as_bytes());
     hash.update([0]);
     hash.update(text.as_bytes());
-    hash.finalize()
+    let digits: String = hash
+        .finalize()
         .iter()
         .take(16)
         .map(|byte| format!("{byte:02x}"))
-        .collect()
+        .collect();
+    format!("{FINGERPRINT_VERSION}{digits}")
 }
 
-/// Writes a value in the one form that all values of the same meaning have. Numbers keep their digits.
+/// Writes a value in the one form of all values with the same meaning. Numbers keep their digits.
 fn write_canonical(raw: &RawValue, depth: usize, text: &mut String) {
     let json = raw.get();
     let written = match json.as_bytes().first() {
@@ -58,13 +73,13 @@ fn write_canonical(raw: &RawValue, depth: usize, text: &mut String) {
             Ok(())
         }
     };
-    // A text with half a surrogate pair is JSON and no text: it stands for itself.
+    // A text with half of a surrogate pair is JSON, but no text: it is compared as it is written.
     if written.is_err() {
         text.push_str(json);
     }
 }
 
-/// Length first, so that no text can look like what stands around it.
+/// Length first, so that no text can be taken for its surroundings.
 fn write_text(value: &str, text: &mut String) {
     text.push_str(&value.len().to_string());
     text.push('"');
@@ -73,10 +88,36 @@ fn write_text(value: &str, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use bridge_protocol::method::{Close, Fork, Reset};
+
     use super::*;
 
     fn of(json: &str) -> String {
-        fingerprint("m", &serde_json::from_str::<&RawValue>(json).unwrap())
+        let mut text = String::new();
+        write_canonical(serde_json::from_str(json).unwrap(), MAX_DEPTH, &mut text);
+        text
+    }
+
+    #[test]
+    fn a_call_is_recognized_by_its_content_and_not_by_its_names() {
+        let fork = |json: &str| fingerprint(&serde_json::from_str::<Fork>(json).unwrap());
+        let first = fork(r#"{"conversationId":"a","at":"x","requestId":"1"}"#);
+        for same in [
+            r#"{"conversationId":"b","at":"x","requestId":"2","inPlace":false}"#,
+            r#"{"minFidelity":"text","conversationId":"a","cwd":null,"at":"\u0078"}"#,
+        ] {
+            assert_eq!(fork(same), first, "{same}");
+        }
+        for other in [
+            r#"{"conversationId":"a","at":"y"}"#,
+            r#"{"conversationId":"a","at":"x","inPlace":true}"#,
+            r#"{"conversationId":"a","cwd":"x"}"#,
+        ] {
+            assert_ne!(fork(other), first, "{other}");
+        }
+        let close = fingerprint(&Close::default());
+        assert_ne!(close, fingerprint(&Reset::default()));
+        assert!(close.starts_with(FINGERPRINT_VERSION));
     }
 
     #[test]
@@ -114,7 +155,6 @@ mod tests {
                 assert_ne!(of(one), of(other), "{one} {other}");
             }
         }
-        assert_ne!(fingerprint("m", &1), fingerprint("n", &1));
     }
 
     #[test]
@@ -122,7 +162,9 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
         let raw = RawValue::from_string(deep);
         if let Ok(raw) = raw {
-            assert_eq!(fingerprint("m", &raw).len(), 32);
+            let mut text = String::new();
+            write_canonical(&raw, MAX_DEPTH, &mut text);
+            assert!(text.len() > 200_000);
         }
     }
 }

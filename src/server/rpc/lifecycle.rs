@@ -1,29 +1,37 @@
-//! `daemon/…`.
+//! `daemon/…` and `rpc.discover`.
 
-use bridge_protocol::PROTOCOL_VERSION;
+use std::sync::LazyLock;
+use std::time::Duration;
+
 use bridge_protocol::conversation::Empty;
 use bridge_protocol::daemon::{DaemonStatus, StoreStatus, WorkAnswer};
 use bridge_protocol::diagnosis::Diagnosis;
-use bridge_protocol::rpc::{DaemonRpcServer, RpcResult};
-use jsonrpsee::core::async_trait;
+use bridge_protocol::method::{Diagnose, Discover, RunningWork, Shutdown, Status};
+use bridge_protocol::openrpc::{self, OpenRpcDocument};
+use bridge_protocol::{BridgeError, ErrorKind, PROTOCOL_VERSION};
 
-use super::{Handlers, StopRequest};
+use super::{Act, Handlers, StopRequest};
+use crate::conversation::answer::Request;
 use crate::conversation::services::chain_text;
 use crate::diagnosis::{Question, diagnose};
 
-#[async_trait]
-impl DaemonRpcServer for Handlers {
-    async fn status(&self) -> RpcResult<DaemonStatus> {
-        let services = self.daemon.registry.services();
+/// The same for the life of the program; made when it is first asked for, which is rare.
+static DOCUMENT: LazyLock<Result<OpenRpcDocument, String>> =
+    LazyLock::new(|| openrpc::document().map_err(|error| error.to_string()));
+
+impl Act<Status> for Handlers {
+    async fn act(&self, _: Status, _: Option<Request>) -> Result<DaemonStatus, BridgeError> {
+        let services = self.registry().services();
         let store = services.store.status();
         Ok(DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol_version: PROTOCOL_VERSION,
             pid: std::process::id(),
             home: self.daemon.home.to_string_lossy().into_owned(),
+            socket: self.daemon.socket.to_string_lossy().into_owned(),
             uptime_seconds: self.daemon.started.elapsed().as_secs(),
             conversations: store.conversations,
-            live: self.daemon.registry.count_live(),
+            live: self.registry().count_live(),
             agents: services.pool.running().len() as u64,
             store: StoreStatus {
                 ephemeral: store.is_ephemeral,
@@ -38,29 +46,42 @@ impl DaemonRpcServer for Handlers {
             },
         })
     }
+}
 
-    async fn work(&self) -> RpcResult<WorkAnswer> {
-        let work = self.daemon.registry.work();
+impl Act<RunningWork> for Handlers {
+    async fn act(&self, _: RunningWork, _: Option<Request>) -> Result<WorkAnswer, BridgeError> {
+        let work = self.registry().work();
         Ok(WorkAnswer { work })
     }
+}
 
-    async fn diagnose(&self, agents: Option<bool>, path: Option<String>) -> RpcResult<Diagnosis> {
+impl Act<Diagnose> for Handlers {
+    async fn act(&self, params: Diagnose, _: Option<Request>) -> Result<Diagnosis, BridgeError> {
         let question = Question {
-            with_agents: agents != Some(false),
-            path,
+            with_agents: params.agents != Some(false),
+            path: params.path,
         };
-        let mut found = diagnose(self.daemon.registry.services(), &question).await;
+        let mut found = diagnose(self.registry().services(), &question).await;
         found.diagnostics.insert(0, (self.daemon.configuration)());
         Ok(found)
     }
+}
 
-    async fn shutdown(&self, grace_ms: Option<u64>) -> RpcResult<Empty> {
+impl Act<Shutdown> for Handlers {
+    async fn act(&self, params: Shutdown, _: Option<Request>) -> Result<Empty, BridgeError> {
         let request = StopRequest {
-            grace: grace_ms.map(std::time::Duration::from_millis),
+            grace: params.grace_ms.map(Duration::from_millis),
         };
         if let Err(error) = self.daemon.stop.try_send(request) {
             tracing::debug!(%error, "the daemon is stopping already");
         }
         Ok(Empty {})
+    }
+}
+
+impl Act<Discover> for Handlers {
+    async fn act(&self, _: Discover, _: Option<Request>) -> Result<OpenRpcDocument, BridgeError> {
+        let document = DOCUMENT.clone();
+        document.map_err(|problem| BridgeError::new(ErrorKind::InternalError, problem))
     }
 }

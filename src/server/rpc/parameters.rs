@@ -1,16 +1,61 @@
-//! What callers give, where its type does not say all: limits, words, contents.
+//! Reads parameters, and checks what their types do not: limits, words, contents.
 
-use bridge_protocol::Cursor;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method::{Method, parameter_names};
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::rpc::RpcResult;
-use jsonrpsee::types::ErrorObjectOwned;
+use bridge_protocol::{BridgeError, Cursor, ErrorKind};
+use jsonrpsee::types::Params;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use super::errors::wire;
+use super::parameter;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::Part;
 use crate::transcript::checkpoint::PlaceRef;
+
+/// How alike a known name has to be to be suggested; of 1.
+const ALIKE: f64 = 0.75;
+
+/// Reads the parameters of a call.
+///
+/// # Errors
+/// When one is missing, unknown or has the wrong type; the error names it as `parameter`.
+pub(super) fn read<M: Method>(params: &Params<'_>) -> Result<M, BridgeError> {
+    let text = params.as_str().unwrap_or("{}");
+    serde_json::from_str(text).map_err(|error| {
+        let invalid = |message: String| BridgeError::new(ErrorKind::InvalidParams, message);
+        let known = parameter_names::<M>();
+        let given: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(text).unwrap_or_default();
+        if let Some(unknown) = given.keys().find(|name| !known.contains(&&***name)) {
+            let hint = match nearest(unknown, known) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None if known.is_empty() => "it takes no parameters".to_owned(),
+                None => format!("it takes {}", known.join(", ")),
+            };
+            let message = format!("unknown parameter `{unknown}` of {}; {hint}", M::NAME);
+            return invalid(message).with("parameter", unknown.as_ref());
+        }
+        match parameter::named(&error.to_string(), text) {
+            (what, Some(name)) => {
+                invalid(format!("invalid parameter {name}: {what}")).with("parameter", name)
+            }
+            (what, None) => invalid(format!("invalid parameters of {}: {what}", M::NAME)),
+        }
+    })
+}
+
+/// The known name that a misspelled one is most like.
+fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
+    let best = known
+        .iter()
+        .copied()
+        .max_by(|one, other| alike(one).total_cmp(&alike(other)))?;
+    (alike(best) >= ALIKE).then_some(best)
+}
 
 /// Conversations on one page unless asked otherwise, and at most.
 pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
@@ -18,30 +63,27 @@ pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
 /// Entries of the lineage on one page unless asked otherwise, and at most.
 pub(super) const LINEAGE_LIMITS: (u32, u32) = (100, 1_000);
 
-/// The least fidelity that will do. What a client reads leniently is not taken from it: a word that is not known asks
-/// for something that would not be given.
-pub(super) fn wanted(min_fidelity: Option<Fidelity>) -> RpcResult<Fidelity> {
+/// A client reads an unknown word leniently; the daemon refuses to be asked for one.
+pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationError> {
     match min_fidelity {
-        None => Ok(Fidelity::Text),
-        Some(Fidelity::Unknown) => Err(unknown_word("minFidelity", "full, partial, text, none")),
-        Some(fidelity) => Ok(fidelity),
+        Fidelity::Unknown => Err(unknown_word("minFidelity", "full, partial, text, none")),
+        _ => Ok(()),
     }
 }
 
 /// A place in a history.
-pub(super) fn place(at: &str) -> RpcResult<PlaceRef> {
+pub(super) fn place(at: &str) -> Result<PlaceRef, ConversationError> {
     at.parse().map_err(|_| {
-        wire(&ConversationError::InvalidParams(
-            "at must be the id of a checkpoint or of a message; conversation/checkpoints and conversation/history tell \
-             which there are"
+        ConversationError::InvalidParams(
+            "at must be the id of a checkpoint or of a message; conversation/checkpoints and conversation/history list \
+             them"
                 .to_owned(),
-        ))
+        )
     })
 }
 
-pub(super) fn unknown_word(parameter: &str, known: &str) -> ErrorObjectOwned {
-    let what = format!("{parameter} must be one of {known}");
-    wire(&ConversationError::InvalidParams(what))
+pub(super) fn unknown_word(parameter: &str, known: &str) -> ConversationError {
+    ConversationError::InvalidParams(format!("{parameter} must be one of {known}"))
 }
 
 /// Who answers a question, as others are told, when the caller does not say it.
@@ -69,18 +111,24 @@ pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> 
     Ok(by)
 }
 
-/// Whether a prompt says nothing: no blocks, or nothing but texts of no length.
-pub(super) fn is_empty(prompt: &PromptContent) -> bool {
+/// Refuses a prompt without content: no blocks, or only empty texts.
+pub(super) fn check_prompt(prompt: &PromptContent) -> Result<(), ConversationError> {
     #[derive(Deserialize)]
     struct Text<'a> {
         r#type: &'a str,
         text: String,
     }
-    prompt.as_blocks().iter().all(|block| {
+    let is_empty = prompt.as_blocks().iter().all(|block| {
         block
             .read::<Text<'_>>()
             .is_ok_and(|block| block.r#type == "text" && block.text.is_empty())
-    })
+    });
+    if is_empty {
+        return Err(ConversationError::InvalidParams(
+            "the prompt has no content".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// Which part of a history is asked for, and how many messages of it.

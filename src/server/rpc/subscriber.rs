@@ -1,13 +1,85 @@
-//! A client that listens, as the events see it.
+//! `conversation/subscribe`, and a connection as a subscriber of events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bridge_protocol::method::{Method, Module, Subscribe};
+use bridge_protocol::{ConversationId, Cursor};
 use futures_util::future::BoxFuture;
+use jsonrpsee::core::{RegisterMethodError, SubscriptionResult};
+use jsonrpsee::{Extensions, PendingSubscriptionSink};
 use tokio::sync::Notify;
 
+use super::{Handlers, parameters};
 use crate::conversation::events::{Encoded, Subscriber, Taken};
+use crate::server::ConnectionInfo;
 use crate::server::outbox::{NotificationHead, Outbox, PushError};
+
+/// Adds the subscription to what is served.
+pub(super) fn register(module: &mut Module<Handlers>) -> Result<(), RegisterMethodError> {
+    let (name, event, unsubscribe) = (Subscribe::NAME, "conversation/event", "conversation/unsubscribe");
+    module.register_subscription(
+        name,
+        event,
+        unsubscribe,
+        |params, pending, handlers, extensions| async move {
+            let target = parameters::read::<Subscribe>(&params).and_then(|params| {
+                let id = params
+                    .conversation_id
+                    .as_ref()
+                    .map(|name| handlers.resolve(name))
+                    .transpose()?;
+                Ok((id, params.after))
+            });
+            match target {
+                Ok((id, after)) => handlers.events(pending, &extensions, id, after).await,
+                Err(error) => {
+                    pending.reject(error).await;
+                    Ok(())
+                }
+            }
+        },
+    )?;
+    Ok(())
+}
+
+impl Handlers {
+    /// Sends events to a subscription until it ends.
+    async fn events(
+        &self,
+        pending: PendingSubscriptionSink,
+        extensions: &Extensions,
+        conversation: Option<ConversationId>,
+        after: Option<Cursor>,
+    ) -> SubscriptionResult {
+        let Some(connection) = extensions.get::<ConnectionInfo>() else {
+            return Err("a subscription needs a connection that can be written to".into());
+        };
+        let head = NotificationHead::new("conversation/event", &pending.subscription_id());
+        let sink = pending.accept().await?;
+        let shared = Arc::new(Shared::default());
+        let subscriber = Box::new(SocketSubscriber::new(
+            connection.outbox.clone(),
+            head,
+            Arc::clone(&shared),
+        ));
+        match conversation {
+            Some(id) => self.registry().subscribe(id, subscriber, after)?,
+            None => {
+                tokio::select! {
+                    () = self.registry().subscribe_all(subscriber, after.as_ref()) => {}
+                    () = sink.closed() => {}
+                }
+            }
+        }
+        tokio::select! {
+            () = sink.closed() => {}
+            () = shared.ended.notified() => {}
+        }
+        shared.leave();
+        Ok(())
+    }
+}
 
 /// The state that a subscription's handler and its subscriber share.
 #[derive(Default)]

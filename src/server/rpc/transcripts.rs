@@ -1,168 +1,155 @@
-//! `transcript/…`.
+//! `transcript/…` and `checkpoint/…`.
 
 use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::history::CheckpointAnswer;
 use bridge_protocol::keep::{ForgetAnswer, KeepAnswer, RestoreAnswer};
-use bridge_protocol::rpc::{RpcResult, TranscriptRpcServer};
+use bridge_protocol::method::{
+    Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
+};
 use bridge_protocol::transcript::{TranscriptPage, TreeMoveAnswer, TreeMoveList};
-use bridge_protocol::{AgentName, ConversationRef, Cursor, UpstreamId};
-use jsonrpsee::core::async_trait;
+use bridge_protocol::{AgentName, BridgeError, UpstreamId};
 
-use super::conversations::read;
-use super::errors::wire;
 use super::parameters::{LIST_LIMITS, page_limit};
-use super::{Handlers, request};
+use super::{Act, Handlers, read};
+use crate::conversation::answer::Request;
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
 use crate::conversation::registry::{TranscriptFilter, tree};
 
-#[async_trait]
-impl TranscriptRpcServer for Handlers {
-    async fn list_transcripts(
-        &self,
-        agent: Option<AgentName>,
-        cwd: Option<String>,
-        query: Option<String>,
-        cursor: Option<Cursor>,
-        limit: Option<u32>,
-    ) -> RpcResult<TranscriptPage> {
-        let limit = page_limit(limit, LIST_LIMITS).map_err(|error| wire(&error))?;
-        let cwd = cwd
-            .map(|cwd| wanted_folder("cwd", &cwd))
-            .transpose()
-            .map_err(|error| wire(&error))?;
-        let filter = TranscriptFilter { agent, cwd, query };
-        let page = self
-            .daemon
-            .registry
-            .transcripts(filter, cursor.as_ref(), limit)
-            .await;
-        page.map_err(|error| wire(&error))
-    }
+type Outcome<T> = Result<T, BridgeError>;
 
-    async fn check(
-        &self,
-        upstream_id: Option<UpstreamId>,
-        conversation_id: Option<ConversationRef>,
-        agent: Option<AgentName>,
-        repair: Option<bool>,
-        max_tool_output: Option<u64>,
-        request_id: Option<String>,
-    ) -> RpcResult<CheckAnswer> {
-        let says_what =
-            "name the transcript by upstreamId, or the conversation whose head it is by conversationId";
-        let invalid = |what: &str| wire(&ConversationError::InvalidParams(what.to_owned()));
-        if conversation_id.is_some() && upstream_id.is_none() && agent.is_some() {
-            return Err(invalid(
-                "a conversation has its agent already; leave \"agent\" out beside conversationId",
-            ));
-        }
-        let registry = &self.daemon.registry;
-        if repair == Some(true) {
-            if max_tool_output == Some(0) {
-                return Err(invalid("maxToolOutput must be 1 or more bytes"));
-            }
-            let said = (&upstream_id, &agent, max_tool_output);
-            let request = request("check", request_id, &said)?;
-            let repaired = match (upstream_id, &conversation_id) {
-                (Some(id), None) => {
-                    registry
-                        .repair_transcript(id, agent.as_ref(), max_tool_output, request)
-                        .await
-                }
-                (None, Some(name)) => {
-                    let id = self.resolve(name)?;
-                    registry.repair_head(id, max_tool_output, request).await
-                }
-                (None, None) | (Some(_), Some(_)) => return Err(invalid(says_what)),
-            };
-            return read(&repaired.map_err(|error| wire(&error))?);
-        }
-        if max_tool_output.is_some() {
-            return Err(invalid(
-                "maxToolOutput says what a repaired copy is to have; leave it out without repair",
-            ));
-        }
-        let checked = match (upstream_id, &conversation_id) {
-            (Some(id), None) => registry.check_transcript(id, agent.as_ref()).await,
-            (None, Some(name)) => registry.check_head(name).await,
-            (None, None) | (Some(_), Some(_)) => return Err(invalid(says_what)),
+impl Act<ListTranscripts> for Handlers {
+    async fn act(&self, params: ListTranscripts, _: Option<Request>) -> Outcome<TranscriptPage> {
+        let limit = page_limit(params.limit, LIST_LIMITS)?;
+        let filter = TranscriptFilter {
+            agent: params.agent,
+            cwd: params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?,
+            query: params.query,
         };
-        checked.map_err(|error| wire(&error))
-    }
-
-    async fn keep(
-        &self,
-        upstream_id: Option<UpstreamId>,
-        conversation_id: Option<ConversationRef>,
-        agent: Option<AgentName>,
-    ) -> RpcResult<KeepAnswer> {
-        let upstream = of_agent(upstream_id, agent).map_err(|error| wire(&error))?;
-        let kept = self
-            .daemon
-            .registry
-            .keep_named(conversation_id.as_ref(), upstream)
-            .await;
-        kept.map_err(|error| wire(&error))
-    }
-
-    async fn restore(
-        &self,
-        upstream_id: Option<UpstreamId>,
-        conversation_id: Option<ConversationRef>,
-        agent: Option<AgentName>,
-    ) -> RpcResult<RestoreAnswer> {
-        let upstream = of_agent(upstream_id, agent).map_err(|error| wire(&error))?;
-        let restored = self
-            .daemon
-            .registry
-            .restore_named(conversation_id.as_ref(), upstream)
-            .await;
-        restored.map_err(|error| wire(&error))
-    }
-
-    async fn forget(&self, upstream_id: UpstreamId, agent: Option<AgentName>) -> RpcResult<ForgetAnswer> {
-        let forgotten = self.daemon.registry.forget_named(upstream_id, agent).await;
-        forgotten.map_err(|error| wire(&error))
-    }
-
-    async fn move_tree(
-        &self,
-        from: String,
-        to: String,
-        settings: Option<bool>,
-        dry_run: Option<bool>,
-        request_id: Option<String>,
-    ) -> RpcResult<TreeMoveAnswer> {
-        let tree = tree(&from, &to).map_err(|error| wire(&error))?;
-        let with_settings = settings == Some(true);
-        let registry = &self.daemon.registry;
-        if dry_run == Some(true) {
-            let planned = registry.plan_tree(tree, with_settings).await;
-            return planned.map_err(|error| wire(&error));
-        }
-        let request = request("moveTree", request_id, &(from, to, with_settings))?;
-        let answer = registry.move_tree(tree, with_settings, request).await;
-        read(&answer.map_err(|error| wire(&error))?)
-    }
-
-    async fn undo_tree(&self, undo_id: String, request_id: Option<String>) -> RpcResult<TreeMoveAnswer> {
-        let id = undo_id.parse().map_err(|_| {
-            let what =
-                format!("there is no move \"{undo_id}\"; transcript/move tells the id of one as undoId");
-            wire(&ConversationError::NotFound { what })
-        })?;
-        let request = request("undoTree", request_id, &undo_id)?;
-        let answer = self.daemon.registry.undo_tree(id, request).await;
-        read(&answer.map_err(|error| wire(&error))?)
-    }
-
-    async fn moves(&self) -> RpcResult<TreeMoveList> {
-        let moves = self.daemon.registry.tree_moves().await;
-        moves.map_err(|error| wire(&error))
+        let page = self.registry().transcripts(filter, params.cursor.as_ref(), limit);
+        Ok(page.await?)
     }
 }
 
-/// A transcript by its own id, with its agent; an agent alone names none.
+impl Act<Check> for Handlers {
+    async fn act(&self, params: Check, request: Option<Request>) -> Outcome<CheckAnswer> {
+        let Check {
+            upstream_id,
+            conversation_id,
+            agent,
+            repair,
+            max_tool_output,
+            ..
+        } = params;
+        let invalid = |what: &str| BridgeError::from(ConversationError::InvalidParams(what.to_owned()));
+        let target =
+            "name the transcript by upstreamId, or by conversationId the conversation whose head it is";
+        if conversation_id.is_some() && upstream_id.is_none() && agent.is_some() {
+            return Err(invalid(
+                "a conversation has its agent; leave out agent with conversationId",
+            ));
+        }
+        let registry = self.registry();
+        if !repair {
+            if max_tool_output.is_some() {
+                return Err(invalid(
+                    "maxToolOutput applies to a repaired copy; leave it out without repair",
+                ));
+            }
+            return match (upstream_id, &conversation_id) {
+                (Some(id), None) => Ok(registry.check_transcript(id, agent.as_ref()).await?),
+                (None, Some(name)) => Ok(registry.check_head(name).await?),
+                (None, None) | (Some(_), Some(_)) => Err(invalid(target)),
+            };
+        }
+        if max_tool_output == Some(0) {
+            return Err(invalid("maxToolOutput must be 1 byte or more"));
+        }
+        let repaired = match (upstream_id, &conversation_id) {
+            (Some(id), None) => {
+                let repair = registry.repair_transcript(id, agent.as_ref(), max_tool_output, request);
+                repair.await
+            }
+            (None, Some(name)) => {
+                let id = self.resolve(name)?;
+                registry.repair_head(id, max_tool_output, request).await
+            }
+            (None, None) | (Some(_), Some(_)) => return Err(invalid(target)),
+        };
+        read(&repaired?)
+    }
+}
+
+impl Act<Keep> for Handlers {
+    async fn act(&self, params: Keep, _: Option<Request>) -> Outcome<KeepAnswer> {
+        let session = of_agent(params.upstream_id, params.agent)?;
+        let kept = self
+            .registry()
+            .keep_named(params.conversation_id.as_ref(), session);
+        Ok(kept.await?)
+    }
+}
+
+impl Act<Restore> for Handlers {
+    async fn act(&self, params: Restore, _: Option<Request>) -> Outcome<RestoreAnswer> {
+        let session = of_agent(params.upstream_id, params.agent)?;
+        let restored = self
+            .registry()
+            .restore_named(params.conversation_id.as_ref(), session);
+        Ok(restored.await?)
+    }
+}
+
+impl Act<Forget> for Handlers {
+    async fn act(&self, params: Forget, _: Option<Request>) -> Outcome<ForgetAnswer> {
+        let forgotten = self.registry().forget_named(params.upstream_id, params.agent);
+        Ok(forgotten.await?)
+    }
+}
+
+impl Act<MoveTree> for Handlers {
+    async fn act(&self, params: MoveTree, request: Option<Request>) -> Outcome<TreeMoveAnswer> {
+        let tree = tree(&params.from, &params.to)?;
+        let registry = self.registry();
+        if params.dry_run {
+            return Ok(registry.plan_tree(tree, params.settings).await?);
+        }
+        read(&registry.move_tree(tree, params.settings, request).await?)
+    }
+}
+
+impl Act<UndoTree> for Handlers {
+    async fn act(&self, params: UndoTree, request: Option<Request>) -> Outcome<TreeMoveAnswer> {
+        let undo_id = params.undo_id;
+        let id = undo_id.parse().map_err(|_| ConversationError::NotFound {
+            what: format!(
+                "there is no folder move \"{undo_id}\"; transcript/moves lists the moves that can be undone"
+            ),
+        })?;
+        read(&self.registry().undo_tree(id, request).await?)
+    }
+}
+
+impl Act<TreeMoves> for Handlers {
+    async fn act(&self, _: TreeMoves, _: Option<Request>) -> Outcome<TreeMoveList> {
+        Ok(self.registry().tree_moves().await?)
+    }
+}
+
+impl Act<GetCheckpoint> for Handlers {
+    async fn act(&self, params: GetCheckpoint, _: Option<Request>) -> Outcome<CheckpointAnswer> {
+        let conversation = params
+            .conversation_id
+            .map(|name| self.resolve(&name))
+            .transpose()?;
+        Ok(self
+            .registry()
+            .checkpoint(params.checkpoint_id, conversation)
+            .await?)
+    }
+}
+
+/// A session by its own id, and its agent; an agent alone names none.
 fn of_agent(
     id: Option<UpstreamId>,
     agent: Option<AgentName>,
@@ -171,8 +158,7 @@ fn of_agent(
         (Some(id), agent) => Ok(Some((id, agent))),
         (None, None) => Ok(None),
         (None, Some(_)) => Err(ConversationError::InvalidParams(
-            "\"agent\" says where a transcript is that upstreamId names; leave it out without that"
-                .to_owned(),
+            "agent is the agent of upstreamId; leave it out without upstreamId".to_owned(),
         )),
     }
 }

@@ -1,10 +1,11 @@
 //! What goes on by itself or after the daemon: a limit that resets, and a question that outlives who asked it.
 
 use bridge_protocol::TurnId;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::OnLimit;
 use bridge_protocol::event::Event;
+use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::rpc::ConversationRpcClient;
 use bridge_protocol::turn::{Interrupt, StopReason, TurnResult};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -47,7 +48,11 @@ pub(super) async fn question(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut 
     stage.tell(&format!("> {prompt}"))?;
     let mut follower = Follower::start(daemon, play.id.clone()).await?;
     let content = PromptContent::text(prompt);
-    let running = daemon.prompt(play.id.clone(), content, None, None, None, None);
+    let running = daemon.call(method::Prompt {
+        conversation_id: play.id.clone(),
+        prompt: content,
+        ..Default::default()
+    });
     let asked = tokio::select! {
         ended = running => {
             return stage.check(false, &format!("the turn waits for an answer: {:?}", ended.map(|turn| turn.stop_reason)));
@@ -67,7 +72,12 @@ pub(super) async fn question(stage: &mut Stage<'_>, daemon: &Daemon, play: &mut 
     };
     stage.tell("the answer is yes")?;
     let answer = daemon
-        .respond(play.id.clone(), asked.id, outcome, None, None)
+        .call(method::Respond {
+            conversation_id: play.id.clone(),
+            interrupt_id: asked.id,
+            outcome,
+            ..Default::default()
+        })
         .await?;
     let Some(turn_id) = answer.turn_id else {
         return stage.check(false, "the answer starts a turn");

@@ -1,0 +1,276 @@
+//! The methods of the daemon: one table, one block for each.
+//!
+//! A block declares a method's name on the wire, its parameters, its result, what it is about, whether a call of it can be
+//! repeated under a `requestId`, and its own errors. The server's dispatch, the typed client, the names of the known
+//! parameters and the OpenRPC document all follow from it.
+//!
+//! - `(conversation)`: the method is about one conversation, `conversationId`.
+//! - `(once)`: the method changes something and takes a `requestId`.
+//! - A member that is an `Option` may be left out. So may one with `= default`: its type's default applies.
+
+mod agent;
+mod conversation;
+mod daemon;
+mod transcript;
+
+use schemars::JsonSchema;
+use serde::de::{self, DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::error::ErrorKind;
+use crate::id::ConversationRef;
+
+pub use agent::{Authenticate, ListAgents, Logout};
+pub use conversation::{
+    Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
+    Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, Respond, Resume, Subscribe,
+    Undo, Update,
+};
+pub use daemon::{Diagnose, Discover, RunningWork, Shutdown, Status};
+pub use transcript::{
+    Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
+};
+
+/// A method of the daemon. The type that implements it holds its parameters.
+pub trait Method: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
+    /// The result.
+    type Answer: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
+    /// The name on the wire: `namespace/verb`.
+    const NAME: &'static str;
+    /// What it does, as the lines of a doc comment.
+    const ABOUT: &'static [&'static str];
+    /// The kinds of its own errors. Any method may also be `shuttingDown`, or fail with JSON-RPC's own errors.
+    const ERRORS: &'static [ErrorKind];
+
+    /// The conversation that the call is about, where the method is about one.
+    fn conversation(&self) -> Option<&ConversationRef> {
+        None
+    }
+
+    /// The caller's own id of this call, where the method takes one.
+    fn request_id(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Declares the methods of a namespace: each one, and all of them together.
+macro_rules! methods {
+    ($(
+        $(#[doc = $about:literal])+
+        $name:literal => $method:ident ($($scope:ident),*) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
+    )+) => {
+        $($crate::method::method! {
+            $(#[doc = $about])+
+            $name => $method ($($scope),*) -> $answer, [$($error),*] { $($members)* }
+        })+
+
+        /// Shows each method to a visitor.
+        pub(super) fn visit(visitor: &mut impl $crate::method::Visitor) {
+            $(visitor.method::<$method>();)+
+        }
+
+        /// Carries out each method.
+        #[cfg(feature = "server")]
+        pub trait HandleAll: $($crate::method::Handle<$method> +)+ {}
+
+        #[cfg(feature = "server")]
+        impl<Handlers: $($crate::method::Handle<$method> +)+> HandleAll for Handlers {}
+
+        /// Adds each method to what is served.
+        #[cfg(feature = "server")]
+        pub(super) fn register<Handlers: HandleAll + 'static>(
+            module: &mut $crate::method::Module<Handlers>,
+        ) -> Result<(), jsonrpsee::core::RegisterMethodError> {
+            $(module.register_async_method(<$method as $crate::method::Method>::NAME, |params, handlers, _| async move {
+                $crate::method::Handle::<$method>::handle(&*handlers, &params).await
+            })?;)+
+            Ok(())
+        }
+    };
+}
+
+/// Declares one method: the struct of its parameters, and [`Method`] for it.
+macro_rules! method {
+    (
+        $(#[doc = $about:literal])+
+        $name:literal => $method:ident () -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
+    ) => {
+        $crate::method::parameters! { $(#[doc = $about])+ $method { $($members)* } }
+        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error),*] {});
+    };
+    (
+        $(#[doc = $about:literal])+
+        $name:literal => $method:ident (once) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
+    ) => {
+        $crate::method::parameters! { $(#[doc = $about])+ $method {
+            $($members)*
+            /// The caller's own id of this call: the same id with the same content joins the running call or returns its
+            /// result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+            request_id: Option<String>,
+        } }
+        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error,)* Conflict, StoreFailed] {
+            fn request_id(&self) -> Option<&str> {
+                self.request_id.as_deref()
+            }
+        });
+    };
+    (
+        $(#[doc = $about:literal])+
+        $name:literal => $method:ident (conversation) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
+    ) => {
+        $crate::method::parameters! { $(#[doc = $about])+ $method {
+            /// The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more.
+            conversation_id: $crate::id::ConversationRef,
+            $($members)*
+        } }
+        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error,)* NotFound, Ambiguous, StoreFailed] {
+            fn conversation(&self) -> Option<&$crate::id::ConversationRef> {
+                Some(&self.conversation_id)
+            }
+        });
+    };
+    (
+        $(#[doc = $about:literal])+
+        $name:literal => $method:ident (conversation, once) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
+    ) => {
+        $crate::method::parameters! { $(#[doc = $about])+ $method {
+            /// The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more.
+            conversation_id: $crate::id::ConversationRef,
+            $($members)*
+            /// The caller's own id of this call: the same id with the same content joins the running call or returns its
+            /// result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+            request_id: Option<String>,
+        } }
+        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error,)* NotFound, Ambiguous, Conflict, StoreFailed] {
+            fn conversation(&self) -> Option<&$crate::id::ConversationRef> {
+                Some(&self.conversation_id)
+            }
+
+            fn request_id(&self) -> Option<&str> {
+                self.request_id.as_deref()
+            }
+        });
+    };
+    (@trait [$($about:literal),+] $name:literal, $method:ident, $answer:ty, [$($error:ident),*] { $($scope:tt)* }) => {
+        impl $crate::method::Method for $method {
+            type Answer = $answer;
+            const NAME: &'static str = $name;
+            const ABOUT: &'static [&'static str] = &[$($about),+];
+            const ERRORS: &'static [$crate::error::ErrorKind] = &[$($crate::error::ErrorKind::$error),*];
+            $($scope)*
+        }
+    };
+}
+
+/// Declares the parameters of a method.
+macro_rules! parameters {
+    (
+        $(#[doc = $about:literal])+
+        $method:ident {
+            $( $(#[doc = $what:literal])+ $member:ident: $type:ty $(= $default:ident)?, )*
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        pub struct $method { $(
+            $(#[doc = $what])+
+            #[serde(skip_serializing_if = "crate::method::is_default" $(, $default, deserialize_with = "crate::method::null_is_default")?)]
+            pub $member: $type,
+        )* }
+    };
+}
+
+use {method, methods, parameters};
+
+/// Something that is told all methods.
+pub trait Visitor {
+    /// One method.
+    fn method<M: Method>(&mut self);
+}
+
+/// Shows each method to a visitor, except for the subscription to events.
+pub fn visit(visitor: &mut impl Visitor) {
+    daemon::visit(visitor);
+    agent::visit(visitor);
+    conversation::visit(visitor);
+    transcript::visit(visitor);
+}
+
+/// All methods, to be served by jsonrpsee.
+#[cfg(feature = "server")]
+pub type Module<Handlers> = jsonrpsee::RpcModule<Handlers>;
+
+/// Carries out a method.
+#[cfg(feature = "server")]
+pub trait Handle<M: Method>: Send + Sync {
+    /// Reads the parameters, carries the call out and returns its answer.
+    fn handle(
+        &self,
+        params: &jsonrpsee::types::Params<'_>,
+    ) -> impl Future<Output = Result<M::Answer, jsonrpsee::types::ErrorObjectOwned>> + Send;
+}
+
+/// All methods, carried out by `handlers`; the subscription to events is the caller's to add.
+///
+/// # Errors
+/// When two methods have the same name.
+#[cfg(feature = "server")]
+pub fn module<Handlers>(handlers: Handlers) -> Result<Module<Handlers>, jsonrpsee::core::RegisterMethodError>
+where
+    Handlers:
+        daemon::HandleAll + agent::HandleAll + conversation::HandleAll + transcript::HandleAll + 'static,
+{
+    let mut module = Module::new(handlers);
+    daemon::register(&mut module)?;
+    agent::register(&mut module)?;
+    conversation::register(&mut module)?;
+    transcript::register(&mut module)?;
+    Ok(module)
+}
+
+/// The names of a method's parameters, in the order of its declaration.
+#[must_use]
+pub fn parameter_names<M: Method>() -> &'static [&'static str] {
+    let mut names: &[&str] = &[];
+    // Only looks: there is nothing to read, so this fails.
+    let _nothing = M::deserialize(Members(&mut names));
+    names
+}
+
+/// Has a struct say which members it reads.
+struct Members<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Members<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("not a struct"))
+    }
+
+    fn deserialize_struct<V: de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
+        seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Absent and null mean the same.
+fn null_is_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

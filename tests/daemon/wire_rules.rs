@@ -1,0 +1,184 @@
+//! Rules of the wire contract that apply to all methods: parameters, times, names, repeated calls.
+
+use std::fs;
+
+use bridge_protocol::error::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::refused;
+
+/// Each time in a value: whatever is called `at`, `…At` or `until`.
+fn times(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member.as_str() {
+                    Some(text) if name == "at" || name == "until" || name.ends_with("At") => {
+                        found.push(text.to_owned());
+                    }
+                    _ => times(member, found),
+                }
+            }
+        }
+        Value::Array(elements) => elements.iter().for_each(|element| times(element, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_parameter_is_refused_with_the_nearest_name() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    for (method, parameter, nearest) in [
+        ("conversation/fork", "inplace", Some("`inPlace`")),
+        ("conversation/fork", "in_place", Some("`inPlace`")),
+        ("conversation/fork", "chekpoint", None),
+        ("conversation/prompt", "onbusy", Some("`onBusy`")),
+        ("conversation/reset", "force", None),
+        ("daemon/status", "verbose", None),
+        ("conversation/subscribe", "conversation", Some("`conversationId`")),
+    ] {
+        let mut params = json!({});
+        if method != "daemon/status" && method != "conversation/subscribe" {
+            params["conversationId"] = json!(id);
+        }
+        params[parameter] = json!(true);
+        let error = refused(app.call(method, params).await, ErrorKind::InvalidParams);
+        assert_eq!(error.detail("parameter"), parameter, "{method}");
+        // The contract promises that the message has the name.
+        if let Some(nearest) = nearest {
+            assert!(error.message.contains(nearest), "{}", error.message);
+        }
+    }
+    // Nothing was done.
+    let listed = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
+    assert_eq!(app.recall(id).await.len(), 1);
+    // What is deeper down is the agent's or the app's.
+    let config = json!({"cwd": home.project(), "settings": {"neverHeardOf": 1}});
+    app.call("conversation/new", config).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_time_has_three_fraction_digits() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    raw.subscribe(id).await;
+    let later = "2099-01-01T00:00:00Z";
+    app.send(id, "one").await;
+    app.send(id, "two").await;
+    let continued = json!({"conversationId": id, "at": later, "text": "go"});
+    let mut answers = vec![app.call("conversation/continue", continued).await.unwrap()];
+    for method in ["get", "chain", "lineage", "checkpoints", "history"] {
+        answers.push(app.ask(&format!("conversation/{method}"), id).await);
+    }
+    answers.push(app.call("transcript/list", json!({})).await.unwrap());
+    answers.push(raw.event("checkpointSaved").await);
+    answers.push(app.ask("conversation/export", id).await);
+    let mut found = Vec::new();
+    for answer in &answers {
+        let before = found.len();
+        times(answer, &mut found);
+        assert!(found.len() > before, "no time in {answer}");
+    }
+    for time in found {
+        let is_fit = time.len() == "2026-11-24T03:57:09.123Z".len()
+            && time.as_bytes()[19] == b'.'
+            && time.ends_with('Z');
+        assert!(is_fit, "{time}");
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_of_an_upstream_id_names_its_conversation() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let other = app.begun(&home.project(), &["two"]).await;
+    let first = app.get(id).await.head.unwrap();
+    let fork = app.fork(id, true).await.unwrap();
+    assert_ne!(fork.link.unwrap().upstream_id, first);
+    for end in [8, 13, first.as_str().len()] {
+        let answer = app.ask("conversation/get", &first.as_str()[..end]).await;
+        assert_eq!(answer["conversation"]["id"], json!(id));
+    }
+    let head = app.get(other).await.head.unwrap();
+    assert_eq!(
+        app.ask("conversation/get", &head.as_str()[..6]).await["conversation"]["id"],
+        json!(other)
+    );
+    let short = json!({"conversationId": &head.as_str()[..5]});
+    refused(app.call("conversation/get", short).await, ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_repeated_call_returns_its_result_whatever_has_happened_to_its_folder() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let folder = home.path().join("elsewhere");
+    fs::create_dir(&folder).unwrap();
+    let fork = json!({"conversationId": id, "cwd": folder, "requestId": "f1"});
+    let new = json!({"cwd": folder, "requestId": "n1"});
+    let first = app.call("conversation/fork", fork.clone()).await.unwrap();
+    let made = app.call("conversation/new", new.clone()).await.unwrap();
+    fs::remove_dir(&folder).unwrap();
+    assert_eq!(app.call("conversation/fork", fork).await.unwrap(), first);
+    assert_eq!(app.call("conversation/new", new).await.unwrap(), made);
+    // Defaults that are written out, and another name of the conversation, are the same content.
+    let prefix = &id.to_string()[..8];
+    let again =
+        json!({"conversationId": prefix, "cwd": folder, "requestId": "f1", "inPlace": false, "at": null});
+    assert_eq!(app.call("conversation/fork", again).await.unwrap(), first);
+    let other = json!({"conversationId": id, "cwd": folder, "requestId": "f1", "inPlace": true});
+    refused(app.call("conversation/fork", other).await, ErrorKind::Conflict);
+}
+
+#[tokio::test]
+async fn a_conversation_continues_now() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let mut events = app.events(id).await;
+    let now = json!({"conversationId": id, "at": "now", "text": "and on"});
+    app.call("conversation/continue", now).await.unwrap();
+    events.turn().await;
+    assert_eq!(app.remembered(id).await, ["one", "and on"]);
+}
+
+#[tokio::test]
+async fn a_reset_can_be_undone() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let head = app.get(id).await.head;
+    app.ask("conversation/reset", id).await;
+    assert_eq!(app.get(id).await.head, None);
+    let undone = app.ask("conversation/undo", id).await;
+    assert_eq!(
+        (&undone["dropped"], app.get(id).await.head),
+        (&json!(0), head.clone())
+    );
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+
+    // Also with turns since: those are dropped.
+    app.ask("conversation/reset", id).await;
+    app.send(id, "three").await;
+    let undone = app.ask("conversation/undo", id).await;
+    assert_eq!((&undone["dropped"], app.get(id).await.head), (&json!(1), head));
+    assert_eq!(app.remembered(id).await[..2], ["one", "two"]);
+    let again = app.call("conversation/undo", json!({"conversationId": id})).await;
+    refused(again, ErrorKind::Conflict);
+}
+
+#[tokio::test]
+async fn the_status_names_the_socket() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let status = app.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!(status["socket"], json!(home.socket()));
+}
