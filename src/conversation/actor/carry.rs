@@ -78,6 +78,7 @@ impl Actor {
                     },
                     apart,
                     behind: self.closed.closing(),
+                    closed: self.closed.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
                 self.job = Some(Job::new(async move {
@@ -101,6 +102,7 @@ impl Actor {
                     busy,
                     min_fidelity,
                     progress: begun.progress(),
+                    closed: self.closed.clone(),
                 };
                 let branch = branching::branch(Arc::clone(&self.services), request);
                 self.job = Some(Job::new(async move {
@@ -123,6 +125,7 @@ impl Actor {
                     at,
                     min_fidelity,
                     progress: begun.progress(),
+                    closed: self.closed.clone(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
                 self.job = Some(Job::new(async move {
