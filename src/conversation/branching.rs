@@ -24,6 +24,7 @@ use crate::transcript::library::Library;
 use crate::transcript::meter::{Meter, metered};
 
 use super::climbing::{acquire, refuse_known};
+use super::closed_sessions::ClosedSessions;
 use super::disk;
 use super::effect::{Branched, Opened};
 use super::error::ConversationError;
@@ -53,6 +54,8 @@ pub(super) struct BranchRequest {
     pub min_fidelity: Fidelity,
     /// Where is counted what is read.
     pub progress: Arc<Progress>,
+    /// Gets the sessions that are opened and closed on the way.
+    pub closed: ClosedSessions,
 }
 
 impl BranchRequest {
@@ -246,10 +249,11 @@ async fn native(
     let point = place.and_then(|place| place.point.clone());
     let opening = Opening::Fork(request.from.clone(), point);
     let settings = &request.record.settings;
-    let opened = upstream::open(services, entry, lease, &opening, &request.cwd, settings).await;
+    let closed = &request.closed;
+    let opened = upstream::open(services, entry, lease, &opening, &request.cwd, settings, closed).await;
     let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
     if let Err(error) = refuse_known(services, entry, &session, &answer.upstream_id) {
-        upstream::close(session, false, Duration::ZERO).await;
+        closed.close(session, false, Duration::ZERO).closed().await;
         return Err(error);
     }
     let (acknowledged, carried) = (request.acknowledged(), request.carried());
@@ -276,7 +280,7 @@ async fn native(
     if let Some(place) = place
         && let Err(error) = ended_there(services, entry, &answer.upstream_id, place, &request.progress).await
     {
-        upstream::close(session, false, Duration::ZERO).await;
+        closed.close(session, false, Duration::ZERO).closed().await;
         return Err(error);
     }
     let fidelity = look.fidelity();

@@ -24,7 +24,7 @@ use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgenc
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
 
-use super::closed_sessions::ClosedSession;
+use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
@@ -55,6 +55,8 @@ pub struct ClimbRequest {
     pub apart: bool,
     /// The closing of sessions, before whose end their ids are not opened again: an agent may refuse that, or close it anew.
     pub(super) behind: Vec<ClosedSession>,
+    /// Gets the sessions that the climb opens and closes itself.
+    pub(super) closed: ClosedSessions,
 }
 
 /// Climbs until a session is open.
@@ -72,6 +74,7 @@ pub async fn climb(
         urgency,
         apart,
         behind,
+        closed,
     } = request;
     let entry = services.agent(&record.agent)?;
     check_folder(&record.cwd)?;
@@ -103,6 +106,7 @@ pub async fn climb(
         key,
         urgency,
         behind,
+        closed,
         failed: None,
         last_error: None,
         died: None,
@@ -199,22 +203,25 @@ pub fn store_error(error: &crate::store::StoreError) -> ConversationError {
 
 /// A session that was opened and not returned yet. Dropping it closes the session, as when the climb is given up: its process
 /// may run on for others.
-struct UnclaimedSession(Option<UpstreamSession>);
+struct UnclaimedSession {
+    session: Option<UpstreamSession>,
+    closed: ClosedSessions,
+}
 
 impl UnclaimedSession {
     async fn close(mut self) {
-        if let Some(session) = self.0.take() {
-            upstream::close(session, false, Duration::ZERO).await;
+        if let Some(session) = self.session.take() {
+            self.closed.close(session, false, Duration::ZERO).closed().await;
         }
     }
 }
 
 impl Drop for UnclaimedSession {
     fn drop(&mut self) {
-        if let Some(session) = self.0.take()
-            && let Ok(runtime) = Handle::try_current()
+        if let Some(session) = self.session.take()
+            && Handle::try_current().is_ok()
         {
-            runtime.spawn(upstream::close(session, false, Duration::ZERO));
+            self.closed.close(session, false, Duration::ZERO);
         }
     }
 }
@@ -230,6 +237,8 @@ struct Climber {
     urgency: Urgency,
     /// See [`ClimbRequest::behind`].
     behind: Vec<ClosedSession>,
+    /// See [`ClimbRequest::closed`].
+    closed: ClosedSessions,
     /// The process that failed, so that the next is another one.
     failed: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.
@@ -304,7 +313,10 @@ impl Climber {
                 Outcome::Stop(error) => return Err(error),
                 Outcome::Open(open, link, preamble) => {
                     let (session, answer) = *open;
-                    let mut held = UnclaimedSession(Some(session));
+                    let mut held = UnclaimedSession {
+                        session: Some(session),
+                        closed: self.closed.clone(),
+                    };
                     let look = look.or_else(|| can_be_short.then(|| self.look_at_head(climb.goal())));
                     if let Some(look) = look
                         // One that cannot be read is told below, with what was loaded.
@@ -342,7 +354,7 @@ impl Climber {
                         held.close().await;
                         continue;
                     }
-                    let Some(mut session) = held.0.take() else {
+                    let Some(mut session) = held.session.take() else {
                         continue;
                     };
                     let loaded = loaded.ok().flatten();
@@ -474,16 +486,16 @@ impl Climber {
     ) -> Outcome {
         let generation = lease.generation();
         let (cwd, settings) = (&self.record.cwd, &self.record.settings);
-        let (services, entry) = (&self.services, &self.entry);
+        let (services, entry, closed) = (&self.services, &self.entry, &self.closed);
         let mut leaving = services.pool.leaving(&lease);
-        let mut opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings).await;
+        let mut opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings, closed).await;
         let deadline = Instant::now() + RELEASE_LIMIT;
         while let Err(error) = &opened
             && upstream::is_held(entry, error)
             && an_end(&mut leaving, deadline).await
         {
             // It may have had the session: Codex gives none back before.
-            opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings).await;
+            opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings, closed).await;
         }
         match opened {
             Ok((session, answer)) => {
@@ -491,7 +503,7 @@ impl Climber {
                     && let Err(error) =
                         refuse_known(&self.services, &self.entry, &session, &answer.upstream_id)
                 {
-                    upstream::close(session, false, Duration::ZERO).await;
+                    self.closed.close(session, false, Duration::ZERO).closed().await;
                     return Outcome::Stop(error);
                 }
                 let link = link.map(|link| NewLink {

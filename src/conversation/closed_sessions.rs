@@ -1,9 +1,9 @@
-//! The sessions that a conversation's task has closed and to which an agent may still write, which they may beyond the end
-//! of the task. Moves, repairs and deletions of the conversation's files wait for their ends first. A session that a climb or
-//! a branch opens and closes itself is not among them.
+//! The sessions that a conversation, its climbs and its branches have closed and to which an agent may still write, which it
+//! may beyond the end of the conversation's task. Moves, repairs and deletions of the conversation's files wait for their
+//! ends first.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl ClosedSession {
     }
 
     /// Waits until it is closed or given up. Returns whether it has ended, for which an agent that goes on is asked again.
-    async fn has_ended(&self) -> bool {
+    pub(super) async fn has_ended(&self) -> bool {
         match (self.closing.clone().await, &self.what) {
             (None, _) => true,
             (Some(unended), What::Process(_)) => unended.is_known_to_have_ended(),
@@ -111,6 +111,14 @@ impl ClosedSessions {
         let closing = tokio::spawn(closing);
         // Of a job that panicked nothing is known; what it had opened it has dropped.
         self.add(What::Job, closing.map(|closed| closed.ok().flatten()).boxed());
+    }
+
+    /// Adds a session that the agent may be opening for a caller that no longer waits. It is closed when something waits for
+    /// its end.
+    pub(super) fn add_given_up(&self, unended: UnendedSession) {
+        let (pid, handle) = unended.known_as();
+        let what = What::Session(pid, handle.to_owned());
+        self.add(what, ready(Some(Arc::new(unended))).boxed());
     }
 
     fn add(&self, what: What, closing: BoxFuture<'static, Option<Arc<UnendedSession>>>) -> ClosedSession {

@@ -26,6 +26,7 @@ use crate::agent::session::{AgentCalls, SessionOptions};
 use crate::agent::sweep::Watch;
 use crate::agent::wire::{Attachment, Handle};
 
+use super::closed_sessions::ClosedSessions;
 use super::error::ConversationError;
 use super::growth::Tally;
 use super::reported::is_of;
@@ -125,35 +126,56 @@ impl OpenError {
 }
 
 /// Opens a session in a running process and applies the settings to it. Given up half-way, nobody else is sent to that
-/// process: it hangs, or has the session open under which the next one comes.
+/// process: it hangs, or has the session open under which the next one comes. A session that is not returned, but that the
+/// agent may still write to, is added to the closed ones.
 ///
 /// # Errors
 /// What the agent answered, with which setting it refused where it did.
-pub async fn open(
+pub(super) async fn open(
     services: &Services,
     entry: &AgentEntry,
     lease: Lease,
     opening: &Opening,
     cwd: &str,
     settings: &Settings,
+    closed: &ClosedSessions,
 ) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
-    let mut retiring = RetireGuard {
-        lease: Some(lease.clone()),
+    // No transcript of the conversation belongs to a session whose id is not known yet.
+    let unended = match opening {
+        Opening::New { .. } | Opening::Fork(..) => None,
+        Opening::Resume(id) | Opening::Load(id) => Some(UnendedSession {
+            agent: lease.agent(),
+            handle: Handle::new(id.as_str()),
+            close_answers_early: entry.profile().close_answers_early,
+            is_closed: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }),
     };
-    let opened = open_in(services, entry, lease, opening, cwd, settings).await;
-    retiring.lease = None;
+    let mut giving_up = GiveUpGuard {
+        lease: Some(lease.clone()),
+        unended,
+        closed,
+    };
+    let opened = open_in(services, entry, lease, opening, cwd, settings, closed).await;
+    giving_up.lease = None;
     opened
 }
 
 /// Retires a process when the opening of a session in it is given up half-way.
-struct RetireGuard {
+struct GiveUpGuard<'a> {
     lease: Option<Lease>,
+    /// The session, if it exists already.
+    unended: Option<UnendedSession>,
+    closed: &'a ClosedSessions,
 }
 
-impl Drop for RetireGuard {
+impl Drop for GiveUpGuard<'_> {
     fn drop(&mut self) {
         if let Some(lease) = &self.lease {
             lease.retire();
+            if let Some(unended) = self.unended.take() {
+                self.closed.add_given_up(unended);
+            }
         }
     }
 }
@@ -165,6 +187,7 @@ async fn open_in(
     opening: &Opening,
     cwd: &str,
     settings: &Settings,
+    closed: &ClosedSessions,
 ) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
     let mut options = session_options(entry, cwd, settings);
     if let Opening::Fork(_, Some(point)) = opening {
@@ -242,7 +265,7 @@ async fn open_in(
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
     if let Err(refused) = configure(entry, &calls, handle, &settings, known).await {
-        tokio::spawn(close(session, false, Duration::ZERO));
+        closed.close(session, false, Duration::ZERO);
         return Err(refused);
     }
     if let Some((_, modes)) = changed {
@@ -347,17 +370,6 @@ pub async fn configure(
     Ok(())
 }
 
-/// Closes a session, and waits until nothing writes to its transcript any more: until the agent has answered and the
-/// session's own process has ended, or until a dying agent has ended with all its children. Before that, a transcript that
-/// is moved or deleted comes back as a stub. Returns whether the session has ended.
-///
-/// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
-/// turns never run in one session; other conversations in that process are notified and continue in a new one.
-pub async fn close(session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
-    let unended = UnendedSession::of(&session);
-    unended.close_first(session, by_force, grace).await
-}
-
 /// A session that is being closed, or was, and whose agent may still write to its transcript.
 #[derive(Debug)]
 pub struct UnendedSession {
@@ -384,7 +396,12 @@ impl UnendedSession {
         }
     }
 
-    /// As [`close`].
+    /// Closes a session, and waits until nothing writes to its transcript any more: until the agent has answered and the
+    /// session's own process has ended, or until a dying agent has ended with all its children. Before that, a transcript that
+    /// is moved or deleted comes back as a stub. Returns whether the session has ended.
+    ///
+    /// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
+    /// turns never run in one session; other conversations in that process are notified and continue in a new one.
     pub async fn close_first(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
         let deadline = if by_force { grace } else { session.deadline };
         let handle = self.handle.as_str();

@@ -79,6 +79,7 @@ impl Actor {
                     },
                     apart,
                     behind: self.closed.closing(),
+                    closed: self.closed.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
                 self.job = Some(Job::new(async move {
@@ -102,6 +103,7 @@ impl Actor {
                     busy,
                     min_fidelity,
                     progress: begun.progress(),
+                    closed: self.closed.clone(),
                 };
                 let services = Arc::clone(&self.services);
                 let branch = branching::branch(Arc::clone(&self.services), request);
@@ -126,6 +128,7 @@ impl Actor {
                     at,
                     min_fidelity,
                     progress: begun.progress(),
+                    closed: self.closed.clone(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
                 self.job = Some(Job::new(async move {

@@ -12,6 +12,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Urgency;
 use crate::chain::{Chain, NewLink};
 use crate::conversation::climbing::{self, ClimbRequest, acquire};
+use crate::conversation::closed_sessions::ClosedSessions;
 use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Branched, Opened};
 use crate::conversation::error::ConversationError;
@@ -34,6 +35,8 @@ pub(in crate::conversation) struct EditRequest {
     pub min_fidelity: Fidelity,
     /// Where is counted what is read.
     pub progress: Arc<Progress>,
+    /// Gets the sessions that are opened and closed on the way.
+    pub closed: ClosedSessions,
 }
 
 /// A branch before its session is open.
@@ -60,7 +63,7 @@ pub(in crate::conversation) async fn edit(
     });
     let Left { place, dropped } = left.await?;
     let Some(place) = place else {
-        let (opened, link, session) = begin_anew(&services, &request.record).await?;
+        let (opened, link, session) = begin_anew(&services, &request).await?;
         let edited = Edited {
             opened,
             link,
@@ -78,6 +81,7 @@ pub(in crate::conversation) async fn edit(
         min_fidelity: request.min_fidelity,
         record: request.record.clone(),
         progress: Arc::clone(&request.progress),
+        closed: request.closed.clone(),
     };
     refuse_too_little(&services, &entry, &as_branch).await?;
     let cut = match branch_at(&services, &entry, &as_branch, &place).await {
@@ -106,11 +110,11 @@ pub(in crate::conversation) async fn edit(
 /// What becomes the head when there is nothing to keep.
 async fn begin_anew(
     services: &Arc<Services>,
-    record: &ConversationRecord,
+    request: &EditRequest,
 ) -> Result<(Opened, NewLink, UpstreamSession), ConversationError> {
-    let mut anew = record.clone();
+    let mut anew = request.record.clone();
     anew.chain = Chain::default();
-    let (mut opened, session) = climb(services, anew, Fidelity::None).await?;
+    let (mut opened, session) = climb(services, anew, Fidelity::None, &request.closed).await?;
     let link = opened.link.take().ok_or_else(|| unopened("a new session"))?;
     opened.resumed.fidelity = Fidelity::Full;
     let link = NewLink {
@@ -155,7 +159,7 @@ async fn open_branch(
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());
-    let (opened, mut session) = match climb(services, with_branch, Fidelity::Partial).await {
+    let (opened, mut session) = match climb(services, with_branch, Fidelity::Partial, &request.closed).await {
         Ok(climbed) => climbed,
         Err(error) => {
             if let Some(copy) = copy {
@@ -165,7 +169,8 @@ async fn open_branch(
         }
     };
     if opened.upstream_id != made.link.upstream_id {
-        upstream::close(session, false, Duration::ZERO).await;
+        let closed = request.closed.close(session, false, Duration::ZERO);
+        closed.closed().await;
         if let Some(copy) = copy {
             copy.remove().await;
         }
@@ -180,6 +185,7 @@ async fn climb(
     services: &Arc<Services>,
     record: ConversationRecord,
     min_fidelity: Fidelity,
+    closed: &ClosedSessions,
 ) -> Result<(Opened, UpstreamSession), ConversationError> {
     let request = ClimbRequest {
         record,
@@ -189,6 +195,7 @@ async fn climb(
         apart: false,
         // No session that was left has the id of a new branch.
         behind: Vec::new(),
+        closed: closed.clone(),
     };
     climbing::climb(Arc::clone(services), request).await
 }
@@ -229,6 +236,7 @@ async fn retell(
         },
         &record.cwd,
         &record.settings,
+        &request.closed,
     )
     .await;
     let (session, answer) = opened.map_err(drop)?;

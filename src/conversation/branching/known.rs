@@ -40,8 +40,9 @@ pub(super) async fn open_once(
         return false;
     }
     let (opening, record) = (Opening::Resume(request.from.clone()), &request.record);
-    match upstream::open(services, entry, lease, &opening, &record.cwd, &record.settings).await {
-        Ok((session, _)) => upstream::close(session, false, Duration::ZERO).await,
+    let (cwd, settings, closed) = (&record.cwd, &record.settings, &request.closed);
+    match upstream::open(services, entry, lease, &opening, cwd, settings, closed).await {
+        Ok((session, _)) => closed.close(session, false, Duration::ZERO).has_ended().await,
         Err(error) => {
             let error = chain_text(&error);
             tracing::warn!(upstream_id = %request.from, error, "a session that is branched off could not be opened");

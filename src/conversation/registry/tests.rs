@@ -162,7 +162,8 @@ impl Stage {
         let entry = services.agent(&"sh".into()).unwrap();
         let lease = acquire(services, &entry).await.unwrap();
         let opening = Opening::New { last_mode: None };
-        let opened = open(services, &entry, lease, &opening, "/", &Settings::default()).await;
+        let (settings, closed) = (Settings::default(), ClosedSessions::default());
+        let opened = open(services, &entry, lease, &opening, "/", &settings, &closed).await;
         opened.unwrap().0
     }
 
@@ -526,4 +527,28 @@ async fn a_conversation_rests_while_a_closed_session_may_be_written_to_and_its_n
     let moved = stage.move_to(elsewhere.to_str().unwrap(), begun.progress());
     let moved = moved.await.unwrap();
     assert!(!matches!(moved, Err(ConversationError::Busy(_))), "{moved:?}");
+}
+
+/// The agent counts its sessions from one again, and another conversation has had the first.
+#[tokio::test]
+async fn a_session_that_a_climb_closes_may_still_be_written_to() {
+    let stage = Stage::with_agent().await;
+    let services = &stage.registry.services;
+    let entry = services.agent(&"sh".into()).unwrap();
+    let other = ConversationRecord::new(ConversationId::mint(), "sh".into(), "/".into(), now());
+    let change = Change {
+        upstream: vec![(other.id, entry.transcript_root(), "s1".into())],
+        conversation: Some(other),
+        ..Change::default()
+    };
+    services.store.commit(change).await.unwrap();
+    let refused = stage.prompt("one").await.unwrap();
+    assert!(
+        matches!(refused, Err(ConversationError::AgentError { .. })),
+        "{refused:?}"
+    );
+    let closed = stage.registry.closed.of(stage.id).ended().await;
+    assert!(matches!(closed, Err(ConversationError::Busy(_))), "{closed:?}");
+    stage.stop_agents().await;
+    assert_eq!(stage.registry.closed.of(stage.id).ended().await, Ok(()));
 }
