@@ -44,14 +44,20 @@ enum Done {
 /// to the head before the first. What happened automatically since (a roll, a repair) belongs to the branch that is left.
 #[must_use]
 pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
+    let has_turns = |id: &UpstreamId| {
+        let entries = lineage.iter().filter(|entry| entry.upstream_id == *id);
+        entries.map(|entry| entry.turns + entry.carried_turns).any(|turns| turns > 0)
+    };
     let mut done: Vec<Done> = Vec::new();
     let (mut current, mut cwd) = (Branch::default(), "");
     for entry in lineage {
         match entry.reason {
-            // A reset of what is empty changed nothing.
-            LineageReason::Reset if current.sessions.is_empty() => continue,
             LineageReason::Reset => {
-                done.push(Done::Branched(std::mem::take(&mut current)));
+                let cleared = std::mem::take(&mut current);
+                // A reset of a history without turns took nothing away.
+                if cleared.sessions.iter().any(has_turns) {
+                    done.push(Done::Branched(cleared));
+                }
                 continue;
             }
             LineageReason::Deleted => {
@@ -297,8 +303,8 @@ mod tests {
         let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
         let past = past.reset();
         assert_eq!(past.next(), to("b", 0));
-        // A reset of an empty conversation changes nothing.
-        let past = past.reset();
+        // A reset of an empty conversation, or of one without turns, takes nothing away.
+        let past = past.reset().then("empty", LinkReason::Created, None).reset();
         assert_eq!(past.next(), to("b", 0));
         let past = past.then("c", LinkReason::Created, None).turns(2);
         assert_eq!(past.next(), to("b", 2));

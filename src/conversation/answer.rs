@@ -140,3 +140,19 @@ impl Answer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_an_earlier_version_remembered_counts_as_the_same() {
+        let request = Request {
+            id: RequestId::new("r1"),
+            fingerprint: format!("{FINGERPRINT_VERSION}aa"),
+        };
+        for (remembered, is_same) in [("2:aa", true), ("2:ab", false), ("00112233", true)] {
+            assert_eq!(request.has_content_of(remembered), is_same, "{remembered}");
+        }
+    }
+}

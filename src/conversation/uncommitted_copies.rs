@@ -121,6 +121,9 @@ struct WholeCopy {
     whole: Identity,
 }
 
+/// How long after its plan a copy may have been written that was not recorded, in seconds.
+const UNRECORDED_SECONDS: i64 = 10;
+
 /// What identifies a file and its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -388,6 +391,8 @@ fn settle_copy(store: &Store, path: &Path, plan: &CopyPlan, whole: Option<&Ident
     }
     match Identity::of(&plan.transcript) {
         Ok(found) if whole == Some(&found) => {}
+        // Killed between the copy's rename and the record of it.
+        Ok(found) if whole.is_none() && is_as_new_as(&found, path)? => {}
         Ok(_) => return set_aside(path, &Unreadable::CopyChanged).map(|_| Settled::SetAside),
         Err(error) if is_absence(&error) => {}
         Err(error) => {
@@ -407,6 +412,15 @@ fn settle_copy(store: &Store, path: &Path, plan: &CopyPlan, whole: Option<&Ident
     }
     tracing::info!(upstream_id = %plan.upstream_id, "deleted an unfinished copy");
     Ok(Settled::Done)
+}
+
+/// Whether a copy was last written just after its plan, as it is if nobody has used it since. A file that took longer to copy counts
+/// as used.
+fn is_as_new_as(copy: &Identity, plan: &Path) -> io::Result<bool> {
+    let plan = plan.symlink_metadata()?;
+    let planned = (plan.mtime(), plan.mtime_nsec());
+    let written = (copy.seconds, copy.nanoseconds);
+    Ok(planned <= written && written <= (planned.0 + UNRECORDED_SECONDS, planned.1))
 }
 
 /// Brings the files of a fork once more, or deletes what was copied of them if the fork is missing by now. Whether that is settled.
@@ -438,6 +452,8 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bridge_protocol::ConversationId;
     use uuid::Uuid;
 
@@ -571,7 +587,11 @@ mod tests {
         let [grown, rewritten, old] = ["grown", "rewritten", "old"].map(|id| {
             let copy = leave(folder.path(), id);
             plans.note(&store, &id.into(), &copy).unwrap();
-            if id != "old" {
+            if id == "old" {
+                let file = fs::File::options().append(true).open(&copy).unwrap();
+                file.set_modified(std::time::SystemTime::now() + Duration::from_secs(60))
+                    .unwrap();
+            } else {
                 plans.note_whole(&store, &id.into(), &copy);
             }
             copy
@@ -589,6 +609,27 @@ mod tests {
         }
         let aside = ["grown", "old", "rewritten"].map(|id| format!("{id}.set-aside-1"));
         assert_eq!(names(&data.join(FOLDER)), aside);
+    }
+
+    /// A kill between the rename and the record leaves a copy that nobody has used. One that was written later was used.
+    #[tokio::test]
+    async fn an_unrecorded_copy_is_deleted_unless_it_was_written_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(&data).unwrap();
+        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
+        let plans = CopyPlans::below(&data);
+        let [new, used] = ["new", "used"].map(|id| {
+            let copy = folder.path().join(format!("{id}.jsonl"));
+            plans.note(&store, &id.into(), &copy).unwrap();
+            leave(folder.path(), id)
+        });
+        let file = fs::File::options().append(true).open(&used).unwrap();
+        let later = file.metadata().unwrap().modified().unwrap() + Duration::from_secs(60);
+        file.set_modified(later).unwrap();
+        assert!(CopyPlans::below(&data).settle(&store));
+        assert!(!new.exists() && used.exists());
+        assert_eq!(names(&data.join(FOLDER)), ["used.set-aside-1"]);
     }
 
     #[tokio::test]

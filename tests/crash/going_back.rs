@@ -158,7 +158,10 @@ impl Worker {
             }
             Err(error) => {
                 ledger.folders = folder;
-                self.assert_may_be_lost(index, &error);
+                // What was there before a reset may have been lost by then.
+                if self.active[index].resets == 0 {
+                    self.assert_may_be_lost(index, &error);
+                }
             }
         }
         self.active[index].changing = None;

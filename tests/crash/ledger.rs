@@ -238,8 +238,10 @@ impl Ledger {
             return;
         }
         self.open_questions.clear();
-        // One that was left before this ledger began is not known.
-        let past = self.left.get(&id).cloned().unwrap_or_default();
+        // One that was left before a reset, or before this ledger began, is not known, nor whether it can be resumed.
+        let past = self.left.get(&id).cloned();
+        self.may_be_lost |= past.is_none();
+        let past = past.unwrap_or_default();
         self.history = past.history;
         self.missing = past.missing.max(self.missing);
     }

@@ -24,7 +24,9 @@ pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
         .flatten()
     {
         // Of those that nobody has nothing is left.
-        let id = note.file_name().into_string().unwrap();
+        let name = note.file_name().into_string().unwrap();
+        // That of a fork's files ends with this.
+        let id = name.trim_end_matches(".files");
         let answer = client
             .ask("conversation/get", &json!({"conversationId": id}))
             .unwrap();

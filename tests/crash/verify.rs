@@ -181,9 +181,10 @@ impl Worker {
         let forked = self
             .ask(client, "conversation/fork", &json!({"conversationId": id}))?
             .unwrap();
-        let branch = json!({"conversationId": forked["conversation"]["id"], "prompt": "[[recall]]"});
+        let branch = json!({"conversationId": forked["conversation"]["id"]});
         self.ask(client, "conversation/subscribe", &branch)?.unwrap();
-        let request = client.send("conversation/prompt", &branch)?;
+        let recall = json!({"conversationId": branch["conversationId"], "prompt": "[[recall]]"});
+        let request = client.send("conversation/prompt", &recall)?;
         let mut words = String::new();
         let turn = loop {
             match client.read()? {

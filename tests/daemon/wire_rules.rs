@@ -175,6 +175,23 @@ async fn a_reset_can_be_undone() {
     refused(again, ErrorKind::Conflict);
 }
 
+/// A session of a conversation that was reset leads to that conversation, with its history, and never to an empty one.
+#[tokio::test]
+async fn to_adopt_a_session_of_a_reset_conversation_undoes_the_reset() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let head = app.get(id).await.head;
+    app.ask("conversation/reset", id).await;
+    let adopted = app
+        .call("conversation/adopt", json!({"upstreamId": head}))
+        .await
+        .unwrap();
+    assert_eq!(adopted["conversation"]["id"], json!(id));
+    assert_eq!(adopted["conversation"]["head"], json!(head));
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
+
 #[tokio::test]
 async fn the_status_names_the_socket() {
     let home = Home::new();

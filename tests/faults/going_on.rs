@@ -186,5 +186,5 @@ impl Round {
 /// The time in so many milliseconds.
 fn in_milliseconds(milliseconds: usize) -> String {
     let milliseconds = SignedDuration::from_millis(i64::try_from(milliseconds).unwrap());
-    (Timestamp::now() + milliseconds).to_string()
+    bridge_protocol::time::text(Timestamp::now() + milliseconds)
 }

@@ -78,7 +78,7 @@ impl Registry {
         self.once(None, request, work).await
     }
 
-    async fn adopt_now(&self, adoption: Adoption) -> Result<AdoptAnswer, ConversationError> {
+    async fn adopt_now(self: &Arc<Self>, adoption: Adoption) -> Result<AdoptAnswer, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
@@ -154,8 +154,18 @@ impl Registry {
         })
     }
 
-    /// What is answered when a conversation has the transcript already.
-    async fn adopted_before(&self, holder: ConversationId) -> Result<AdoptAnswer, ConversationError> {
+    /// The answer when a conversation already has the session. One that was reset gets its history back, as by an undo.
+    async fn adopted_before(
+        self: &Arc<Self>,
+        holder: ConversationId,
+    ) -> Result<AdoptAnswer, ConversationError> {
+        if self.record(holder)?.chain.head().is_none() {
+            match self.undo(holder, None).await {
+                // Another caller may have undone the reset meanwhile.
+                Ok(_) | Err(ConversationError::Conflict(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(AdoptAnswer {
             conversation: self.view(holder)?,
             archived: self.head_is_archived(holder).await?,

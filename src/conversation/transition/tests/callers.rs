@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::world::World;
-use crate::conversation::answer::Request;
+use crate::conversation::answer::{FINGERPRINT_VERSION, Request};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Call, Input};
 use crate::conversation::work::Works;
@@ -279,7 +279,7 @@ impl World {
 
 /// Calls with the same content have the same one; the ids that are minted for a call do not count.
 fn fingerprint(call: &Call) -> String {
-    match call {
+    let content = match call {
         Call::Prompt { prompt, .. } => prompt.to_text(),
         Call::Move { destination, .. } => format!("{destination:?}"),
         Call::Repair { output_limit, .. } => format!("{output_limit:?}"),
@@ -291,5 +291,6 @@ fn fingerprint(call: &Call) -> String {
         // Each has a turn of its own.
         Call::Edit { at, prompt, .. } => format!("{at} {}", prompt.to_text()),
         other => format!("{other:?}"),
-    }
+    };
+    format!("{FINGERPRINT_VERSION}{content}")
 }
