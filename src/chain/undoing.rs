@@ -46,7 +46,9 @@ enum Done {
 pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
     let has_turns = |id: &UpstreamId| {
         let entries = lineage.iter().filter(|entry| entry.upstream_id == *id);
-        entries.map(|entry| entry.turns + entry.carried_turns).any(|turns| turns > 0)
+        entries
+            .map(|entry| entry.turns + entry.carried_turns)
+            .any(|turns| turns > 0)
     };
     let mut done: Vec<Done> = Vec::new();
     let (mut current, mut cwd) = (Branch::default(), "");
