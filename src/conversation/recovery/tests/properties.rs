@@ -179,7 +179,7 @@ proptest! {
             again == first && matches!(facts.failures.get(first.as_str()), Some(StepFailure::Process(_)))
         });
         // It was left for what would have kept more, and is taken up again when none of that worked.
-        let reopened = [Via::Resume, Via::Load, Via::FreshProcess, Via::Located];
+        let reopened = [Via::Resume, Via::Load, Via::FreshProcess, Via::Located, Via::Archive];
         let damaged = facts.disk.head.as_ref().is_some_and(|file| file.breaks > 0 || file.turns == 0);
         if let Ok(resumed) = &climbed.end && damaged && reopened.contains(&resumed.via) {
             steps.pop();
