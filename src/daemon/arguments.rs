@@ -66,7 +66,7 @@ const VARIABLES: &[told::Item] = &[
 
 /// Run the daemon that keeps conversations with coding agents
 #[derive(Debug, Parser)]
-#[command(name = "sessiond", version, about, max_term_width = 100, after_long_help = TOLD.long_help())]
+#[command(name = "sessiond", version, max_term_width = 100, after_long_help = TOLD.long_help())]
 pub struct Arguments {
     /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
