@@ -1,8 +1,9 @@
-//! The command line: one definition from which parsing, help, completions and manual come.
+//! The command line: one definition for parsing, help, completions and manual pages.
 //!
-//! It owns names, options and their words. It must not know what a command does.
+//! It owns the commands, their options and the help texts. It must not know how a command works.
 
 mod branching;
+mod groups;
 mod setup;
 mod told;
 
@@ -13,130 +14,131 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub(super) use branching::{Edit, Fork, MinFidelity, Mv};
 pub(super) use setup::{Completions, DEFINITION, Generate, Man, Program, command, completions, parse};
 
-/// Conversations with coding agents that outlive their sessions.
+/// Continue conversations with coding agents across limits and crashes
 #[derive(Debug, Parser)]
 #[command(
     name = "sessionctl",
     version,
     max_term_width = 100,
+    help_template = groups::TEMPLATE,
     after_help = told::PROGRAM.help(),
     after_long_help = told::PROGRAM.long_help()
 )]
 pub(super) struct Arguments {
-    /// Options that every command takes.
+    /// Options of every command.
     #[command(flatten)]
     pub(super) global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
 
-/// Options that may stand before or after the command.
+/// Options accepted before or after the command.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct Global {
-    /// The daemon's socket [env: SESSIOND_SOCKET]
+    /// Socket of the daemon [env: SESSIOND_SOCKET]
     #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Global options")]
     pub(super) socket: Option<PathBuf>,
-    /// One folder that everything is under [env: SESSIOND_HOME]
+    /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Global options")]
     pub(super) home: Option<PathBuf>,
-    /// The configuration file of a daemon that is started
+    /// Configuration file, if this command starts the daemon
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Global options")]
     pub(super) config: Option<PathBuf>,
-    /// Print the daemon's answer as it is; streams one object a line
+    /// Print the daemon's result as JSON; streams print one object per line
     #[arg(long, global = true, help_heading = "Global options")]
     pub(super) json: bool,
-    /// Never start a daemon
+    /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true, help_heading = "Global options")]
     pub(super) no_start: bool,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a conversation and print its id
+    /// Create a conversation and print its id
     New(New),
     /// List conversations, newest first
     Ls(List),
-    /// List the agents' transcripts on this machine, whoever made them, newest first
+    /// List the transcripts of all agents on this machine, newest first
     Transcripts(Transcripts),
-    /// Show one conversation
+    /// Show the details of a conversation
     Show(One),
-    /// Send a prompt and follow the turn to its end
+    /// Send a prompt and print the answer
     Send(Send),
-    /// Follow a conversation, whoever talks to it
+    /// Follow a conversation as it happens
     Attach(One),
-    /// Have a conversation go on by itself, at its limit's reset or at a time
+    /// Schedule a conversation to continue
     Continue(Continue),
-    /// Go on now with what a limit, a crash or a stop cut short
+    /// Continue interrupted turns now
     Recover(Recover),
     /// Stop the running turn
     Cancel(Cancel),
-    /// Open the session without a prompt, and tell how
+    /// Open the agent session without sending a prompt
     Resume(One),
-    /// Branch off and print the id of the branch's conversation
+    /// Fork a conversation and print the id of the branch
     Fork(Fork),
-    /// Replace an earlier prompt, and follow the new turn to its end
+    /// Replace an earlier prompt and print the new answer
     Edit(Edit),
-    /// Take back the last edit, branch in place or move, then the one before it
+    /// Undo the last edit, in-place fork, move or reset
     Undo(One),
-    /// Have a conversation, or all that ran in a folder, go on in another one
+    /// Move a conversation or a project to another folder
     Mv(Mv),
-    /// Show the upstream sessions that can be resumed; the last is the head
+    /// List the agent sessions that make up a conversation
     Chain(One),
-    /// Show everything that ever happened to the chain
+    /// Show the log of all changes to the chain
     Lineage(One),
-    /// List the places after the turns of the history, newest first
+    /// List the turns to fork from or to edit, newest first
     Checkpoints(Past),
-    /// Show what was said, with tool calls folded to a line
+    /// Show the messages of a conversation
     History(Past),
-    /// Draw the conversation with its sessions, its forks, and what it was forked from
+    /// Draw a conversation with its sessions and forks
     Tree(One),
-    /// Make a conversation of a transcript that was made elsewhere, and print its id
+    /// Create a conversation from an existing transcript
     Adopt(Adopt),
-    /// Tell what is wrong with a transcript, and what that does to a resume
+    /// Check a transcript for damage
     Check(Check),
-    /// Copy a conversation's transcripts, or show what all copies take
+    /// Back up transcripts, or show the usage of all copies
     Keep(Keep),
-    /// Put kept transcripts back to where their agent looks for them
+    /// Restore deleted transcripts from their copies
     Restore(Restore),
-    /// Write a conversation into a file, to go on elsewhere or for other programs
+    /// Export a conversation to a bundle or as JSON
     Export(Export),
-    /// Make an exported conversation go on here, and print its id
+    /// Import a bundle and print the id of the conversation
     Import(Import),
-    /// Answer a question of the agent
+    /// Answer a question from the agent
     Answer(Answer),
-    /// Give a conversation a title
+    /// Set the title of a conversation
     Rename(Rename),
-    /// Close the session; the next prompt brings it back
+    /// Close the agent session until the next prompt
     Close(One),
     /// Start a new chat under the same id
     Reset(One),
-    /// Delete a conversation for good
+    /// Delete a conversation permanently
     Rm(Remove),
-    /// Show the agents
+    /// List the configured agents
     Agents,
-    /// Show how the daemon is
+    /// Show daemon status
     Status,
-    /// Look for what is wrong around the daemon, and tell what to do about it
+    /// Diagnose problems and suggest fixes
     Doctor(Doctor),
     /// Stop the daemon
     Stop(Stop),
-    /// Play the main job in a folder of its own, and check each step
+    /// Run a self-checking demo in a temporary folder
     Demo(Demo),
-    /// Print what makes a shell complete commands and options
+    /// Print shell completions
     Completions(Completions),
-    /// Show the manual page of a command
+    /// Show a manual page
     Man(Man),
-    /// Write completions and manual pages below a folder, as packages have them
+    /// Write completions and manual pages to a folder, for packages
     #[command(hide = true)]
     Generate(Generate),
 }
 
-/// The one conversation that a command is about.
+/// Arguments of a command that takes only a conversation.
 #[derive(Debug, Args)]
 pub(super) struct One {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
 }
@@ -144,10 +146,10 @@ pub(super) struct One {
 /// `checkpoints` and `history`.
 #[derive(Debug, Args)]
 pub(super) struct Past {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// Only the last so many; all unless given
+    /// Show only the last N entries (default: all)
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) last: Option<u32>,
 }
@@ -155,22 +157,22 @@ pub(super) struct Past {
 /// `new`.
 #[derive(Debug, Args)]
 pub(super) struct New {
-    /// The agent to talk to, as it is called in the configuration
+    /// Agent, by its name in the configuration (default: default_agent)
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
-    /// The folder to work in, this one unless given
+    /// Folder that the agent works in (default: current folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
-    /// What to call it
+    /// Title of the conversation
     #[arg(long, value_name = "TEXT")]
     pub(super) title: Option<String>,
-    /// The model, by the agent's name of it
+    /// Model, by the agent's name for it (default: the agent's)
     #[arg(long, value_name = "NAME")]
     pub(super) model: Option<String>,
-    /// The session mode, by the agent's id of it
+    /// Session mode, by the agent's id for it (default: the agent's)
     #[arg(long, value_name = "ID")]
     pub(super) mode: Option<String>,
-    /// Open the session at once instead of at the first prompt
+    /// Open the agent session now instead of at the first prompt
     #[arg(long)]
     pub(super) open: bool,
 }
@@ -178,20 +180,20 @@ pub(super) struct New {
 /// `ls`.
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// Only those of this folder
+    /// List only conversations of this folder
     #[arg(long)]
     pub(super) here: bool,
-    /// Only those of one agent
+    /// List only conversations of this agent
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
-    /// Only those whose title or folder holds this text
+    /// List only conversations with this text in title or folder
     #[arg(long, value_name = "TEXT")]
     pub(super) query: Option<String>,
-    /// How many to show
+    /// Maximum number of entries
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: u32,
-    /// Whole ids and folders
+    /// Print full ids and folders
     #[arg(long, short)]
     pub(super) long: bool,
 }
@@ -199,20 +201,20 @@ pub(super) struct List {
 /// `transcripts`.
 #[derive(Debug, Args)]
 pub(super) struct Transcripts {
-    /// Only those whose title, folder, path or id holds this text
+    /// Text to find in title, folder, path or id
     #[arg(value_name = "QUERY")]
     pub(super) query: Option<String>,
-    /// Only those of one agent
+    /// List only transcripts of this agent
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
-    /// Only those of this folder
+    /// List only transcripts of this folder
     #[arg(long)]
     pub(super) here: bool,
-    /// How many to show
+    /// Maximum number of entries
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: u32,
-    /// Whole ids, turns, folders and paths
+    /// Print full ids, turns, folders and paths
     #[arg(long, short)]
     pub(super) long: bool,
 }
@@ -220,31 +222,31 @@ pub(super) struct Transcripts {
 /// `send`.
 #[derive(Debug, Args)]
 pub(super) struct Send {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// The prompt; - reads it from standard input
+    /// Prompt; - reads it from standard input
     #[arg(value_name = "TEXT", required = true, num_args = 1.., allow_hyphen_values = false)]
     pub(super) text: Vec<String>,
-    /// Wait in line while another turn runs
+    /// Queue the prompt if a turn is running (default: fail as busy)
     #[arg(long)]
     pub(super) queue: bool,
-    /// At a usage limit, go on by itself when that resets; the command ends and tells when
+    /// If a usage limit stops the turn, schedule it for the limit's reset and exit
     #[arg(long)]
     pub(super) wait_limit: bool,
-    /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
+    /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
     #[arg(long, value_name = "WHAT")]
     pub(super) on_question: Option<OnQuestion>,
 }
 
-/// What to do with a question of the agent when nobody is asked.
+/// How `send` and `edit` handle questions of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum OnQuestion {
-    /// Leave it open and exit with 8; the turn waits for `sessionctl answer`
+    /// Exit with code 8; the question stays open for `sessionctl answer`
     Leave,
-    /// Wait until somebody else has answered it
+    /// Wait until another client answers
     Wait,
-    /// Refuse what is asked for, and go on
+    /// Reject the request and let the turn continue
     Deny,
 }
 
@@ -252,22 +254,22 @@ pub(super) enum OnQuestion {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("when").required(true).args(["at_reset", "at", "now", "cancel"]))]
 pub(super) struct Continue {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// What to say instead of our own word; needed where nothing was cut short
+    /// Prompt to send (default: ask the agent to continue); required if no turn was interrupted
     #[arg(value_name = "TEXT", conflicts_with = "cancel")]
     pub(super) text: Vec<String>,
-    /// When the limit resets that it has run into
+    /// Continue when the usage limit resets
     #[arg(long)]
     pub(super) at_reset: bool,
-    /// At a time: 18:30, 2026-01-31T18:30, or with a zone
+    /// Continue at this time: 18:30 or 2026-01-31T18:30 (local), or 2026-01-31T18:30:00Z
     #[arg(long, value_name = "TIME")]
     pub(super) at: Option<String>,
-    /// At once
+    /// Continue now
     #[arg(long)]
     pub(super) now: bool,
-    /// Not any more
+    /// Cancel the scheduled continuation
     #[arg(long)]
     pub(super) cancel: bool,
 }
@@ -276,10 +278,10 @@ pub(super) struct Continue {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["conversation", "all"]))]
 pub(super) struct Recover {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: Option<String>,
-    /// All that are limited, interrupted or failed, or whose turn was cut short by anything but you
+    /// Continue every interrupted conversation, except for turns that you cancelled
     #[arg(long)]
     pub(super) all: bool,
 }
@@ -287,10 +289,10 @@ pub(super) struct Recover {
 /// `cancel`.
 #[derive(Debug, Args)]
 pub(super) struct Cancel {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// Also the prompts that wait in line
+    /// Cancel queued prompts too
     #[arg(long)]
     pub(super) queued: bool,
 }
@@ -298,13 +300,13 @@ pub(super) struct Cancel {
 /// `answer`.
 #[derive(Debug, Args)]
 pub(super) struct Answer {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// The question's id, as sessionctl show tells it
+    /// Id of the question, as printed by sessionctl show
     #[arg(value_name = "INTERRUPT")]
     pub(super) interrupt: String,
-    /// The option's id, `cancel`, or a whole ACP outcome as a JSON object
+    /// Id of the option, `cancel`, or an ACP outcome as a JSON object
     #[arg(value_name = "OPTION")]
     pub(super) option: String,
 }
@@ -312,16 +314,16 @@ pub(super) struct Answer {
 /// `adopt`.
 #[derive(Debug, Args)]
 pub(super) struct Adopt {
-    /// The agent's own id of the session, the name of its transcript, or 6 or more characters of its beginning
+    /// Session id of the agent, the transcript's name, or a prefix of 6 or more characters
     #[arg(value_name = "ID")]
     pub(super) id: String,
-    /// The agent, where several have a transcript of this id
+    /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
-    /// The folder to work in, the transcript's own unless given
+    /// Folder that the agent works in (default: the transcript's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
-    /// What to call it
+    /// Title of the conversation
     #[arg(long, value_name = "TEXT")]
     pub(super) title: Option<String>,
 }
@@ -329,16 +331,16 @@ pub(super) struct Adopt {
 /// `check`.
 #[derive(Debug, Args)]
 pub(super) struct Check {
-    /// A conversation, whose newest session is checked, or the id of any session that has a transcript, or its beginning
+    /// Conversation (checks its newest session), or a session id or prefix
     #[arg(value_name = "CONV|ID")]
     pub(super) target: String,
-    /// The agent, where several have a transcript of this id
+    /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
-    /// Write a repaired copy under a new id, where something is wrong that it would not have
+    /// Write a repaired copy under a new id, if the damage can be repaired
     #[arg(long)]
     pub(super) repair: bool,
-    /// Cut texts of tools' results in the copy that are longer than this, in bytes; Claude's transcripts only
+    /// Truncate tool results in the copy to this many bytes (Claude only; default: no limit)
     #[arg(long, value_name = "BYTES", requires = "repair", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) cut_output: Option<u64>,
 }
@@ -346,14 +348,13 @@ pub(super) struct Check {
 /// `keep`.
 #[derive(Debug, Args)]
 pub(super) struct Keep {
-    /// A conversation, or the id of any session that has a transcript; without it is told what all copies take, and which of
-    /// them no conversation has
+    /// Conversation or session id to back up; omit to show usage and orphaned copies
     #[arg(value_name = "CONV|ID")]
     pub(super) target: Option<String>,
-    /// Delete the copies of a session that no conversation has, named by its id, instead of making some
+    /// Delete the orphaned copies of this session id instead of making a copy
     #[arg(long, requires = "target")]
     pub(super) forget: bool,
-    /// The agent, where several have a transcript of this id
+    /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME", requires = "target")]
     pub(super) agent: Option<String>,
 }
@@ -361,10 +362,10 @@ pub(super) struct Keep {
 /// `restore`.
 #[derive(Debug, Args)]
 pub(super) struct Restore {
-    /// A conversation, or the id of a session that is kept
+    /// Conversation or session id to restore
     #[arg(value_name = "CONV|ID")]
     pub(super) target: String,
-    /// The agent, where several have a transcript of this id
+    /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
 }
@@ -372,45 +373,45 @@ pub(super) struct Restore {
 /// `export`.
 #[derive(Debug, Args)]
 pub(super) struct Export {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// What to make: json where FILE is - or ends in .json, else a bundle
+    /// File format (default: json if FILE is - or ends in .json, otherwise bundle)
     #[arg(long, value_name = "FORMAT")]
     pub(super) format: Option<ExportAs>,
-    /// The file, which must not be there yet; - is standard output. A bundle without it goes into the daemon's own folder
+    /// New file; - prints JSON to standard output (default: a bundle in the exports folder)
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
-    /// Include the values of MCP servers' env and headers, which may be keys
+    /// Include env and header values of MCP servers, which may be secret (default: omit)
     #[arg(long)]
     pub(super) secrets: bool,
 }
 
-/// What an export makes.
+/// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ExportAs {
-    /// What was said, as plain JSON for other programs
+    /// Messages as JSON, for other programs
     Json,
-    /// Everything that is needed to go on elsewhere
+    /// Archive with transcripts and settings, for sessionctl import
     Bundle,
 }
 
 /// `import`.
 #[derive(Debug, Args)]
 pub(super) struct Import {
-    /// The bundle that sessionctl export made
+    /// Bundle made by sessionctl export
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) path: PathBuf,
-    /// The folder to run the conversation in
+    /// Folder that the agent works in
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) cwd: Option<PathBuf>,
-    /// Use the folders that the bundle names; only for bundles of your own
+    /// Use the folders named in the bundle; only for bundles you trust
     #[arg(long, conflicts_with = "cwd")]
     pub(super) same_folders: bool,
-    /// Give the conversation and its sessions new ids, so that it can be here twice
+    /// Assign new ids, so that the same conversation can be imported again
     #[arg(long)]
     pub(super) new_ids: bool,
-    /// Take all its settings over, also MCP servers, which are started, and the mode; only for bundles of your own
+    /// Apply all settings, including the mode and MCP servers to start; only for bundles you trust
     #[arg(long)]
     pub(super) trust_settings: bool,
 }
@@ -418,10 +419,10 @@ pub(super) struct Import {
 /// `rename`.
 #[derive(Debug, Args)]
 pub(super) struct Rename {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// Its new title
+    /// New title
     #[arg(value_name = "TITLE")]
     pub(super) title: String,
 }
@@ -429,10 +430,10 @@ pub(super) struct Rename {
 /// `rm`.
 #[derive(Debug, Args)]
 pub(super) struct Remove {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(super) conversation: String,
-    /// Also delete the transcripts: the agent's, with what lies beside them, and our copies
+    /// Delete the transcripts too: the agent's files and all copies
     #[arg(long)]
     pub(super) transcripts: bool,
 }
@@ -440,7 +441,7 @@ pub(super) struct Remove {
 /// `doctor`.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// Start no agent; those that run are asked all the same
+    /// Do not start agents; check only those that are running
     #[arg(long)]
     pub(super) no_agents: bool,
 }
@@ -448,7 +449,7 @@ pub(super) struct Doctor {
 /// `stop`.
 #[derive(Debug, Args)]
 pub(super) struct Stop {
-    /// How long running turns get to end, in milliseconds
+    /// Time for running turns to end, in milliseconds (default: cancel_grace_ms)
     #[arg(long, value_name = "MS")]
     pub(super) grace_ms: Option<u64>,
 }
@@ -456,7 +457,7 @@ pub(super) struct Stop {
 /// `demo`.
 #[derive(Debug, Args)]
 pub(super) struct Demo {
-    /// Leave the folder behind, to look at
+    /// Keep the temporary folder
     #[arg(long)]
     pub(super) keep: bool,
 }

@@ -1,7 +1,7 @@
-//! The manual pages, from the one definition of the command lines.
+//! The manual pages, generated from the definitions of the command lines.
 //!
-//! It owns which sections a page has. Their form is clap_mangen's, or the roff crate's where that knows no such section.
-//! Pure: the definition in, roff out. It must not know what a command does; whatever a page says is in the definition.
+//! It owns the list of sections. clap_mangen renders them; sections that it does not know are written with the roff crate.
+//! Pure: takes a definition, returns roff. All texts come from the definition.
 
 use std::io;
 
@@ -13,43 +13,43 @@ use crate::paths::told::{Item, Told};
 #[cfg(test)]
 mod tests;
 
-/// A program's command line, and what is told beside its options.
+/// A program's command line and its help texts.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
-    /// What clap knows.
+    /// Commands and options.
     pub command: fn() -> clap::Command,
-    /// What is told of the program of this name, or of its command.
+    /// The texts of the program or the command of this name.
     pub told: fn(&str) -> Told,
 }
 
 /// One page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Page {
-    /// What it is called: `sessionctl-send`.
+    /// The name, such as `sessionctl-send`.
     pub(super) name: String,
-    /// The text, for `man`.
+    /// The page as roff.
     pub(super) text: String,
 }
 
 impl Page {
-    /// The name of its file.
+    /// The name of the installed file.
     pub(super) fn file_name(&self) -> String {
         format!("{}.{SECTION}", self.name)
     }
 }
 
-/// Commands of users.
+/// The manual section of user commands.
 const SECTION: &str = "1";
 
-/// A space at which no line is broken.
+/// A no-break space.
 const HOLDS: &str = "\u{a0}";
 
-/// The page of this name, where there is one.
+/// Returns the page of this name, if any.
 pub(super) fn page(name: &str, programs: [Definition; 2]) -> Option<Page> {
     pages(programs).into_iter().find(|page| page.name == name)
 }
 
-/// All pages of the programs: of each a page of its own, and one of each command.
+/// Returns all pages: one for each program and one for each command.
 pub(super) fn pages(programs: [Definition; 2]) -> Vec<Page> {
     let built = programs.map(|program| {
         let mut command = (program.command)().disable_help_subcommand(true);
@@ -82,7 +82,7 @@ pub(super) fn pages(programs: [Definition; 2]) -> Vec<Page> {
     pages
 }
 
-/// With the headings that the help has, for clap_mangen puts all under OPTIONS. What clap adds comes last.
+/// Adds the headings of the help, because clap_mangen puts all options under OPTIONS. clap's own options come last.
 fn with_headings(command: &clap::Command) -> clap::Command {
     let headings = command.get_arguments().filter_map(clap::Arg::get_help_heading);
     let last = headings.last().unwrap_or("Options").to_owned();
@@ -99,12 +99,12 @@ fn is_of_clap(arg: &clap::Arg) -> bool {
     ["help", "version"].contains(&arg.get_id().as_str())
 }
 
-/// What a page is of.
+/// The subject of a page.
 struct Subject<'a> {
     command: &'a clap::Command,
-    /// The name of its page.
+    /// The name of the page.
     name: &'a str,
-    /// The program that the command is one of.
+    /// The program that the command belongs to.
     program: &'a str,
     told: Told,
     /// The pages of the other programs.
@@ -117,10 +117,10 @@ impl Subject<'_> {
         let mut page = Vec::new();
         self.write(&mut page).expect("memory takes all that is written");
         let text = String::from_utf8_lossy(&page);
-        // Each part begins with it; one is enough.
+        // Each part starts with the preamble; keep only one.
         let preamble = Roff::new().render();
         let mut text = format!("{preamble}{}", text.replace(&preamble, ""));
-        // What roff would show as other signs, which a shell does not know.
+        // roff would replace these characters with ones that a shell does not understand.
         for (sign, shown) in [("~", r"\(ti"), ("^", r"\(ha"), ("`", r"\(ga"), (HOLDS, r"\ ")] {
             text = text.replace(sign, shown);
         }
@@ -128,12 +128,12 @@ impl Subject<'_> {
     }
 
     fn write(&self, page: &mut Vec<u8>) -> io::Result<()> {
-        // Arguments of requests are written as they are.
+        // The roff crate does not escape the arguments of requests.
         let argument = |text: String| text.replace('-', r"\-");
         let man = Man::new(self.command.clone())
             .title(argument(self.name.to_uppercase()))
             .section(SECTION)
-            // An empty one would be left out, and what follows would stand in its place.
+            // An empty date would be omitted, and the next argument would take its place.
             .date("\"\"")
             .source(argument(format!(
                 "{} {}",
@@ -142,7 +142,7 @@ impl Subject<'_> {
             )))
             .manual(argument(format!("{} manual", env!("CARGO_PKG_NAME"))));
         man.render_title(page)?;
-        // No hyphens within names, no wide gaps between words.
+        // Do not hyphenate names or stretch the gaps between words.
         Roff::new()
             .control("nh", [])
             .control("ad", ["l"])
@@ -158,7 +158,7 @@ impl Subject<'_> {
         self.rest().to_writer(page)
     }
 
-    /// How the command is called: clap's lines of usage, with the command's own options in place of `[OPTIONS]`.
+    /// Writes clap's usage lines, with the command's own options in place of `[OPTIONS]`.
     fn synopsis(&self) -> Roff {
         let mut roff = Roff::new();
         roff.control("SH", ["SYNOPSIS"]);
@@ -171,7 +171,7 @@ impl Subject<'_> {
             .filter(|arg| self.is_in_synopsis(arg, usage))
             .map(|arg| format!(" [{}]", arg.to_string().replace(' ', HOLDS)))
             .collect();
-        // One line of usage below the other, each with the name before what follows it.
+        // One usage line below the other, each starting with the name.
         roff.control("PD", ["0"]);
         for line in usage.lines().map(str::trim) {
             let rest = line.strip_prefix(name).unwrap_or(line);
@@ -186,8 +186,8 @@ impl Subject<'_> {
         roff
     }
 
-    /// Whether an option stands there and the usage does not show it by itself. Those that every command has are on the
-    /// page of them all.
+    /// Whether to add an option to the synopsis. Global options are only on the program's page, and the usage line already
+    /// contains some.
     fn is_in_synopsis(&self, arg: &clap::Arg, usage: &str) -> bool {
         let is_of_all = arg.is_global_set() && !self.command.has_subcommands();
         let mut words = usage.split(|sign: char| !sign.is_alphanumeric() && sign != '-');
@@ -198,7 +198,7 @@ impl Subject<'_> {
         !(arg.is_positional() || arg.is_hide_set() || is_of_clap(arg) || is_of_all || is_shown)
     }
 
-    /// The sections behind the options.
+    /// Writes the sections after the options.
     fn rest(&self) -> Roff {
         let mut roff = Roff::new();
         roff.control("SH", ["EXIT STATUS"]);
@@ -209,7 +209,7 @@ impl Subject<'_> {
         if self.told.codes.is_empty() {
             paragraphs(
                 &mut roff,
-                &[&format!("All codes are told in {}({SECTION}).", self.program)],
+                &[&format!("See {}({SECTION}) for all exit codes.", self.program)],
             );
         }
         for section in self.told.sections {

@@ -1,4 +1,4 @@
-//! How the daemon is called.
+//! The command line of the daemon.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use clap::{Parser, ValueHint};
 
 use crate::paths::told::{self, Section, Told};
 
-/// What the help and the manual tell beside the options.
+/// Help and manual texts beyond the options.
 pub const TOLD: Told = Told {
     description: &[
-        "sessiond gives each conversation with a coding agent an id that never changes, and brings its sessions back after \
-         limits, crashes and clean-ups. Apps and sessionctl talk to it over a Unix socket that only its user may use.",
-        "It runs in the foreground and logs to standard error. Nobody has to start it: sessionctl does when it is needed, and \
-         a service manager may. One runs for each folder of data. A change of the configuration needs a new start: sessionctl \
-         stop ends the daemon, and the next command starts it again.",
+        "sessiond gives each conversation with a coding agent an id that never changes, and restores its sessions after usage \
+         limits, crashes and deleted transcripts. Apps and sessionctl connect over a Unix socket that only its user can open.",
+        "The daemon runs in the foreground and logs to standard error. sessionctl starts it when needed; a service manager can \
+         start it too. Each data folder has at most one daemon. To apply a changed configuration, restart the daemon: run \
+         sessionctl stop, and the next command starts it again.",
     ],
-    codes: &[("0", "stopped as it was told"), ("1", "failed"), ("2", "usage")],
+    codes: &[("0", "stopped on request"), ("1", "failed"), ("2", "usage")],
     sections: &[
         Section {
             heading: "Environment",
@@ -27,8 +27,8 @@ pub const TOLD: Told = Told {
             heading: "Signals",
             items: &[&[(
                 "SIGTERM, SIGINT",
-                "Stop: turns are cancelled and get their grace, agents end, what is in flight is answered. A second one cuts \
-                 the graces short. A kill loses nothing that was acknowledged",
+                "Stop the daemon: cancel the running turns, wait cancel_grace_ms for them to end, stop the agents and answer \
+                 open requests. A second signal skips the wait. SIGKILL loses nothing that was acknowledged",
             )]],
             words: &[],
         },
@@ -36,55 +36,54 @@ pub const TOLD: Told = Told {
             heading: "Socket activation",
             items: &[],
             words: &[
-                "A service manager may listen in place of the daemon and start it with the first client, as systemd does: the \
-                 first descriptor of LISTEN_FDS is taken where LISTEN_PID is this process. It has to be where the daemon would \
-                 listen by itself; another is refused.",
-                "NOTIFY_SOCKET is told when the daemon serves (READY=1). The units sessiond.socket and sessiond.service do all \
-                 that: systemctl --user enable --now sessiond.service starts the daemon with the session, the same of \
-                 sessiond.socket with its first client.",
+                "A service manager such as systemd can own the socket and start the daemon on the first connection. The daemon \
+                 takes the first descriptor of LISTEN_FDS if LISTEN_PID is its process id. The socket must have the path that \
+                 the daemon would use; any other path is refused.",
+                "The daemon reports to NOTIFY_SOCKET when it is ready (READY=1). The units sessiond.socket and sessiond.service are \
+                 set up for this. To start the daemon at login, run systemctl --user enable --now sessiond.service. To start it \
+                 on the first connection, enable sessiond.socket instead.",
             ],
         },
     ],
     ..Told::NOTHING
 };
 
-/// The variables that only the daemon reads.
+/// The environment variables that only the daemon reads.
 const VARIABLES: &[told::Item] = &[
     (
         "SESSIOND_LOG",
-        "What is logged: info unless it is set, debug, or a filter such as session_bridge::agent=debug",
+        "Log level or filter, such as debug or session_bridge::agent=debug (default: info)",
     ),
     (
         "PATH, HOME, CLAUDE_CONFIG_DIR, CODEX_HOME",
-        "Where agents and their transcripts are found, unless the configuration says otherwise. Agents get the whole environment",
+        "Used to find agents and their transcripts, unless set in the configuration. Agents inherit the whole environment",
     ),
     (
         "LISTEN_PID, LISTEN_FDS, NOTIFY_SOCKET",
-        "Set by a service manager, see below",
+        "Set by a service manager; see Socket activation",
     ),
 ];
 
-/// Keeps conversations with coding agents alive when their upstream sessions are not.
+/// Run the daemon that keeps conversations with coding agents
 #[derive(Debug, Parser)]
-#[command(name = "sessiond", version, about, max_term_width = 100, after_long_help = TOLD.long_help())]
+#[command(name = "sessiond", version, max_term_width = 100, after_long_help = TOLD.long_help())]
 pub struct Arguments {
-    /// One folder that everything is under: config/config.toml, data/, run/, log/ [env: SESSIOND_HOME]
+    /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub home: Option<PathBuf>,
-    /// The configuration file
+    /// Configuration file (default: config.toml in the configuration folder)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// The socket to listen on [env: SESSIOND_SOCKET]
+    /// Socket to listen on [env: SESSIOND_SOCKET]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
-    /// Keep everything in memory: nothing outlives this daemon but the agents' own transcripts
+    /// Keep all data in memory; only the agents' transcripts remain after the daemon stops
     #[arg(long)]
     pub ephemeral: bool,
-    /// Standard input is a pipe to whoever started this: write a word there when the sockets listen, and leave the
-    /// starter's session
+    /// Report readiness on standard input, a pipe to the parent process, and leave the parent's session
     #[arg(long, hide = true)]
     pub ready_on_stdin: bool,
-    /// This process has just rebuilt the store, and then replaced itself
+    /// The previous image of this process rebuilt the store
     #[arg(long, hide = true)]
     pub rebuilt: bool,
 }

@@ -1,37 +1,37 @@
-//! What the help and the manual of both programs tell beside the options, as data, and where things are, in words.
+//! Help and manual texts beyond the options, as data, and the texts about paths that both programs share.
 //!
-//! It owns the form, of which help and manual are made; what a program tells of itself is where its options are.
+//! It owns the format. The texts of a program are next to its options.
 
-/// What is told of a program, or of one command.
+/// Help and manual texts of a program or of one command.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
-    /// Paragraphs that go on with the description.
+    /// Paragraphs after the first line of the description.
     pub description: &'static [&'static str],
-    /// When a command exits with which code, where it is not told by `codes` alone.
+    /// Exit codes of this command, if `codes` needs an explanation.
     pub exits: &'static str,
-    /// Command lines.
+    /// Example command lines.
     pub examples: &'static [&'static str],
-    /// The exit codes with what each means.
+    /// The exit codes with their meanings.
     pub codes: &'static [Item],
-    /// What `--help` and the manual tell further.
+    /// Further sections of `--help` and the manual.
     pub sections: &'static [Section],
 }
 
-/// A name, and what is said of it.
+/// A name and its description.
 pub type Item = (&'static str, &'static str);
 
-/// A part under a heading.
+/// A section with a heading.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     /// The heading.
     pub heading: &'static str,
-    /// The items, in one list or several that follow on another.
+    /// Lists of items, printed one after the other.
     pub items: &'static [&'static [Item]],
-    /// Paragraphs behind them.
+    /// Paragraphs after the items.
     pub words: &'static [&'static str],
 }
 
-/// A word as shells take it.
+/// Quotes a word for a shell, if needed.
 #[must_use]
 pub fn shell_word(word: &str) -> String {
     let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:@%=".contains(character);
@@ -43,7 +43,7 @@ pub fn shell_word(word: &str) -> String {
 }
 
 impl Told {
-    /// Nothing.
+    /// No texts.
     pub const NOTHING: Self = Self {
         description: &[],
         exits: "",
@@ -52,7 +52,7 @@ impl Told {
         sections: &[],
     };
 
-    /// What `-h` says behind the options.
+    /// The text after the options in `-h`.
     pub fn help(&self) -> String {
         let mut blocks: Vec<String> = self.description.iter().map(ToString::to_string).collect();
         if !self.exits.is_empty() {
@@ -72,7 +72,7 @@ impl Told {
         blocks.join("\n\n")
     }
 
-    /// What `--help` says there.
+    /// The text after the options in `--help`.
     pub fn long_help(&self) -> String {
         let mut help = self.help();
         for section in self.sections {
@@ -88,50 +88,50 @@ impl Told {
     }
 }
 
-/// The variables that both programs read for where things are.
+/// The environment variables for paths, which both programs read.
 pub const VARIABLES: &[Item] = &[
     (
         "SESSIOND_HOME",
-        "One folder that everything is under, as --home names it",
+        "Folder for configuration, data, log and socket, as --home",
     ),
     (
         "SESSIOND_SOCKET",
-        "The daemon's socket, as --socket names it. Each option goes before its variable, and --home before both",
+        "Socket of the daemon, as --socket. An option overrides its variable, and --home overrides both variables",
     ),
     (
         "XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_RUNTIME_DIR",
-        "The folders in place of ~/.config and ~/.local/share, and the one for sockets",
+        "Base folders for configuration (default: ~/.config), data (default: ~/.local/share) and the socket",
     ),
 ];
 
-/// The files and folders, where no option and no variable names others.
+/// The default files and folders.
 pub const FILES: Section = Section {
     heading: "Files",
     items: &[&[
         (
             "~/.config/sessiond/config.toml",
-            "The configuration, read when the daemon starts. It need not exist",
+            "Configuration, read when the daemon starts. Optional",
         ),
         (
             "~/.local/share/sessiond",
-            "The daemon's data: journal.jsonl and bodies, which are what it knows; store, which is made of them; kept, copies \
-             of the agents' transcripts; exports, bundles",
+            "Data: journal.jsonl and bodies (all conversations), store (an index, rebuilt from them), kept (copies of \
+             transcripts), exports (bundles)",
         ),
         (
             "~/.local/share/sessiond/sessiond.lock",
-            "Who runs, as JSON: pid and socket",
+            "Process id and socket of the running daemon, as JSON",
         ),
         (
             "~/.local/share/sessiond/log/sessiond.log",
-            "The log of a daemon that sessionctl started",
+            "Log of a daemon that sessionctl started",
         ),
         (
             "$XDG_RUNTIME_DIR/sessiond/sessiond.sock",
-            "The socket. Where that variable is not set it is run/sessiond.sock in the folder of the data",
+            "Socket. If XDG_RUNTIME_DIR is not set: run/sessiond.sock in the data folder",
         ),
     ]],
     words: &[
-        "Below the one folder of --home these are config/config.toml, data, log/sessiond.log and run/sessiond.sock. On macOS \
+        "With --home, the paths in that folder are config/config.toml, data, log/sessiond.log and run/sessiond.sock. On macOS, \
          configuration and data are in ~/Library/Application Support/sessiond.",
     ],
 };

@@ -32,12 +32,13 @@ fn pages() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The commands that the help tells.
+/// The commands that the help lists, under the headings of their groups.
 fn commands() -> Vec<String> {
     let help = printed(&["-h"]);
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let names = lines.map_while(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+    let lines = help.lines().skip_while(|line| *line != "Talk:");
+    let lines = lines.take_while(|line| *line != "Options:");
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    names.map(str::to_owned).collect()
 }
 
 /// The page as it is read: without what only says how it looks.

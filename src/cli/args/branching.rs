@@ -1,4 +1,4 @@
-//! What `fork`, `edit` and `mv` take: branching off a conversation, going back in one, and taking one elsewhere.
+//! Arguments of `fork`, `edit` and `mv`.
 
 use std::path::PathBuf;
 
@@ -9,56 +9,55 @@ use super::OnQuestion;
 /// `fork`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Fork {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(in crate::cli) conversation: String,
-    /// Make the branch the head of the same conversation
+    /// Continue the same conversation on the branch (default: create a new conversation)
     #[arg(long)]
     pub(in crate::cli) in_place: bool,
-    /// Behind this turn or message, and not behind the last: a step as sessionctl checkpoints counts them, -1 for the last, or an id
-    #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
+    /// Turn to fork after: number (-1 is the last), checkpoint id or message id (default: -1)
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
     pub(in crate::cli) at: Option<String>,
-    /// The folder that the branch works in, which must exist; the conversation's own unless given
+    /// Existing folder that the branch works in (default: the conversation's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(in crate::cli) cwd: Option<PathBuf>,
-    /// What to call the new conversation
+    /// Title of the new conversation
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(in crate::cli) title: Option<String>,
-    /// The least of the history that has to come along; a branch that would have less is not made
+    /// Fail if the branch would keep less of the history than this (default: text)
     #[arg(long, value_name = "LEVEL")]
     pub(in crate::cli) min_fidelity: Option<MinFidelity>,
 }
 
-/// The least of a history that will do.
+/// Least acceptable fidelity of a branch's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum MinFidelity {
-    /// All of it
+    /// The complete history
     Full,
-    /// An older state of it, or one that lacks turns
+    /// An older state of the history, or one that lacks turns
     Partial,
-    /// What was said, told in words; so it is unless another level is given
+    /// The messages, retold as text
     Text,
-    /// Anything will do
+    /// No history required
     None,
 }
 
 /// `edit`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Edit {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
     #[arg(value_name = "CONV")]
     pub(in crate::cli) conversation: String,
-    /// The turn whose prompt is replaced: a step as sessionctl checkpoints counts them, -1 for the last, or an id; the last turn unless
-    /// given
-    #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
+    /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
     pub(in crate::cli) at: Option<String>,
-    /// The new prompt; - reads it from standard input, and without any the old one is opened in $EDITOR
+    /// New prompt; - reads it from standard input; omit to edit the old prompt in $EDITOR
     #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
     pub(in crate::cli) text: Vec<String>,
-    /// The least of the history before the turn that has to come along; an edit that would have less is not made
+    /// Fail if less than this of the earlier history would be kept (default: text)
     #[arg(long, value_name = "LEVEL")]
     pub(in crate::cli) min_fidelity: Option<MinFidelity>,
-    /// What to do when the agent asks something, instead of asking you; leave unless there is a terminal to ask at
+    /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
     #[arg(long, value_name = "WHAT")]
     pub(in crate::cli) on_question: Option<OnQuestion>,
 }
@@ -68,23 +67,22 @@ pub(in crate::cli) struct Edit {
 #[command(override_usage = "sessionctl mv [OPTIONS] <CONV|OLD> <NEW>\n       \
     sessionctl mv --undo <ID>\n       sessionctl mv --list")]
 pub(in crate::cli) struct Mv {
-    /// The conversation: its id, 6 or more characters of it, or . for the newest of this folder; or with a slash in it the
-    /// path that a folder had, for everything that ran there or below, also without sessionctl
+    /// Conversation to move, or the old path of a project folder, written with a slash
     #[arg(value_name = "CONV|OLD", required_unless_present_any = ["undo", "list"])]
     pub(in crate::cli) what: Option<String>,
-    /// The folder that it goes to, which must exist
+    /// Existing folder to move to
     #[arg(value_name = "NEW", value_hint = ValueHint::DirPath, required_unless_present_any = ["undo", "list"])]
     pub(in crate::cli) folder: Option<PathBuf>,
-    /// Only tell what would be moved
+    /// Print what would be moved, and change nothing
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
-    /// With OLD: have Claude Code's own settings and its list of what was typed name the new folder too
+    /// With OLD: update the folder in the settings and prompt history of Claude Code too
     #[arg(long)]
     pub(in crate::cli) settings: bool,
-    /// Take a move of a folder back, by the id that it told
+    /// Undo a folder move, by the id that the move printed
     #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run", "settings"])]
     pub(in crate::cli) undo: Option<String>,
-    /// Tell the moves of folders that can still be taken back, newest first; that of one conversation is taken back by sessionctl undo
+    /// List the folder moves that can be undone, newest first
     #[arg(long, conflicts_with_all = ["what", "folder", "dry_run", "settings", "undo"])]
     pub(in crate::cli) list: bool,
 }

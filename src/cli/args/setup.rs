@@ -1,6 +1,4 @@
-//! The definition as a whole, and what `completions`, `man` and `generate` make of it.
-//!
-//! It owns how the definition and what is told beside it come together.
+//! The complete definition with its help texts, and the arguments and output of `completions`, `man` and `generate`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,22 +7,22 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, FromArgMatches, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-use super::{Arguments, told};
+use super::{Arguments, groups, told};
 use crate::cli::manual::Definition;
 use crate::paths::told::Told;
 
 /// `completions`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Completions {
-    /// The shell
+    /// Shell to print completions for
     #[arg(value_name = "SHELL")]
     pub(in crate::cli) shell: Shell,
-    /// The program that is completed
+    /// Program to complete
     #[arg(value_name = "PROGRAM", default_value = "sessionctl")]
     pub(in crate::cli) program: Program,
 }
 
-/// The programs that have a command line.
+/// The programs with a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum Program {
     /// The command line
@@ -49,7 +47,7 @@ const SESSIOND: &str = "sessiond";
 /// `man`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Man {
-    /// A command, or sessiond for the daemon; the page of sessionctl as a whole unless given
+    /// Command, or sessiond for the daemon (default: sessionctl)
     #[arg(value_name = "COMMAND", hide_possible_values = true)]
     pub(in crate::cli) page: Option<String>,
 }
@@ -57,12 +55,12 @@ pub(in crate::cli) struct Man {
 /// `generate`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Generate {
-    /// The folder, as /usr: files go to share/man/man1 and where the shells look below share
+    /// Installation prefix, such as /usr; files are written under its share folder
     #[arg(value_name = "PREFIX", value_hint = ValueHint::DirPath)]
     pub(in crate::cli) prefix: PathBuf,
 }
 
-/// The command line, and what is told of it.
+/// The command line and its help texts.
 pub(in crate::cli) const DEFINITION: Definition = Definition {
     command,
     told: |name| match name {
@@ -83,10 +81,13 @@ pub(in crate::cli) fn command() -> clap::Command {
         None => below,
     });
     let pages = PossibleValuesParser::new(pages(&command));
-    command.mut_subcommand("man", |man| man.mut_arg("page", |page| page.value_parser(pages)))
+    let groups = groups::listing(&command);
+    command
+        .before_help(groups)
+        .mut_subcommand("man", |man| man.mut_arg("page", |page| page.value_parser(pages)))
 }
 
-/// What there is a page of, by each name that it goes by.
+/// The names of all manual pages, with their aliases.
 fn pages(command: &clap::Command) -> Vec<PossibleValue> {
     let commands = command.get_subcommands().filter(|below| !below.is_hide_set());
     let mut pages: Vec<_> = commands
@@ -99,17 +100,17 @@ fn pages(command: &clap::Command) -> Vec<PossibleValue> {
     pages
 }
 
-/// The command line, taken apart.
+/// Parses a command line.
 ///
 /// # Errors
-/// That it makes no sense, or that it asks for help: clap's own, which knows what to print.
+/// clap's own error for an invalid line or a request for help; it prints itself.
 pub(in crate::cli) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let mut matches = command.try_get_matches_from_mut(line)?;
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// The script that completes a command line in a shell.
+/// Generates the completion script for a shell.
 pub(in crate::cli) fn completions(shell: Shell, definition: &clap::Command) -> String {
     let mut script = Vec::new();
     let mut shown = shown(definition);
@@ -122,7 +123,7 @@ pub(in crate::cli) fn completions(shell: Shell, definition: &clap::Command) -> S
     script
 }
 
-/// What clap leaves out for fish: the values of what is no option, and that most of those are no files.
+/// Completes positional values in fish, which clap omits: known values, and no files unless the value is a path.
 fn fish_values(name: &str, shown: &clap::Command) -> String {
     let mut lines = String::new();
     for command in shown.get_subcommands() {
@@ -147,7 +148,7 @@ fn fish_values(name: &str, shown: &clap::Command) -> String {
     lines
 }
 
-/// Whether a file or a folder is meant.
+/// Whether the value is a file or a folder.
 fn is_path(hint: ValueHint) -> bool {
     matches!(
         hint,
@@ -155,8 +156,7 @@ fn is_path(hint: ValueHint) -> bool {
     )
 }
 
-/// The definition without what is hidden from people, and with what a shell has to know to offer no files where none are
-/// meant.
+/// The definition without hidden commands and options, with hints that keep shells from offering files for other values.
 fn shown(definition: &clap::Command) -> clap::Command {
     let mut shown = clap::Command::new(definition.get_name().to_owned());
     if let Some(version) = definition.get_version() {
@@ -171,7 +171,7 @@ fn shown(definition: &clap::Command) -> clap::Command {
         .mut_subcommands(|below| below.mut_args(hinted))
 }
 
-/// A value of which nothing is known is no file.
+/// Marks a value without a hint as something other than a file.
 fn hinted(arg: clap::Arg) -> clap::Arg {
     match arg.get_value_hint() {
         ValueHint::Unknown if arg.get_action().takes_values() && arg.get_possible_values().is_empty() => {

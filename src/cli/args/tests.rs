@@ -1,6 +1,6 @@
 use clap::{Parser, ValueHint};
 
-use super::{Arguments, Command, command, told};
+use super::{Arguments, Command, command, groups, told};
 use crate::cli::exit::Exit;
 
 #[test]
@@ -9,7 +9,7 @@ fn the_definition_is_sound() {
 }
 
 #[test]
-fn global_options_stand_before_or_after_the_command() {
+fn global_options_are_accepted_before_and_after_the_command() {
     for line in [
         "sessionctl --json --home /t --socket /s --no-start ls",
         "sessionctl ls --json --home /t --socket /s --no-start",
@@ -49,7 +49,7 @@ fn a_path_is_completed_as_the_file_or_the_folder_that_it_is() {
 }
 
 #[test]
-fn what_is_told_of_a_command_is_in_its_help() {
+fn the_texts_of_a_command_are_in_its_help() {
     let command = command();
     for (name, told) in told::COMMANDS {
         let below = command.find_subcommand(name).expect(name);
@@ -58,7 +58,7 @@ fn what_is_told_of_a_command_is_in_its_help() {
 }
 
 #[test]
-fn the_help_tells_each_exit_code() {
+fn the_help_lists_each_exit_code() {
     let told: Vec<u8> = told::PROGRAM
         .codes
         .iter()
@@ -76,4 +76,28 @@ fn the_help_tells_each_exit_code() {
         Exit::Asked,
     ];
     assert_eq!(told, real.map(Exit::code));
+}
+
+#[test]
+fn each_visible_command_is_in_exactly_one_group() {
+    let command = command();
+    let visible = command.get_subcommands().filter(|below| !below.is_hide_set());
+    let mut visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
+    let mut grouped: Vec<&str> = groups::GROUPS
+        .iter()
+        .flat_map(|(_, names)| *names)
+        .copied()
+        .collect();
+    visible.sort_unstable();
+    grouped.sort_unstable();
+    assert_eq!(grouped, visible);
+}
+
+/// On a terminal of 80 columns a command and its description fit on one line.
+#[test]
+fn command_descriptions_fit_on_one_line() {
+    for below in command().get_subcommands() {
+        let about = below.get_about().unwrap().to_string();
+        assert!(about.len() <= 60 && !about.ends_with('.'), "{about}");
+    }
 }

@@ -1,13 +1,14 @@
-//! What the help and the manual tell beside the options: of the program, and of each command that there is more to tell of.
+//! Help and manual texts beyond the options: for `sessionctl` as a whole, and for single commands.
 
 use crate::paths::told::{self, Section, Told};
 
-/// What is told of `sessionctl` as a whole.
+/// The texts of `sessionctl` as a whole.
 pub(super) const PROGRAM: Told = Told {
     description: &[
-        "CONV is a conversation's id, a prefix of it of 6 characters or more, any upstream id that it ever held, or . for the \
-         newest conversation of this folder.",
-        "The first command that needs the daemon starts it. sessionctl demo shows what all this is for.",
+        "CONV names a conversation: its id, an id prefix of 6 or more characters, any agent session id that it has used, or . \
+         for the newest conversation in this folder.",
+        "The first command that needs the daemon starts it. Run sessionctl demo for a tour, and sessionctl help COMMAND for the \
+         options of a command.",
     ],
     examples: &[
         "sessionctl new --title 'First steps'",
@@ -23,7 +24,7 @@ pub(super) const PROGRAM: Told = Told {
         ("5", "busy or conflict"),
         ("6", "agent failure"),
         ("7", "limited"),
-        ("8", "the agent asks and nobody is there to answer"),
+        ("8", "unanswered question"),
     ],
     sections: &[
         Section {
@@ -31,20 +32,21 @@ pub(super) const PROGRAM: Told = Told {
             items: &[
                 told::VARIABLES,
                 &[
-                    ("VISUAL, EDITOR", "What sessionctl edit opens the old prompt with"),
+                    ("VISUAL, EDITOR", "Editor for sessionctl edit"),
                     (
                         "PAGER",
-                        "What sessionctl history shows its text with on a terminal; less unless it is set, nothing when it is empty",
+                        "Pager for sessionctl history on a terminal (default: less). Set it to an empty value for no pager",
                     ),
-                    ("NO_COLOR", "Nothing is coloured where it is set"),
+                    ("NO_COLOR", "If set, print without color"),
                     (
                         "LC_ALL, LC_CTYPE, LANG",
-                        "Signs beyond ASCII are used where the locale is UTF-8",
+                        "Locale. Symbols beyond ASCII are printed only in a UTF-8 locale",
                     ),
                 ],
             ],
             words: &[
-                "A daemon that is started gets all variables of the command that starts it; see sessiond for those that it reads.",
+                "A daemon that a command starts inherits the command's environment. See sessiond for the variables that the \
+                 daemon reads.",
             ],
         },
         told::FILES,
@@ -52,7 +54,7 @@ pub(super) const PROGRAM: Told = Told {
     ..Told::NOTHING
 };
 
-/// What is told of commands, by their names.
+/// The texts of single commands, by command name.
 pub(super) const COMMANDS: &[(&str, Told)] = &[
     (
         "new",
@@ -67,9 +69,7 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
     (
         "ls",
         Told {
-            description: &[
-                "Shown are the id's beginning, how long ago the conversation changed, its state, its agent and its title.",
-            ],
+            description: &["Columns: id prefix, time of the last change, state, agent and title."],
             ..Told::NOTHING
         },
     ),
@@ -77,9 +77,8 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "transcripts",
         Told {
             description: &[
-                "Shown are the session id's beginning, how long ago the transcript changed, its size, its agent, the \
-                 conversation that holds it, and its title; of a session with several files also where each is. --long shows \
-                 the turns too, where they are known without reading the file.",
+                "Columns: session id prefix, time of the last change, size, agent, conversation and title. If a session has \
+                 several files, their paths are printed too. --long adds the number of turns, if it is known without reading the file.",
             ],
             ..Told::NOTHING
         },
@@ -87,7 +86,9 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
     (
         "send",
         Told {
-            description: &["Ctrl-C cancels the turn, a second one leaves it running."],
+            description: &[
+                "Ctrl-C cancels the turn. A second Ctrl-C ends the command and leaves the turn running.",
+            ],
             examples: &[
                 "sessionctl send . 'Why does the test fail?'",
                 "git diff | sessionctl send 90e2e180 -",
@@ -100,9 +101,10 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "continue",
         Told {
             description: &[
-                "Where the agent has the prompt that was cut short, a word that it go on is sent, or TEXT; where it has not, \
-                 the prompt is, with TEXT behind it. That outlives the daemon. A prompt of your own that is answered before \
-                 takes its place.",
+                "If the agent has recorded the interrupted prompt, it is asked to continue, or TEXT is sent. Otherwise the prompt \
+                 is sent again, followed by TEXT.",
+                "A scheduled continuation survives restarts of the daemon. If you send a prompt earlier and the agent answers \
+                 it, the continuation is cancelled.",
             ],
             examples: &[
                 "sessionctl continue . --at-reset",
@@ -116,10 +118,10 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "recover",
         Told {
             description: &[
-                "A limit that is still on is waited for, by the daemon. A question that was open is answered with sessionctl \
-                 answer.",
+                "If a usage limit still applies, the daemon continues the turn at its reset. To answer an open question, use \
+                 sessionctl answer.",
             ],
-            exits: "Exits with 1 when one could not be brought back.",
+            exits: "Exits with 1 if a conversation could not be continued.",
             ..Told::NOTHING
         },
     ),
@@ -150,6 +152,11 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
     (
         "mv",
         Told {
+            description: &[
+                "With a conversation, only that conversation moves. With the old path of a folder, every session that ran in that \
+                 folder or below moves, including sessions that were not started by sessionctl.",
+                "To undo the move of one conversation, use sessionctl undo.",
+            ],
             examples: &[
                 "sessionctl mv 5d0c2a ~/src/renamed --dry-run",
                 "sessionctl mv 5d0c2a ~/src/renamed",
@@ -164,8 +171,8 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "adopt",
         Told {
             description: &[
-                "A transcript that a conversation holds already gives that conversation's id. The next prompt resumes it with \
-                 its history.",
+                "Prints the id of the conversation. If a conversation already uses the transcript, its id is printed. The next \
+                 prompt resumes the session with its history.",
             ],
             examples: &[
                 "sessionctl adopt 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf",
@@ -178,13 +185,13 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "check",
         Told {
             description: &[
-                "The transcript itself is never changed.",
-                "With --repair lines that are no records are left out of the copy, records whose parents are missing are \
-                 joined to what stands before them, and calls of tools without results get those that the agent itself fills \
-                 in. A conversation that goes on with the session goes on with the copy; of a session that is nobody's the \
-                 copy can be adopted (sessionctl adopt).",
+                "Prints the damage and whether the session can still be resumed. The transcript itself is never changed.",
+                "--repair writes a copy without the lines that are not valid records. In the copy, a record with a missing parent \
+                 is attached to the record before it, and a tool call without a result gets the result that the agent would fill in.",
+                "A conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with \
+                 sessionctl adopt.",
             ],
-            exits: "Exits with 0 when nothing is wrong, or not any more, with 1 when something is.",
+            exits: "Exits with 0 if the transcript is sound or was repaired, and with 1 if it is damaged.",
             examples: &[
                 "sessionctl check .",
                 "sessionctl check . --repair",
@@ -197,11 +204,11 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "keep",
         Told {
             description: &[
-                "Transcripts are kept by themselves unless [keep] enabled = false stands in the configuration; this is for \
-                 those of which a copy is wanted now. What each copy takes on the disk is printed, and where it is.",
-                "Copies outlive the conversation where that was deleted without its transcripts. Without a name those are listed too: \
-                 sessionctl restore ID puts one back, after which it can be adopted, and --forget deletes its copies; the agent's own \
-                 file stays.",
+                "Transcripts are backed up automatically unless the configuration has [keep] enabled = false. With a target, this \
+                 command makes a copy now and prints its path and size.",
+                "Copies remain when a conversation is deleted without its transcripts. Without a target, this command lists these \
+                 orphaned copies too. sessionctl restore ID restores one, so that it can be adopted. --forget deletes it; the \
+                 agent's own file is not deleted.",
             ],
             examples: &[
                 "sessionctl keep",
@@ -215,8 +222,9 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "restore",
         Told {
             description: &[
-                "A conversation whose transcript is gone is restored by its next prompt, and its history can be read without; \
-                 this is for other programs. Nothing that is there is written over. sessionctl keep tells what is kept.",
+                "The next prompt of a conversation restores a deleted transcript automatically, and its history can be read without \
+                 a restore. Use this command to restore the file for other programs. Existing files are never overwritten. sessionctl \
+                 keep lists the copies.",
             ],
             ..Told::NOTHING
         },
@@ -225,11 +233,9 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "export",
         Told {
             description: &[
-                "A bundle holds the agents' own transcripts and all that is known of the conversation; sessionctl import \
-                 makes it go on, also on another machine. It is a tar archive compressed with zstd. The path of the file is \
-                 printed.",
-                "A bundle has the keys too that MCP servers are started and called with (env, headers); the JSON form leaves \
-                 them out.",
+                "A bundle holds the transcripts and everything else that sessionctl import needs to continue the conversation, also \
+                 on another machine. It is a tar archive compressed with zstd. The path of the file is printed.",
+                "With --secrets, the file contains the env and header values of MCP servers, which may be keys.",
             ],
             examples: &[
                 "sessionctl export .",
@@ -263,12 +269,11 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "doctor",
         Told {
             description: &[
-                "Looked at are the folders, the configuration, the daemon and others of this user, store and disks, each \
-                 agent (whether it starts, its version, what it offers, who is signed in), its transcripts and how long they \
-                 are kept, and processes that were left behind. No conversation is changed; a daemon is started unless \
-                 --no-start says otherwise.",
+                "Checks the folders, the configuration, this daemon and other daemons of this user, the store, free disk space, \
+                 leftover processes, and each agent: whether it starts, its version and features, its login, its transcripts and how \
+                 long it keeps them. No conversation is changed. The daemon is started unless --no-start is given.",
             ],
-            exits: "Exits with 1 when there is an error, and with 3 when there is no daemon; warnings do not count.",
+            exits: "Exits with 1 on an error and with 3 if no daemon runs. Warnings do not change the exit code.",
             ..Told::NOTHING
         },
     ),
@@ -276,8 +281,8 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "completions",
         Told {
             description: &[
-                "Packages and packaging/install.sh put this to where the shells look. zsh has to be told of a folder below \
-                 your home: fpath=(~/.zfunc $fpath) in ~/.zshrc, before compinit.",
+                "Packages and packaging/install.sh install the completions. To load them from your home in zsh, add \
+                 fpath=(~/.zfunc $fpath) to ~/.zshrc before compinit.",
             ],
             examples: &[
                 "source <(sessionctl completions bash)",
@@ -292,8 +297,8 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "man",
         Told {
             description: &[
-                "On a terminal the page is shown by man, and elsewhere printed as roff, so that it can be kept or given on. \
-                 Where the pages are installed, man sessionctl finds them by itself.",
+                "On a terminal, opens the page in man. Otherwise prints it as roff. If the pages are installed, man sessionctl \
+                 works too.",
             ],
             examples: &[
                 "sessionctl man send",
@@ -301,6 +306,38 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
                 "sessionctl man > sessionctl.1",
                 "sessionctl man fork | man -l -",
             ],
+            ..Told::NOTHING
+        },
+    ),
+    (
+        "undo",
+        Told {
+            description: &[
+                "Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.",
+            ],
+            ..Told::NOTHING
+        },
+    ),
+    (
+        "chain",
+        Told {
+            description: &[
+                "The oldest session is listed first. The last is the head, which the next prompt resumes.",
+            ],
+            ..Told::NOTHING
+        },
+    ),
+    (
+        "lineage",
+        Told {
+            description: &["The log is complete: it includes sessions that the chain no longer lists."],
+            ..Told::NOTHING
+        },
+    ),
+    (
+        "history",
+        Told {
+            description: &["The oldest message is printed first. Each tool call is shortened to one line."],
             ..Told::NOTHING
         },
     ),

@@ -225,7 +225,7 @@ fn what_is_told_beside_the_options_has_sections_of_its_own() {
             ".PP",
             "Exits with 1 when PLACE is gone.",
             ".PP",
-            "All codes are told in prog(1)."
+            "See prog(1) for all exit codes."
         ]
     );
     assert_eq!(section(&to, "SEE ALSO"), [r"\fBprog\fR(1),", r"\fBprogd\fR(1)"]);
