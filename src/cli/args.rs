@@ -60,7 +60,7 @@ pub(super) enum Command {
     New(New),
     /// List conversations, newest first
     Ls(List),
-    /// List the transcripts of all agents on this machine, newest first
+    /// List agent transcripts on this machine, newest first
     Transcripts(Transcripts),
     /// Show the details of a conversation
     Show(One),

@@ -40,8 +40,8 @@ pub const TOLD: Told = Told {
                  takes the first descriptor of LISTEN_FDS if LISTEN_PID is its process id. The socket must have the path that \
                  the daemon would use; any other path is refused.",
                 "The daemon reports to NOTIFY_SOCKET when it is ready (READY=1). The units sessiond.socket and sessiond.service are \
-                 set up for this. To start the daemon at login, run systemctl --user enable --now sessiond.service. To start it \
-                 on the first connection, enable sessiond.socket instead.",
+                 set up for this. systemctl --user enable sessiond.service starts the daemon at login; enabling sessiond.socket \
+                 starts it on the first connection.",
             ],
         },
     ],

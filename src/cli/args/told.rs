@@ -5,7 +5,7 @@ use crate::paths::told::{self, Section, Told};
 /// The texts of `sessionctl` as a whole.
 pub(super) const PROGRAM: Told = Told {
     description: &[
-        "CONV names a conversation: its id, an id prefix of 6 or more characters, any agent session id that it has used, or . \
+        "CONV names a conversation: its id, an agent session id that it has used, the first 6 or more characters of either, or . \
          for the newest conversation in this folder.",
         "The first command that needs the daemon starts it. Run sessionctl demo for a tour, and sessionctl help COMMAND for the \
          options of a command.",
