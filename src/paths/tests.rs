@@ -178,7 +178,7 @@ fn what_is_told_of_files_and_variables_is_so() {
     ] {
         let name = path.strip_prefix(home).unwrap().display().to_string();
         let words = told::FILES.words[0];
-        assert!(words.starts_with("Below the one folder of --home"));
+        assert!(words.starts_with("With --home"), "{words}");
         assert!(words.contains(&name), "{name}");
     }
     for variable in [HOME_VARIABLE, SOCKET_VARIABLE] {
