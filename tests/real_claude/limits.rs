@@ -113,12 +113,12 @@ mod smoke {
         let limited = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
         let (client, prompt) = (bridge.client(), PromptContent::text(&limited));
         let turn = bridge.call(async move {
-            let wait = Some(OnLimit::Wait);
+            let on_limit = OnLimit::Wait;
             client
                 .call(Prompt {
                     conversation_id: id.into(),
                     prompt,
-                    on_limit: wait.unwrap_or_default(),
+                    on_limit,
                     ..Default::default()
                 })
                 .await

@@ -416,12 +416,12 @@ impl<L: Lab> Bridge<L> {
     /// Deletes a conversation with its transcripts. Those that are still there.
     pub(crate) fn delete_with_transcripts(&self, id: ConversationId) -> Vec<RemainingTranscript> {
         let client = self.app().client.clone();
-        let transcripts = Some(TranscriptsOnDelete::Delete);
+        let transcripts = TranscriptsOnDelete::Delete;
         let answer = self.call(async move {
             client
                 .call(Delete {
                     conversation_id: id.into(),
-                    transcripts: transcripts.unwrap_or_default(),
+                    transcripts,
                     ..Default::default()
                 })
                 .await
