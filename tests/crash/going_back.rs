@@ -136,6 +136,10 @@ impl Worker {
 
     /// Takes back what was done last.
     pub(crate) fn undo(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
+        // What an undo of a reset brings back is not in the ledger; `daemon::wire_rules` undoes one.
+        if self.active[index].resets > 0 {
+            return Ok(());
+        }
         let head = self.note_past(client, index)?;
         let mut params = json!({"conversationId": self.active[index].id});
         if let Some(key) = self.key() {
