@@ -183,7 +183,7 @@ macro_rules! parameters {
 
 use {method, methods, parameters};
 
-/// Something that is told all methods.
+/// Code that runs once for each method.
 pub trait Visitor {
     /// One method.
     fn method<M: Method>(&mut self);

@@ -79,7 +79,7 @@ pub struct TreeMoveAnswer {
     /// The id for `transcript/undo`; absent if nothing was moved, and after an undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo_id: Option<String>,
-    /// What is not moved, each with the reason; absent when there is nothing.
+    /// The files that are not moved, each with the reason; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// The sessions whose transcripts are missing but have kept copies: a copy is restored to the new folder when it is

@@ -42,7 +42,7 @@ impl ClosedSession {
         let _unended = self.closing.await;
     }
 
-    /// Waits until it is closed or given up. Returns whether it has ended, for which an agent that goes on is asked again.
+    /// Waits until it is closed or given up. Returns whether it has ended; a running agent is asked again.
     pub(super) async fn has_ended(&self) -> bool {
         match (self.closing.clone().await, &self.what) {
             (None, _) => true,

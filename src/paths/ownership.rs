@@ -298,7 +298,7 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Checks one path. What cannot be looked at passes: whoever uses it reports why that fails.
+/// Checks one path. A path that cannot be read passes: the code that uses it reports the failure.
 fn look(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
     match walk(path, user, role.may_be_systems(), None) {
         Err(Stop::Found(found)) => Err(found.refusing(user, role, path)),

@@ -30,7 +30,7 @@ const MARK_KEY: &[u8] = b"mark";
 /// What an entry of a packed tree costs in the journal beside its value, roughly, in bytes.
 const LINE_SHARE_BYTES: u64 = 120;
 
-/// A change as the journal holds it. What is not known in it is an error: it would be lost when the journal is compacted.
+/// A change as the journal holds it. An unknown member is an error: a compaction would lose it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct Entry {

@@ -388,8 +388,8 @@ fn choose(
     }))
 }
 
-/// Where the journal goes on behind the state in which the database is; none where the database is not a state of it, or the
-/// journal has lost the line that it stands behind.
+/// Where the journal continues after the state of the database. `None` if the database is not a state of this journal, or the
+/// journal lost the line up to which the database stands.
 fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Position>, StoreError> {
     let Some((header, _)) = &file.head else {
         return Ok(None);

@@ -40,14 +40,14 @@ fn a_limit_is_waited_for_and_the_wait_is_called_off() {
     assert_eq!(sent.status.code(), Some(7));
     assert!(state(&home, &id)["continuation"].is_object());
     let told = home.said(&["continue", &id, "--cancel"]);
-    assert_eq!(told, "does not go on by itself any more");
+    assert_eq!(told, "scheduled continuation cancelled");
     assert_eq!(state(&home, &id)["continuation"], Value::Null);
     let again = home.run(&["continue", &id, "--cancel"]);
     super::check(&again, 0, "");
     assert_eq!(text(&again.stderr), "nothing was scheduled\n");
 
     let told = home.said(&["continue", &id, "--at-reset"]);
-    assert!(told.starts_with("goes on at "), "{told}");
+    assert!(told.starts_with("continues at "), "{told}");
     let limit = state(&home, &id);
     assert_eq!(limit["continuation"]["at"], limit["limit"]["resetsAt"]);
 }
@@ -98,7 +98,7 @@ fn recover_goes_on_with_all_that_was_cut_short() {
         let mut lines = told.lines();
         lines.find(|line| line.starts_with(&id[..8])).unwrap_or_default()
     };
-    assert!(line(&limited).contains("goes on at "), "{told}");
+    assert!(line(&limited).contains("continues at "), "{told}");
     assert!(line(&crashed).contains("goes on now"), "{told}");
     assert!(
         line(&asks).contains("its question is open; answer with: sessionctl answer"),

@@ -25,8 +25,8 @@ pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
     {
         // Of those that nobody has nothing is left.
         let name = note.file_name().into_string().unwrap();
-        // That of a fork's files ends with this.
-        let id = name.trim_end_matches(".files");
+        // That of a fork's files, and one that is being written.
+        let id = name.trim_end_matches(".new").trim_end_matches(".files");
         let answer = client
             .ask("conversation/get", &json!({"conversationId": id}))
             .unwrap();

@@ -132,7 +132,12 @@ async fn long_work_is_told_and_ends_with_its_caller() {
     // Copying the file would read it too.
     let home = Home::keeping_nothing();
     let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "one").await;
+    // To announce the turn as saved, the daemon opens and closes what is beside the transcript.
+    let saved = |event: &Event| matches!(event, Event::CheckpointSaved { .. }).then_some(());
+    events.find(saved).await;
     let beside = home
         .transcript_of(&app, id)
         .await

@@ -171,7 +171,7 @@ fn output_matches_but_for_ids_numbers_and_what_is_left_out() {
         "cp.loopback.0a0b0c0d at 6:12, in 45 s"
     ));
     assert!(!line_matches("at 18:30", "at noon"));
-    assert!(line_matches("goes on at …", "goes on at 6:30"));
+    assert!(line_matches("continues at …", "continues at 6:30"));
     assert!(line_matches("a … c … e", "a b c d e"));
     assert!(!line_matches("a … c … e", "a b d e"));
     assert!(matches(&["…"], &[]));

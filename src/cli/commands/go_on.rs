@@ -71,8 +71,8 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
         return Ok(Exit::Done);
     }
     let line = match &answer.continuation {
-        Some(continuation) => format!("goes on at {}", words::moment(continuation.at, now, &zone)),
-        None if was_scheduled => "does not go on by itself any more".to_owned(),
+        Some(continuation) => format!("continues at {}", words::moment(continuation.at, now, &zone)),
+        None if was_scheduled => "scheduled continuation cancelled".to_owned(),
         None => {
             context.output.note("nothing was scheduled")?;
             return Ok(Exit::Done);
@@ -291,7 +291,7 @@ fn tell(context: &mut Context<'_>, conversation: &Conversation, recovered: &Reco
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let detail = recovered.detail.as_deref().map(one_line).unwrap_or_default();
     let what = match (recovered.did, recovered.at.filter(|at| *at > now)) {
-        (Did::Continues, Some(at)) => format!("goes on at {}", words::moment(at, now, &zone)),
+        (Did::Continues, Some(at)) => format!("continues at {}", words::moment(at, now, &zone)),
         (Did::Continues, None) => "goes on now".to_owned(),
         (Did::Opened, _) => detail,
         (Did::Asks, _) => format!("its question is open; {detail}"),

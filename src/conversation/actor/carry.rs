@@ -53,7 +53,7 @@ impl Actor {
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             answer @ Effect::Answer(..) => {
                 if let Some((reply, result)) = self.answer_of(answer) {
-                    // A caller that hung up is not an error: its turn went on without it.
+                    // A caller that hung up is not an error: its turn continued.
                     let _gone = reply.send(result);
                 }
             }

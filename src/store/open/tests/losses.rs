@@ -189,7 +189,7 @@ fn one_unreadable_value_costs_no_other_where_the_journal_is_damaged_too() {
     }
 }
 
-/// A line that checks out and says what is not known was written by a newer version, and no other copy of it is made.
+/// A newer version wrote a line with a valid checksum and unknown content. There is no other copy of that line.
 #[test]
 fn a_change_that_is_not_known_ends_the_start_and_nothing_is_changed() {
     let known = r#""record":{"version":1,"id":"7b000000-0000-4000-8000-000000000000","agent":"claude","cwd":"/p","createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z"}"#;

@@ -196,7 +196,7 @@ async fn a_panic_of_a_sync_or_of_a_report_stops_no_later_one() {
         let tell = move |_, _| fault();
         stage.saving.put(id, growth(round, &[]), None, tell);
         stage.put(id, growth(round, &["kept"]), Some(stage.unsynced("fault")));
-        // Whoever works on the conversation reports to the first that came, which may be the faulty one.
+        // The conversation's task reports to the first subscriber, which may be the faulty one.
     }
     let other = ConversationId::mint();
     stage.put(other, growth(7, &["saved"]), Some(stage.unsynced("fine")));
