@@ -92,6 +92,21 @@ pub struct Limit {
     pub resets_at: Option<Timestamp>,
 }
 
+/// How much of the model's context the conversation fills, and what it has cost, as the agent last reported it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    /// How many tokens of the context are used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
+    /// How many tokens the context holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// The cost so far, in ACP's shape: `amount` and `currency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<RawJson>,
+}
+
 /// A scheduled continuation: a prompt that is sent automatically at a given time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -229,6 +244,9 @@ pub struct Conversation {
     /// The scheduled continuation; absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
+    /// What the agent last reported of its usage; absent if it reported nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     /// When it was created.
     #[serde(serialize_with = "crate::time::write")]
     pub created_at: Timestamp,
@@ -355,6 +373,33 @@ pub struct ConversationPage {
     /// The cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,
+}
+
+/// The answer of `conversation/tree`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TreeAnswer {
+    /// The first ancestor and all that branched off it: each conversation after its parent, and the branches of one
+    /// conversation oldest first.
+    pub conversations: Vec<TreeMember>,
+    /// The conversation that the first one branched off, if it was deleted or is not on this machine; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_parent: Option<ConversationId>,
+    /// Whether there are more branches than one answer holds, 1,000 at most. Absent when false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// A conversation of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TreeMember {
+    /// The conversation. Its `parent` says where it branched off.
+    pub conversation: Conversation,
+    /// Its chain, as `conversation/chain` returns it.
+    pub links: Vec<Link>,
+    /// Its whole lineage, as `conversation/lineage` returns it.
+    pub entries: Vec<LineageEntry>,
 }
 
 /// The answer of `conversation/cancel`.

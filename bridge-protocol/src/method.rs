@@ -23,8 +23,8 @@ use crate::id::ConversationRef;
 pub use agent::{Authenticate, ListAgents, Logout};
 pub use conversation::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
-    Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, Respond, Resume, Subscribe,
-    Undo, Update,
+    Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, ResolveConversation, Respond,
+    Resume, Subscribe, TreeOf, Undo, Update,
 };
 pub use daemon::{Diagnose, Discover, RunningWork, Shutdown, Status};
 pub use transcript::{

@@ -46,6 +46,14 @@ pub enum ConversationError {
         /// Whether it is a whole upstream id, so that more of it would not help.
         is_whole: bool,
     },
+    /// What a user typed fits several conversations.
+    #[error("\"{name}\" fits {} conversations: {}; use the id of one of them", candidates.len(), titles(candidates))]
+    AmbiguousName {
+        /// What was given.
+        name: String,
+        /// What it fits; only some if there are many.
+        candidates: Vec<Candidate>,
+    },
     /// Several agents have a transcript of this id.
     #[error("{} have a transcript \"{name}\"; name one of them as agent", names(agents))]
     AmbiguousAgents {
@@ -170,6 +178,15 @@ pub enum ConversationError {
     Lost,
 }
 
+/// A conversation that may be meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its id.
+    pub id: ConversationId,
+    /// Its title; empty if it has none, or was deleted.
+    pub title: String,
+}
+
 /// Why something could not be made durable, or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFailure {
@@ -234,6 +251,14 @@ fn names(agents: &[AgentName]) -> String {
 
 fn list(ids: &[ConversationId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn titles(candidates: &[Candidate]) -> String {
+    let each = candidates.iter().map(|candidate| match candidate.title.as_str() {
+        "" => candidate.id.to_string(),
+        title => format!("{} {title}", candidate.id),
+    });
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// What was tried. Nothing is tried only where an agent offers no way and nothing can be retold: each way that there is

@@ -27,6 +27,7 @@ pub mod growth;
 pub mod history;
 pub mod importing;
 pub mod keeping;
+mod last_used;
 pub mod line;
 mod looking_back;
 mod moving;

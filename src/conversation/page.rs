@@ -39,8 +39,13 @@ pub(super) trait Weighed {
 impl PageRoom {
     /// An empty page.
     pub(super) const fn new() -> Self {
+        Self::of(PAGE_LIMIT_BYTES)
+    }
+
+    /// Room for this many bytes.
+    pub(super) const fn of(bytes: usize) -> Self {
         Self {
-            left: PAGE_LIMIT_BYTES,
+            left: bytes,
             is_empty: true,
         }
     }

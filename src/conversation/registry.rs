@@ -4,6 +4,7 @@
 
 mod adopting;
 mod carrying;
+mod family;
 mod filter;
 mod forgetting;
 mod keeping;
@@ -13,6 +14,7 @@ mod moving;
 mod reading;
 mod repairing;
 mod repeats;
+mod resolving;
 #[cfg(test)]
 mod tests;
 mod transcripts;
@@ -42,6 +44,7 @@ use super::effect::Call;
 use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::usable_folder;
+use super::last_used::LastUsed;
 use super::naming::{check_namespace, check_setting_name, check_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
@@ -87,6 +90,8 @@ pub struct Registry {
     carrying: Arc<Semaphore>,
     /// Held by a move of a folder.
     moving_trees: tokio::sync::Mutex<()>,
+    /// What `.` means in each folder.
+    last_used: Arc<LastUsed>,
     stop: CancellationToken,
     /// How long running turns get once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
@@ -119,8 +124,13 @@ impl Registry {
     /// A registry without live conversations.
     #[must_use]
     pub fn new(services: Arc<Services>) -> Arc<Self> {
+        let last_used = match services.store.status().is_ephemeral {
+            true => LastUsed::default(),
+            false => LastUsed::below(&services.data),
+        };
         Arc::new(Self {
             services,
+            last_used: Arc::new(last_used),
             live: Mutex::default(),
             closed: AllClosedSessions::default(),
             creating: tokio::sync::Mutex::default(),

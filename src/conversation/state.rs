@@ -471,6 +471,9 @@ impl<R> Model<R> {
         let mut view = view_of_record(&self.record);
         view.state = self.state();
         self.show_line(&mut view);
+        if let Some(usage) = &self.info.usage {
+            view.usage = usage.read().ok();
+        }
         view.live = matches!(self.session, Session::Live(_));
         view
     }
@@ -568,6 +571,7 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         queue: record.waiting.values().map(shown_held).collect(),
         cut_short: record.cut.is_some() || !record.waiting.is_empty(),
         continuation: record.continuation.as_ref().map(Continuation::from),
+        usage: record.usage.as_ref().and_then(|usage| usage.read().ok()),
         created_at: record.created_at,
         updated_at: record.updated_at,
         revision: record.revision,

@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLockReadGuard};
 
+use bridge_protocol::conversation::Parent;
 use bridge_protocol::id::MIN_PREFIX_CHARS;
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::apply::{self, ConversationHeader, RequestKey};
 use super::error::{Lookup, StoreError};
@@ -166,6 +168,36 @@ impl Shared {
             });
         }
         Ok(looked)
+    }
+
+    pub(super) fn branches(&self) -> Result<Vec<(ConversationId, ConversationId)>, StoreError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Branch {
+            #[serde(default)]
+            parent: Option<Parent>,
+            #[serde(default)]
+            deleted_at: Option<IgnoredAny>,
+        }
+        let keyspace = self.keyspace();
+        let mut branches = Vec::new();
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let page = keyspace.page(Space::Conversations, from, LOOK_STEP)?;
+            for (key, bytes) in &page {
+                let branch: Branch = Value::stored_header("conversation", bytes)?;
+                if let (Some(parent), None, Ok(id)) =
+                    (branch.parent, branch.deleted_at, key.as_slice().try_into())
+                {
+                    branches.push((ConversationId::from_bytes(id), parent.conversation_id));
+                }
+            }
+            match page.into_iter().last() {
+                Some((key, _)) => last = Some(key),
+                None => return Ok(branches),
+            }
+        }
     }
 
     pub(super) fn lineage(

@@ -282,6 +282,16 @@ impl Store {
         self.watched(self.shared.look(after, limit, fits))
     }
 
+    /// Each conversation that branched off another one, without deleted ones, and the one that it branched off.
+    ///
+    /// Reads all conversations, a few hundred at a time: some tenths of a second where there are 100,000.
+    ///
+    /// # Errors
+    /// When a record cannot be read.
+    pub fn branches(&self) -> Result<Vec<(ConversationId, ConversationId)>, StoreError> {
+        self.watched(self.shared.branches())
+    }
+
     /// The lineage of a conversation behind a `seq` (0: from the beginning), oldest first, `limit` entries at most.
     ///
     /// # Errors

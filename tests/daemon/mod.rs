@@ -63,6 +63,7 @@ mod export_reports;
 mod export_secrets;
 mod external_changes;
 mod failure_captures;
+mod family;
 #[cfg(target_os = "linux")]
 mod flooding;
 mod foreign_home;
@@ -108,6 +109,7 @@ mod queued_prompts;
 mod removed_folders;
 mod repairing;
 mod repeats;
+mod resolving;
 pub(crate) mod scene;
 #[cfg(target_os = "linux")]
 mod scheduled_texts;

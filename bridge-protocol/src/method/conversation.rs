@@ -4,7 +4,7 @@ use super::{method, methods};
 use crate::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
     ConversationState, DeleteAnswer, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
-    RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, UndoAnswer,
+    RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, TreeAnswer, UndoAnswer,
 };
 use crate::event::EventEnvelope;
 use crate::export::{ExportAnswer, ExportFormat, ImportAnswer};
@@ -56,6 +56,22 @@ methods! {
 
     /// Returns one conversation.
     "conversation/get" => GetConversation(conversation) -> ConversationAnswer, [] {}
+
+    /// Finds the conversation that a user means by what they typed.
+    "conversation/resolve" => ResolveConversation() -> ConversationAnswer,
+    [NotFound, Ambiguous, StoreFailed] {
+        /// A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more; or a part of
+        /// its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was last found
+        /// there by this method, else the newest of that folder. If several match, the error's `candidates` have the `id` and
+        /// `title` of each.
+        name: String,
+        /// The absolute folder that the user is in. If the conversation runs there, `.` means this conversation from now
+        /// on. Needed for `.`.
+        cwd: Option<String>,
+    }
+
+    /// Returns the conversations that are related by forks: the first ancestor, and everything that branched off it.
+    "conversation/tree" => TreeOf(conversation) -> TreeAnswer, [] {}
 
     /// Changes the title or the settings. Settings apply to an open session at once.
     "conversation/update" => Update(conversation, once) -> ConversationAnswer,

@@ -167,6 +167,7 @@ mod tests {
             failure: None,
             cut_short: false,
             continuation: None,
+            usage: None,
             created_at: updated_at.parse().unwrap(),
             updated_at: updated_at.parse().unwrap(),
             revision: 1,

@@ -32,6 +32,7 @@ fn conversation(digit: char, title: &str) -> Conversation {
         failure: None,
         cut_short: false,
         continuation: None,
+        usage: None,
         created_at: at(),
         updated_at: at(),
         revision: 1,

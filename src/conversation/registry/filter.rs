@@ -26,6 +26,8 @@ pub struct Filter {
     pub cut_short: Option<bool>,
     /// A text that title or folder contain, in any case.
     pub query: Option<String>,
+    /// A text that the title contains, in any case.
+    pub title: Option<String>,
 }
 
 /// The members of a conversation that a filter looks at.
@@ -57,12 +59,19 @@ impl Filter {
     /// Whether it takes this conversation.
     #[must_use]
     pub fn fits(&self, conversation: &Conversation) -> bool {
-        let query = self.query.as_ref().map(|query| query.to_lowercase());
-        self.takes(query.as_deref(), &shown(conversation))
+        self.clone().lowercase().takes(&shown(conversation))
     }
 
-    /// `query` is this filter's in lower case.
-    fn takes(&self, query: Option<&str>, shown: &Shown<'_>) -> bool {
+    /// With the texts that are looked for in lower case, as `takes` needs them.
+    fn lowercase(mut self) -> Self {
+        for text in [&mut self.query, &mut self.title].into_iter().flatten() {
+            *text = text.to_lowercase();
+        }
+        self
+    }
+
+    fn takes(&self, shown: &Shown<'_>) -> bool {
+        let contains = |text: &str, part: &str| text.to_lowercase().contains(part);
         let is = |wanted: Option<&str>, text: &str| wanted.is_none_or(|wanted| wanted == text);
         is(self.namespace.as_deref(), shown.namespace)
             && is(self.agent.as_ref().map(AgentName::as_str), shown.agent)
@@ -71,10 +80,9 @@ impl Filter {
             && self
                 .cut_short
                 .is_none_or(|cut_short| cut_short == shown.doing.is_cut_short)
-            && query.is_none_or(|query| {
-                let contains = |text: &str| text.to_lowercase().contains(query);
-                contains(shown.title) || contains(shown.cwd)
-            })
+            && (self.query.as_deref())
+                .is_none_or(|query| contains(shown.title, query) || contains(shown.cwd, query))
+            && (self.title.as_deref()).is_none_or(|title| contains(shown.title, title))
     }
 }
 
@@ -92,7 +100,6 @@ fn shown(conversation: &Conversation) -> Shown<'_> {
 pub(super) struct Search {
     store: Store,
     filter: Filter,
-    query: Option<String>,
     live: HashMap<ConversationId, Doing>,
     limit: usize,
     /// By place, which is the order of the list.
@@ -116,8 +123,7 @@ impl Search {
     ) -> Self {
         Self {
             store,
-            query: filter.query.as_ref().map(|query| query.to_lowercase()),
-            filter,
+            filter: filter.lowercase(),
             live,
             limit,
             found: BTreeMap::new(),
@@ -190,7 +196,7 @@ impl Search {
                 state: resting_state(summary.resting, summary.has_question || summary.has_waiting),
                 is_cut_short: summary.is_cut_short || summary.has_waiting,
             };
-            self.takes(&Shown {
+            self.filter.takes(&Shown {
                 namespace: summary.namespace,
                 agent: summary.agent,
                 cwd: summary.cwd,
@@ -207,7 +213,7 @@ impl Search {
                         let view = view_of_record(&record);
                         let mut shown = shown(&view);
                         shown.doing = self.live.get(id).copied().unwrap_or(shown.doing);
-                        self.takes(&shown)
+                        self.filter.takes(&shown)
                     }),
                     Err(error) => {
                         failed = Some(error);
@@ -216,10 +222,6 @@ impl Search {
                 }
         });
         failed.map_or(Ok(looked), Err)
-    }
-
-    fn takes(&self, shown: &Shown<'_>) -> bool {
-        self.filter.takes(self.query.as_deref(), shown)
     }
 }
 

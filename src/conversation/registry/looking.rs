@@ -20,7 +20,7 @@ use super::filter::{Doing, Filter, Search};
 use crate::store::{RecentCursor, StoreError};
 
 /// How many records are read on the routing thread before others get their turn: about a millisecond's work.
-const RECORDS_AT_ONCE: usize = 50;
+pub(super) const RECORDS_AT_ONCE: usize = 50;
 
 impl Registry {
     /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
@@ -181,7 +181,7 @@ impl Registry {
     }
 
     /// A conversation for a list; none when it was deleted meanwhile.
-    fn listed(&self, id: ConversationId) -> Result<Option<Conversation>, ConversationError> {
+    pub(super) fn listed(&self, id: ConversationId) -> Result<Option<Conversation>, ConversationError> {
         match self.view(id) {
             Ok(view) => Ok(Some(view)),
             Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => Ok(None),
@@ -193,7 +193,7 @@ impl Registry {
     ///
     /// The first step is done at once, since it is mostly enough; what is left is done on a blocking thread, by one
     /// caller after another.
-    async fn find(
+    pub(super) async fn find(
         &self,
         filter: &Filter,
         after: Option<RecentCursor>,

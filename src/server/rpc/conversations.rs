@@ -3,14 +3,15 @@
 use bridge_protocol::conversation::{
     AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ConversationAnswer, ConversationPage,
     ConversationState, DeleteAnswer, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, RespondAnswer,
-    ResumeAnswer, Settings, UndoAnswer,
+    ResumeAnswer, Settings, TreeAnswer, UndoAnswer,
 };
 use bridge_protocol::export::{ExportAnswer, ImportAnswer};
 use bridge_protocol::history::{CheckpointPage, HistoryPage};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
-    Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, Respond, Resume, Undo, Update,
+    Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, ResolveConversation, Respond,
+    Resume, TreeOf, Undo, Update,
 };
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{BridgeError, TurnId};
@@ -78,6 +79,7 @@ impl Act<ListConversations> for Handlers {
             state: params.state,
             cut_short: params.cut_short,
             query: params.query,
+            title: None,
         };
         let page = self.registry().list(&filter, params.cursor.as_ref(), limit);
         let (conversations, next_cursor) = page.await?;
@@ -93,6 +95,22 @@ impl Act<GetConversation> for Handlers {
         let id = self.resolve(&params.conversation_id)?;
         let conversation = self.registry().view(id)?;
         Ok(ConversationAnswer { conversation })
+    }
+}
+
+impl Act<ResolveConversation> for Handlers {
+    async fn act(&self, params: ResolveConversation, _: Option<Request>) -> Outcome<ConversationAnswer> {
+        let found = self.registry().named(&params.name, params.cwd.as_deref());
+        Ok(ConversationAnswer {
+            conversation: found.await?,
+        })
+    }
+}
+
+impl Act<TreeOf> for Handlers {
+    async fn act(&self, params: TreeOf, _: Option<Request>) -> Outcome<TreeAnswer> {
+        let id = self.resolve(&params.conversation_id)?;
+        Ok(self.registry().tree(id).await?)
     }
 }
 

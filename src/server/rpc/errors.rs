@@ -2,9 +2,9 @@
 
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{Candidate, ConversationError};
 
 impl From<ConversationError> for BridgeError {
     fn from(error: ConversationError) -> Self {
@@ -22,6 +22,11 @@ fn bridge(error: &ConversationError) -> BridgeError {
             .with("conversationId", id.to_string()),
         ConversationError::Ambiguous { candidates, .. } => {
             let candidates: Vec<Value> = candidates.iter().map(|id| Value::from(id.to_string())).collect();
+            made(ErrorKind::Ambiguous).with("candidates", candidates)
+        }
+        ConversationError::AmbiguousName { candidates, .. } => {
+            let candidate = |candidate: &Candidate| json!({"id": candidate.id, "title": candidate.title});
+            let candidates: Vec<Value> = candidates.iter().map(candidate).collect();
             made(ErrorKind::Ambiguous).with("candidates", candidates)
         }
         ConversationError::AmbiguousAgents { agents, .. } => {

@@ -1,0 +1,150 @@
+//! The conversation that the user's commands last used in each folder: what `.` means on a command line.
+//!
+//! Owns the file that remembers it. This is a convenience, not a promise: a file that cannot be written is reported in the
+//! log, and the answer to the caller is the same.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bridge_protocol::ConversationId;
+use serde::{Deserialize, Serialize};
+
+use crate::files::durable;
+use crate::files::set_aside::{self, Unreadable};
+
+/// The name of the file in the data folder.
+const FILE: &str = "last-used.json";
+
+/// The version of the file that this program writes.
+const VERSION: u64 = 1;
+
+/// How many folders are remembered: more than anybody works in.
+const FOLDERS_LIMIT: usize = 1_000;
+
+/// The conversation last used in each folder.
+#[derive(Debug, Default)]
+pub(super) struct LastUsed {
+    /// None if nothing is to be written: the store is in memory, or a newer version wrote the file.
+    path: Option<PathBuf>,
+    marks: Mutex<Vec<Mark>>,
+    /// Held while the file is written. It guards no data, only the order of the writes.
+    writing: Mutex<()>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Mark {
+    cwd: String,
+    conversation_id: ConversationId,
+}
+
+/// The file. The folder that was used last is the last one.
+#[derive(Serialize, Deserialize)]
+struct Content {
+    version: u64,
+    folders: Vec<Mark>,
+}
+
+impl LastUsed {
+    /// Reads what is remembered in the data folder. A damaged file is set aside.
+    pub(super) fn below(data: &Path) -> Self {
+        let path = data.join(FILE);
+        let unreadable = match read(&path) {
+            Ok(Ok(marks)) => {
+                return Self {
+                    path: Some(path),
+                    marks: Mutex::new(marks),
+                    ..Self::default()
+                };
+            }
+            Ok(Err(why)) => set_aside::set_aside(&path, &why).map(|aside| aside != path),
+            Err(error) => Err(error),
+        };
+        // The name is free again if the file was renamed; any other file stays as it is.
+        let is_free = unreadable.unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "cannot read which conversation was last used in each folder");
+            false
+        });
+        Self {
+            path: Some(path).filter(|_| is_free),
+            ..Self::default()
+        }
+    }
+
+    /// The conversation that was last used in a folder.
+    pub(super) fn of(&self, cwd: &str) -> Option<ConversationId> {
+        let marks = lock(&self.marks);
+        marks
+            .iter()
+            .find(|mark| mark.cwd == cwd)
+            .map(|mark| mark.conversation_id)
+    }
+
+    /// Remembers that a conversation was used in a folder. Only a change is written.
+    pub(super) async fn set(self: &Arc<Self>, cwd: String, id: ConversationId) {
+        let was = self.of(&cwd);
+        let mark = Mark {
+            cwd,
+            conversation_id: id,
+        };
+        {
+            let mut marks = lock(&self.marks);
+            marks.retain(|other| other.cwd != mark.cwd);
+            marks.push(mark);
+            let excess = marks.len().saturating_sub(FOLDERS_LIMIT);
+            marks.drain(..excess);
+        }
+        if was == Some(id) {
+            return;
+        }
+        let own = Arc::clone(self);
+        if let Err(error) = tokio::task::spawn_blocking(move || own.save()).await {
+            tracing::error!(%error, "the conversation that was last used was not written");
+        }
+    }
+
+    fn save(&self) {
+        let Some(path) = &self.path else { return };
+        let _writing = lock(&self.writing);
+        let content = Content {
+            version: VERSION,
+            folders: lock(&self.marks).clone(),
+        };
+        let written = serde_json::to_vec(&content).map_err(io::Error::from);
+        if let Err(error) = written.and_then(|content| durable::write(path, &content)) {
+            tracing::warn!(path = %path.display(), %error, "cannot write which conversation was last used in each folder");
+        }
+    }
+}
+
+/// The content of the file, or why it cannot be used.
+fn read(path: &Path) -> io::Result<Result<Vec<Mark>, Unreadable>> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u64,
+    }
+    let content = match fs::read(path) {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(Vec::new())),
+        Err(error) => return Err(error),
+    };
+    let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
+    Ok(match serde_json::from_slice(&content).map_err(damaged) {
+        Ok(Versioned { version }) if version > VERSION => Err(Unreadable::Newer {
+            version,
+            newest: VERSION,
+        }),
+        Ok(_) => {
+            let content = serde_json::from_slice::<Content>(&content).map_err(damaged);
+            content.map(|content| content.folders)
+        }
+        Err(why) => Err(why),
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is one that leaves the list whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,113 @@
+//! The conversations that are related by forks.
+
+use std::collections::{HashMap, HashSet};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::{TreeAnswer, TreeMember};
+
+use super::Registry;
+use super::looking::RECORDS_AT_ONCE;
+use crate::conversation::climbing::store_error;
+use crate::conversation::error::ConversationError;
+use crate::conversation::page::{FRAME_BYTES, PageRoom, Weighed, listable};
+
+/// The most conversations in one answer: far more than a picture of them can show.
+const MEMBERS_LIMIT: usize = 1_000;
+
+/// The most that one answer holds, in bytes: half of what the socket sends.
+const ANSWER_LIMIT_BYTES: usize = 16 * 1024 * 1024;
+
+impl Registry {
+    /// A conversation's first ancestor, and everything that branched off that one.
+    ///
+    /// # Errors
+    /// When the conversation was deleted, or the store cannot be read.
+    pub async fn tree(&self, id: ConversationId) -> Result<TreeAnswer, ConversationError> {
+        let branches = {
+            let _turn = self.searching.acquire().await;
+            let store = self.services.store.clone();
+            let read = tokio::task::spawn_blocking(move || store.branches());
+            let read = read.await.map_err(|_| ConversationError::Lost)?;
+            read.map_err(|error| store_error(&error))?
+        };
+        let parents: HashMap<_, _> = branches.iter().copied().collect();
+        let mut children: HashMap<_, Vec<_>> = HashMap::new();
+        for (child, parent) in branches {
+            children.entry(parent).or_default().push(child);
+        }
+
+        let (root, missing_parent) = self.root_of(id, &parents)?;
+        let mut room = PageRoom::of(ANSWER_LIMIT_BYTES);
+        let mut conversations = Vec::new();
+        let mut truncated = false;
+        let mut layer = vec![root];
+        let mut read = 0;
+        while !layer.is_empty() {
+            let mut members = Vec::new();
+            for id in std::mem::take(&mut layer) {
+                members.extend(self.member(id)?);
+                read += 1;
+                if read % RECORDS_AT_ONCE == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            members.sort_by_key(|member: &TreeMember| member.conversation.created_at);
+            for member in members {
+                if conversations.len() == MEMBERS_LIMIT || !room.takes(&member) {
+                    truncated = true;
+                    break;
+                }
+                // Taken out, so that each is visited once, whatever an import says of its parent.
+                layer.extend(children.remove(&member.conversation.id).unwrap_or_default());
+                conversations.push(member);
+            }
+            if truncated {
+                break;
+            }
+        }
+        Ok(TreeAnswer {
+            conversations,
+            missing_parent,
+            truncated,
+        })
+    }
+
+    /// The first ancestor that is there, and the missing one that it branched off.
+    fn root_of(
+        &self,
+        id: ConversationId,
+        parents: &HashMap<ConversationId, ConversationId>,
+    ) -> Result<(ConversationId, Option<ConversationId>), ConversationError> {
+        let mut root = id;
+        let mut climbed = HashSet::from([id]);
+        while let Some(parent) = parents.get(&root).filter(|parent| climbed.insert(**parent)) {
+            if self.listed(*parent)?.is_none() {
+                return Ok((root, Some(*parent)));
+            }
+            root = *parent;
+        }
+        Ok((root, None))
+    }
+
+    /// A conversation with what is drawn of it; none if it was deleted meanwhile.
+    fn member(&self, id: ConversationId) -> Result<Option<TreeMember>, ConversationError> {
+        let Some(conversation) = self.listed(id)? else {
+            return Ok(None);
+        };
+        let store = &self.services.store;
+        let record = store.conversation(id).map_err(|error| store_error(&error))?;
+        let links = record.map(|record| record.chain.links().to_vec());
+        Ok(Some(TreeMember {
+            conversation: listable(conversation),
+            links: links.unwrap_or_default(),
+            entries: store.lineage_all(id).map_err(|error| store_error(&error))?,
+        }))
+    }
+}
+
+impl Weighed for TreeMember {
+    fn weight(&self) -> usize {
+        let entries: usize = self.entries.iter().map(Weighed::weight).sum();
+        self.conversation.weight() + self.links.len() * FRAME_BYTES + entries
+    }
+}

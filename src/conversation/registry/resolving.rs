@@ -1,0 +1,100 @@
+//! The conversation that a user means by what they typed: an id, a part of a title, or `.` for the folder they are in.
+
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::{ConversationId, ConversationRef};
+
+use super::Registry;
+use super::filter::Filter;
+use crate::conversation::error::{Candidate, ConversationError};
+use crate::conversation::folder::wanted_folder;
+
+/// How many candidates an ambiguous name is reported with.
+const CANDIDATES_LIMIT: usize = 16;
+
+impl Registry {
+    /// Finds a conversation by what a user typed in the folder `cwd`. One of that folder is what `.` means there from now on.
+    ///
+    /// # Errors
+    /// When there is none, several match, or it was deleted.
+    pub async fn named(&self, name: &str, cwd: Option<&str>) -> Result<Conversation, ConversationError> {
+        let cwd = cwd.map(|cwd| wanted_folder("cwd", cwd)).transpose()?;
+        let id = match (name.trim(), &cwd) {
+            (".", Some(cwd)) => self.last_in(cwd).await?,
+            (".", None) => {
+                let why = "cwd is needed for \".\": the absolute path of the folder".to_owned();
+                return Err(ConversationError::InvalidParams(why));
+            }
+            (name, _) => match self.resolve(&ConversationRef::from(name)) {
+                Err(ConversationError::NotFound { .. }) => self.titled(name).await?,
+                Err(ConversationError::Ambiguous { name, candidates, .. }) => {
+                    return Err(self.ambiguous(&name, candidates));
+                }
+                found => found?,
+            },
+        };
+        let conversation = self.view(id)?;
+        if let Some(cwd) = cwd.filter(|cwd| *cwd == conversation.cwd) {
+            self.last_used.set(cwd, id).await;
+        }
+        Ok(conversation)
+    }
+
+    /// The conversation of a folder that was last used there, else the newest.
+    async fn last_in(&self, cwd: &str) -> Result<ConversationId, ConversationError> {
+        if let Some(id) = self.last_used.of(cwd) {
+            match self.view(id) {
+                // One that was deleted or moved away is not meant any more.
+                Ok(conversation) if conversation.cwd != cwd => {}
+                Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
+                found => return Ok(found?.id),
+            }
+        }
+        let filter = Filter {
+            cwd: Some(cwd.to_owned()),
+            ..Filter::default()
+        };
+        let newest = self.find(&filter, None, 1).await?;
+        let newest = newest.first().map(|(_, id)| *id);
+        newest.ok_or_else(|| ConversationError::NotFound {
+            what: format!("there is no conversation in the folder {cwd} yet"),
+        })
+    }
+
+    /// The only conversation whose title contains a text.
+    async fn titled(&self, part: &str) -> Result<ConversationId, ConversationError> {
+        let filter = Filter {
+            title: Some(part.to_owned()),
+            ..Filter::default()
+        };
+        let found = match part {
+            // Every title contains it.
+            "" => Vec::new(),
+            _ => self.find(&filter, None, CANDIDATES_LIMIT).await?,
+        };
+        match found.as_slice() {
+            [] => Err(ConversationError::NotFound {
+                what: format!(
+                    "no conversation matches \"{part}\"; give its id, an upstream id that it had, the first 6 or more \
+                     characters of either, or a part of its title"
+                ),
+            }),
+            [(_, only)] => Ok(*only),
+            several => Err(self.ambiguous(part, several.iter().map(|(_, id)| *id))),
+        }
+    }
+
+    fn ambiguous(
+        &self,
+        name: &str,
+        candidates: impl IntoIterator<Item = ConversationId>,
+    ) -> ConversationError {
+        let candidate = |id| Candidate {
+            id,
+            title: self.view(id).map(|found| found.title).unwrap_or_default(),
+        };
+        ConversationError::AmbiguousName {
+            name: name.to_owned(),
+            candidates: candidates.into_iter().map(candidate).collect(),
+        }
+    }
+}
