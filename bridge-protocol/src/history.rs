@@ -213,12 +213,46 @@ pub struct CheckpointAnswer {
     pub kept: Vec<UpstreamId>,
 }
 
+/// What `conversation/history` returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum HistoryForm {
+    /// The messages.
+    #[default]
+    Messages,
+    /// The messages as ACP's updates.
+    Updates,
+}
+
+/// A part of the history as ACP's update.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryUpdate {
+    /// The body of ACP's `session/update`, as the agent sends it live or when it loads a session: a chunk of a message, a
+    /// tool call, its result as `tool_call_update`, or a plan. The `messageId` of a chunk is the message's id here.
+    pub update: RawJson,
+    /// The checkpoint after the turn; absent before the first turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_id: Option<CheckpointId>,
+    /// When it was written; absent if its record does not say.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::write_optional"
+    )]
+    pub at: Option<Timestamp>,
+}
+
 /// The answer of `conversation/history`: one page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryPage {
-    /// The messages, oldest first.
+    /// The messages, oldest first; empty if updates were requested.
     pub messages: Vec<Message>,
+    /// The same messages as updates; absent unless they were requested. Messages that the agent wrote on the user's behalf
+    /// make none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updates: Option<Vec<HistoryUpdate>>,
     /// The cursor of the messages after this page; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,

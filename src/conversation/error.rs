@@ -89,17 +89,12 @@ pub enum ConversationError {
     #[error("{0}")]
     InvalidCwd(String),
     /// A parameter cannot be used.
-    #[error("{0}")]
-    InvalidParams(String),
-    /// A parameter that names a folder is a relative path.
-    #[error(
-        "{parameter} must be an absolute path, not \"{path}\": the daemon does not run in the client's folder"
-    )]
-    RelativePath {
-        /// The parameter.
+    #[error("{why}")]
+    InvalidParams {
+        /// The parameter, or the place in it: `settings.model`.
         parameter: &'static str,
-        /// Its value.
-        path: String,
+        /// Why not, as a sentence.
+        why: String,
     },
     /// The agent's program cannot be run.
     #[error("{0}")]
@@ -176,6 +171,26 @@ pub enum ConversationError {
     /// The conversation's task failed.
     #[error("the conversation's task ended unexpectedly; the next call starts it again")]
     Lost,
+}
+
+impl ConversationError {
+    /// The refusal of a parameter.
+    #[must_use]
+    pub fn invalid(parameter: &'static str, why: impl Into<String>) -> Self {
+        Self::InvalidParams {
+            parameter,
+            why: why.into(),
+        }
+    }
+
+    /// The refusal of a parameter because of what the file says that it names.
+    #[must_use]
+    pub(super) fn in_file(self, parameter: &'static str) -> Self {
+        match self {
+            Self::InvalidParams { why, .. } => Self::InvalidParams { parameter, why },
+            other => other,
+        }
+    }
 }
 
 /// A conversation that may be meant.

@@ -317,9 +317,10 @@ fn real(cwd: &str) -> Option<String> {
 fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
     let target = PathBuf::from(path);
     if !target.is_absolute() {
-        return Err(ConversationError::InvalidParams(format!(
-            "path must be absolute, not {path:?}"
-        )));
+        return Err(ConversationError::invalid(
+            "path",
+            format!("path must be absolute, not {path:?}"),
+        ));
     }
     if target.file_name().is_none() || path.ends_with('/') {
         return Err(unusable(&target, "it names no file"));
@@ -340,7 +341,7 @@ fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
 }
 
 fn unusable(target: &Path, why: &str) -> ConversationError {
-    ConversationError::InvalidParams(format!("{} cannot be written: {why}", target.display()))
+    ConversationError::invalid("path", format!("{} cannot be written: {why}", target.display()))
 }
 
 /// Where a bundle goes that nobody named a place for: a name that is free in the daemon's own folder, and those that come

@@ -48,7 +48,7 @@ fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
 /// parameter of the call that names the folder.
 ///
 /// # Errors
-/// [`ConversationError::RelativePath`], and [`ConversationError::InvalidCwd`] if the folder cannot be used.
+/// [`ConversationError::InvalidParams`] if it is relative, and [`ConversationError::InvalidCwd`] if the folder cannot be used.
 pub fn usable_folder(parameter: &'static str, path: &str) -> Result<String, ConversationError> {
     absolute_parameter(parameter, path)?;
     usable_recorded(path)
@@ -68,7 +68,7 @@ pub(super) fn usable_recorded(cwd: &str) -> Result<String, ConversationError> {
 /// missing by now.
 ///
 /// # Errors
-/// [`ConversationError::RelativePath`].
+/// [`ConversationError::InvalidParams`] if it is relative.
 pub fn wanted_folder(parameter: &'static str, path: &str) -> Result<String, ConversationError> {
     absolute_parameter(parameter, path)?;
     Ok(without_detours(path))
@@ -79,10 +79,12 @@ fn absolute_parameter(parameter: &'static str, path: &str) -> Result<(), Convers
     if Path::new(path).is_absolute() {
         return Ok(());
     }
-    Err(ConversationError::RelativePath {
+    Err(ConversationError::invalid(
         parameter,
-        path: path.to_owned(),
-    })
+        format!(
+            "{parameter} must be an absolute path, not \"{path}\": the daemon does not run in the client's folder"
+        ),
+    ))
 }
 
 fn without_detours(cwd: &str) -> String {
@@ -173,7 +175,7 @@ mod tests {
                 assert!(
                     matches!(
                         refused,
-                        Err(ConversationError::RelativePath { parameter: "to", .. })
+                        Err(ConversationError::InvalidParams { parameter: "to", .. })
                     ),
                     "{path}: {refused:?}"
                 );

@@ -10,11 +10,14 @@ mod places;
 mod retelling;
 mod saved;
 mod telling;
+mod tools;
 mod unknown;
+mod updates;
 mod whole;
 
 use bridge_protocol::history::{
-    Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryGap, HistoryPage, Message,
+    Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryForm, HistoryGap, HistoryPage,
+    HistoryUpdate, Message,
 };
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
@@ -34,6 +37,11 @@ pub(super) use behind::behind;
 use opening::{may_lack, open_source};
 pub(super) use places::{Kept, KeptEnd, Spot};
 use telling::{Digest, checkpoint_id, message_ref};
+use updates::{Calls, updates};
+
+/// How many messages before a page are searched for the calls whose results the page begins with. An agent that calls
+/// several tools at once writes all calls before the first result.
+const CALLS_BEFORE: usize = 64;
 
 /// Which part of the history a page tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +59,8 @@ pub enum Part {
 /// All transcripts of a history, open.
 #[derive(Debug, Default)]
 pub(super) struct History {
+    /// The folder that the last session runs in.
+    cwd: String,
     sessions: Vec<Session>,
     gaps: Vec<HistoryGap>,
 }
@@ -137,7 +147,10 @@ impl History {
         head: &Link,
         reach: Reach,
     ) -> Result<Self, ConversationError> {
-        let mut history = Self::default();
+        let mut history = Self {
+            cwd: head.cwd.clone(),
+            ..Self::default()
+        };
         if services.agent(&head.agent)?.listed_transcripts().is_none() {
             return Err(unreadable(&head.agent));
         }
@@ -301,11 +314,16 @@ impl History {
         self.id_of_step(step).as_ref() == Some(id)
     }
 
-    /// A page of messages, oldest first.
+    /// A page of messages, oldest first, as such or as updates.
     ///
     /// # Errors
     /// [`ConversationError::InvalidParams`] when the cursor is none of this method, or its place is gone.
-    pub(super) fn page(mut self, part: &Part, limit: usize) -> Result<HistoryPage, ConversationError> {
+    pub(super) fn page(
+        mut self,
+        part: &Part,
+        limit: usize,
+        form: HistoryForm,
+    ) -> Result<HistoryPage, ConversationError> {
         let total = self.messages();
         let (backwards, from) = match part {
             Part::First => (false, 0),
@@ -336,13 +354,41 @@ impl History {
         if backwards {
             messages.reverse();
         }
+        let updates = match form {
+            HistoryForm::Messages => None,
+            HistoryForm::Updates => Some(self.updates(start, std::mem::take(&mut messages))?),
+        };
         Ok(HistoryPage {
+            updates,
             next_cursor: (end < total).then(|| self.cursor("b", end)),
             previous_cursor: (start > 0).then(|| self.cursor("a", start - 1)),
             messages,
             kept: self.kept(),
             gaps: self.gaps,
         })
+    }
+
+    /// The updates of messages that begin with the message of that number.
+    fn updates(
+        &mut self,
+        start: usize,
+        messages: Vec<Message>,
+    ) -> Result<Vec<HistoryUpdate>, ConversationError> {
+        let mut calls = Calls::default();
+        messages.iter().for_each(|message| calls.note(message));
+        // The first results of a page may be of calls before it.
+        for number in (start.saturating_sub(CALLS_BEFORE)..start).rev() {
+            if !messages.iter().any(|message| calls.lacks(message)) {
+                break;
+            }
+            if let Some(before) = self.message(number)? {
+                calls.note(&before);
+            }
+        }
+        let updates = messages
+            .iter()
+            .flat_map(|message| updates(message, &calls, &self.cwd));
+        Ok(updates.collect())
     }
 
     /// A cursor at a message: `b` goes on with it, `a` goes back from it, itself included.
@@ -357,7 +403,7 @@ impl History {
 
     /// What a cursor means: the messages before that number, or those behind it.
     fn place_of(&self, cursor: &Cursor) -> Result<(Side, usize), ConversationError> {
-        let wrong = |words: &str| ConversationError::InvalidParams(words.to_owned());
+        let wrong = |words: &str| ConversationError::invalid("cursor", words);
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
             matches!(side, "a" | "b").then_some((side, place))

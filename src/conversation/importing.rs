@@ -169,28 +169,25 @@ pub(super) fn still_free(services: &Services, imported: &Imported) -> Result<(),
 fn usable_path(path: &str) -> Result<PathBuf, ConversationError> {
     let path = PathBuf::from(path);
     if !path.is_absolute() {
-        return Err(ConversationError::InvalidParams(format!(
-            "path must be absolute, not {path:?}"
-        )));
+        return Err(ConversationError::invalid(
+            "path",
+            format!("path must be absolute, not {path:?}"),
+        ));
     }
-    match fs::metadata(&path) {
-        Ok(metadata) if metadata.is_file() => Ok(path),
-        Ok(_) => Err(ConversationError::InvalidParams(format!(
-            "{} is no file",
-            path.display()
-        ))),
-        Err(error) => Err(ConversationError::InvalidParams(format!(
-            "{} cannot be read ({error})",
-            path.display()
-        ))),
-    }
+    let why = match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_file() => return Ok(path),
+        Ok(_) => format!("{} is no file", path.display()),
+        Err(error) => format!("{} cannot be read ({error})", path.display()),
+    };
+    Err(ConversationError::invalid("path", why))
 }
 
 /// Names and settings come from outside as those of a call do.
 fn check_texts(manifest: &Manifest) -> Result<(), ConversationError> {
-    check_title(&manifest.conversation.title)?;
-    check_namespace(&manifest.conversation.namespace)?;
-    check_settings(&manifest.settings)?;
+    check_title(&manifest.conversation.title)
+        .and_then(|()| check_namespace(&manifest.conversation.namespace))
+        .and_then(|()| check_settings(&manifest.settings))
+        .map_err(|error| error.in_file("path"))?;
     bounds::check(manifest)
 }
 

@@ -29,12 +29,12 @@ pub fn check_namespace(namespace: &str) -> Result<(), ConversationError> {
     check_length("namespace", namespace, NAMESPACE_LIMIT_BYTES)
 }
 
-/// Whether this can be the name of a model or a mode; `what` says of which.
+/// Whether this can be the name of a model or a mode; `parameter` says of which.
 ///
 /// # Errors
 /// [`ConversationError::InvalidParams`] when it is too long.
-pub fn check_setting_name(what: &str, name: &str) -> Result<(), ConversationError> {
-    check_length(what, name, SETTING_NAME_LIMIT_BYTES)
+pub fn check_setting_name(parameter: &'static str, name: &str) -> Result<(), ConversationError> {
+    check_length(parameter, name, SETTING_NAME_LIMIT_BYTES)
 }
 
 /// As much of a title as may be kept, cut between characters: for one that nobody can be asked to shorten.
@@ -47,14 +47,16 @@ pub fn shortened_title(mut title: String) -> String {
     title
 }
 
-fn check_length(what: &str, text: &str, limit_bytes: usize) -> Result<(), ConversationError> {
+fn check_length(parameter: &'static str, text: &str, limit_bytes: usize) -> Result<(), ConversationError> {
     if text.len() <= limit_bytes {
         return Ok(());
     }
-    Err(ConversationError::InvalidParams(format!(
-        "{what} may be {limit_bytes} bytes long at most, not {}",
+    let name = parameter.rsplit('.').next().unwrap_or_default();
+    let why = format!(
+        "{name} may be {limit_bytes} bytes long at most, not {}",
         text.len()
-    )))
+    );
+    Err(ConversationError::invalid(parameter, why))
 }
 
 #[cfg(test)]

@@ -447,20 +447,25 @@ impl Registry {
 }
 
 pub(super) fn check_settings(settings: &Settings) -> Result<(), ConversationError> {
-    for (what, name) in [("model", &settings.model), ("mode", &settings.mode)] {
-        check_setting_name(what, name.as_deref().unwrap_or_default())?;
+    for (parameter, name) in [
+        ("settings.model", &settings.model),
+        ("settings.mode", &settings.mode),
+    ] {
+        check_setting_name(parameter, name.as_deref().unwrap_or_default())?;
     }
     for directory in settings.additional_directories.iter().flatten() {
         if !std::path::Path::new(directory).is_absolute() {
-            return Err(ConversationError::InvalidParams(format!(
-                "additionalDirectories must be absolute paths, not \"{directory}\""
-            )));
+            return Err(ConversationError::invalid(
+                "settings.additionalDirectories",
+                format!("additionalDirectories must be absolute paths, not \"{directory}\""),
+            ));
         }
     }
     for server in settings.mcp_servers.iter().flatten() {
         if !server.get().starts_with('{') {
-            return Err(ConversationError::InvalidParams(
-                "each of mcpServers must be an object".to_owned(),
+            return Err(ConversationError::invalid(
+                "settings.mcpServers",
+                "each of mcpServers must be an object",
             ));
         }
     }

@@ -181,11 +181,11 @@ fn request<M: Method>(params: &M) -> Result<Option<Request>, BridgeError> {
         return Ok(None);
     };
     if id.is_empty() || id.len() > MAX_REQUEST_ID_BYTES {
-        return Err(ConversationError::InvalidParams(format!(
+        let why = format!(
             "requestId has {} bytes, and must have 1 to {MAX_REQUEST_ID_BYTES}; leave it out to carry out each call",
             id.len()
-        ))
-        .into());
+        );
+        return Err(ConversationError::invalid("requestId", why).into());
     }
     Ok(Some(Request {
         id: RequestId::new(id),

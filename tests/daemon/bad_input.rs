@@ -264,50 +264,117 @@ async fn parameters_that_do_not_fit_their_method_are_refused() {
         params
     };
     let project = home.project();
+    let folder = home.path().to_str().unwrap();
     let table = [
-        ("conversation/prompt", of(json!({"prompt": []}))),
-        ("conversation/prompt", of(json!({"prompt": ""}))),
-        ("conversation/prompt", of(json!({"prompt": 7}))),
-        ("conversation/prompt", of(json!({"prompt": ["text"]}))),
-        ("conversation/prompt", of(json!({}))),
+        ("conversation/prompt", of(json!({"prompt": []})), "prompt"),
+        ("conversation/prompt", of(json!({"prompt": ""})), "prompt"),
+        ("conversation/prompt", of(json!({"prompt": 7})), "prompt"),
+        ("conversation/prompt", of(json!({"prompt": ["text"]})), "prompt"),
+        ("conversation/prompt", of(json!({})), "prompt"),
         (
             "conversation/prompt",
             of(json!({"prompt": "x", "onBusy": "wait"})),
+            "onBusy",
         ),
         (
             "conversation/prompt",
             of(json!({"prompt": "x", "minFidelity": "most"})),
+            "minFidelity",
         ),
-        ("conversation/new", json!({})),
-        ("conversation/new", json!({"cwd": 7})),
-        ("conversation/new", json!([project])),
-        ("conversation/get", json!([id])),
+        (
+            "conversation/prompt",
+            of(json!({"prompt": "x", "requestId": ""})),
+            "requestId",
+        ),
+        (
+            "conversation/continue",
+            of(json!({"at": "now", "text": ""})),
+            "text",
+        ),
+        ("conversation/continue", of(json!({})), "at"),
+        ("conversation/fork", of(json!({"at": "elsewhere"})), "at"),
+        (
+            "conversation/respond",
+            of(json!({"interruptId": "x", "outcome": {}, "by": "agent"})),
+            "by",
+        ),
+        ("conversation/new", json!({}), "cwd"),
+        ("conversation/new", json!({"cwd": 7}), "cwd"),
+        ("conversation/new", json!([project]), ""),
+        ("conversation/get", json!([id]), ""),
         (
             "conversation/new",
             json!({"cwd": project, "settings": {"additionalDirectories": ["relative"]}}),
+            "settings.additionalDirectories",
         ),
         (
             "conversation/new",
             json!({"cwd": project, "settings": {"mcpServers": ["server"]}}),
+            "settings.mcpServers",
         ),
         (
             "conversation/update",
             of(json!({"settings": {"additionalDirectories": ["relative"]}})),
+            "settings.additionalDirectories",
         ),
-        ("conversation/list", json!({"limit": 0})),
-        ("conversation/list", json!({"limit": 501})),
-        ("conversation/list", json!({"limit": -1})),
-        ("conversation/list", json!({"cursor": "elsewhere"})),
-        ("conversation/list", json!({"state": "asleep"})),
-        ("conversation/lineage", of(json!({"limit": 0}))),
-        ("conversation/history", of(json!({"last": 2000}))),
-        ("conversation/lineage", of(json!({"cursor": "elsewhere"}))),
-        ("conversation/delete", of(json!({"transcripts": "burn"}))),
-        ("conversation/get", of(json!({"unheardOf": [1, {"deep": true}]}))),
+        ("conversation/export", of(json!({"path": "relative"})), "path"),
+        (
+            "conversation/export",
+            of(json!({"path": "/nonexistent/file"})),
+            "path",
+        ),
+        (
+            "conversation/import",
+            json!({"path": "relative", "cwd": project}),
+            "path",
+        ),
+        (
+            "conversation/import",
+            json!({"path": folder, "cwd": project}),
+            "path",
+        ),
+        ("conversation/import", json!({"path": home.config_file()}), "cwd"),
+        ("conversation/list", json!({"limit": 0}), "limit"),
+        ("conversation/list", json!({"limit": 501}), "limit"),
+        ("conversation/list", json!({"limit": -1}), "limit"),
+        ("conversation/list", json!({"cursor": "elsewhere"}), "cursor"),
+        ("conversation/list", json!({"state": "asleep"}), "state"),
+        ("conversation/lineage", of(json!({"limit": 0})), "limit"),
+        ("conversation/history", of(json!({"last": 2000})), "last"),
+        ("conversation/history", of(json!({"as": "songs"})), "as"),
+        (
+            "conversation/history",
+            of(json!({"cursor": "elsewhere"})),
+            "cursor",
+        ),
+        (
+            "conversation/lineage",
+            of(json!({"cursor": "elsewhere"})),
+            "cursor",
+        ),
+        (
+            "conversation/delete",
+            of(json!({"transcripts": "burn"})),
+            "transcripts",
+        ),
+        (
+            "conversation/get",
+            of(json!({"unheardOf": [1, {"deep": true}]})),
+            "unheardOf",
+        ),
+        ("transcript/move", json!({"from": project, "to": project}), "to"),
+        ("transcript/check", json!({}), "upstreamId"),
+        ("transcript/restore", json!({"agent": "loopback"}), "agent"),
     ];
-    for (method, params) in table {
+    for (method, params, parameter) in table {
         let expected = Refusal(-32602, "invalidParams", false);
-        raw.refused(method, params, expected).await;
+        let shown = format!("{method} {params}");
+        let data = raw.refused(method, params, expected).await;
+        assert_eq!(
+            data["parameter"].as_str().unwrap_or_default(),
+            parameter,
+            "{shown}"
+        );
     }
     let unknown = Refusal(-32601, "methodNotFound", false);
     raw.refused("conversation/dance", json!({}), unknown).await;
@@ -351,7 +418,7 @@ async fn the_parameter_that_cannot_be_read_is_named() {
             json!({"cwd": "/", "settings": {"model": []}}),
             json!("settings.model"),
         ),
-        ("conversation/new", json!({}), Value::Null),
+        ("conversation/new", json!({}), json!("cwd")),
         (
             "conversation/list",
             json!({"namespace": "", "limit": "many"}),

@@ -25,6 +25,7 @@ async fn page(
         cursor,
         limit,
         last,
+        ..Default::default()
     }))
     .await
     .unwrap()

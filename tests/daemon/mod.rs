@@ -76,6 +76,7 @@ pub(crate) mod gate;
 #[cfg(target_os = "linux")]
 mod hangs;
 mod history;
+mod history_updates;
 pub(crate) mod home;
 mod import_bounds;
 mod interrupts;

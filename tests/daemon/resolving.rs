@@ -129,10 +129,11 @@ async fn a_name_that_fits_nothing_is_refused_and_so_is_a_folder_that_is_not_abso
     raw.refused("conversation/resolve", empty, missing).await;
     let invalid = Refusal(-32602, "invalidParams", false);
     for params in [json!({"name": "."}), json!({"name": ".", "cwd": "project"})] {
-        raw.refused("conversation/resolve", params, invalid).await;
+        let data = raw.refused("conversation/resolve", params, invalid).await;
+        assert_eq!(data["parameter"], "cwd");
     }
     let data = raw.refused("conversation/resolve", json!({}), invalid).await;
-    assert_eq!(data["kind"], "invalidParams");
+    assert_eq!(data["parameter"], "name");
 }
 
 /// What is busy in the background must not become what the next command acts on.

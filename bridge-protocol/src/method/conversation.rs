@@ -8,7 +8,7 @@ use crate::conversation::{
 };
 use crate::event::EventEnvelope;
 use crate::export::{ExportAnswer, ExportFormat, ImportAnswer};
-use crate::history::{CheckpointPage, HistoryPage};
+use crate::history::{CheckpointPage, HistoryForm, HistoryPage};
 use crate::id::{AgentName, CheckpointId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
 use crate::link::Fidelity;
 use crate::raw::{PromptContent, RawJson};
@@ -203,6 +203,9 @@ methods! {
         limit: Option<u32>,
         /// Only the last N messages, up to 1,000; any number with `limit`. Default: all.
         last: Option<u32>,
+        /// Whether to return the messages themselves or as ACP's updates; `limit` and `last` count messages either way.
+        /// Default: `messages`.
+        r#as: HistoryForm = default,
     }
 
     /// Answers a question of the agent. The first answer wins.

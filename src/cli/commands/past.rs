@@ -164,6 +164,7 @@ async fn show_pages(
             cursor: cursor.take(),
             limit,
             last: first,
+            ..Default::default()
         });
         let page = match is_first {
             true => watched(context.output, daemon, "conversation/history", call).await?,

@@ -240,8 +240,11 @@ fn begun(export: Export) -> PortableConversation {
 }
 
 fn too_long() -> ConversationError {
-    ConversationError::InvalidParams(format!(
-        "the conversation is longer than the {} MiB that an answer may have; name a file for it as path",
-        ANSWER_LIMIT_BYTES / 1024 / 1024
-    ))
+    let limit = ANSWER_LIMIT_BYTES / 1024 / 1024;
+    ConversationError::invalid(
+        "path",
+        format!(
+            "the conversation is longer than the {limit} MiB that an answer may have; name a file for it as path"
+        ),
+    )
 }

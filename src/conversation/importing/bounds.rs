@@ -32,9 +32,10 @@ fn fits(what: &str, part: &impl Serialize) -> Result<(), ConversationError> {
     if bytes <= ENTRY_LIMIT_BYTES {
         return Ok(());
     }
-    Err(ConversationError::InvalidParams(format!(
+    let why = format!(
         "the bundle cannot be imported: {what} in its manifest has {} MiB, more than the {} MiB that an answer can hold",
         bytes.div_ceil(1024 * 1024),
         ENTRY_LIMIT_BYTES / 1024 / 1024
-    )))
+    );
+    Err(ConversationError::invalid("path", why))
 }

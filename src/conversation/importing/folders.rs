@@ -38,13 +38,14 @@ impl Placement {
         match (&import.cwd, import.same_folders) {
             (Some(cwd), false) => Ok(Self::Below(usable_folder("cwd", cwd)?)),
             (None, true) => Ok(Self::Same),
-            (Some(_), true) => Err(ConversationError::InvalidParams(
-                "give cwd or sameFolders, not both".to_owned(),
+            (Some(_), true) => Err(ConversationError::invalid(
+                "sameFolders",
+                "give cwd or sameFolders, not both",
             )),
-            (None, false) => Err(ConversationError::InvalidParams(
+            (None, false) => Err(ConversationError::invalid(
+                "cwd",
                 "missing the folder that the conversation is to run in: give cwd, or sameFolders: true to use the folders that \
-                 the bundle names"
-                    .to_owned(),
+                 the bundle names",
             )),
         }
     }

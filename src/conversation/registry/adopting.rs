@@ -495,8 +495,9 @@ fn check_lost(
 /// The folder that a transcript says it ran in.
 fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
     let Some(cwd) = &origin.cwd else {
-        return Err(ConversationError::InvalidParams(
-            "the transcript names no folder that it ran in; name one to work in".to_owned(),
+        return Err(ConversationError::invalid(
+            "cwd",
+            "the transcript names no folder that it ran in; name one to work in",
         ));
     };
     usable_recorded(cwd).map_err(|error| match error {

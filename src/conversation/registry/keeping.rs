@@ -327,8 +327,9 @@ impl Registry {
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<RestoreAnswer, ConversationError> {
         if conversation.is_none() && upstream.is_none() {
-            return Err(ConversationError::InvalidParams(
-                "name the conversation by conversationId, or the transcript by upstreamId".to_owned(),
+            return Err(ConversationError::invalid(
+                "upstreamId",
+                "name the conversation by conversationId, or the transcript by upstreamId",
             ));
         }
         let wanted = self.named_sessions(conversation, upstream)?;
@@ -376,9 +377,9 @@ impl Registry {
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<Wanted, ConversationError> {
         match (conversation, upstream) {
-            (Some(_), Some(_)) => Err(ConversationError::InvalidParams(
-                "name the conversation by conversationId or the transcript by upstreamId, not both"
-                    .to_owned(),
+            (Some(_), Some(_)) => Err(ConversationError::invalid(
+                "upstreamId",
+                "name the conversation by conversationId or the transcript by upstreamId, not both",
             )),
             (None, None) => Ok(Wanted {
                 named: Vec::new(),

@@ -116,9 +116,7 @@ impl Registry {
     ) -> Result<(Vec<Conversation>, Option<Cursor>), ConversationError> {
         let mut after = match cursor {
             Some(cursor) => Some(RecentCursor::from_text(cursor.as_str()).ok_or_else(|| {
-                ConversationError::InvalidParams(
-                    "the cursor is not one that conversation/list gave".to_owned(),
-                )
+                ConversationError::invalid("cursor", "the cursor is not one that conversation/list gave")
             })?),
             None => None,
         };
@@ -163,9 +161,7 @@ impl Registry {
     ) -> Result<(Vec<LineageEntry>, Option<Cursor>), ConversationError> {
         let after = cursor.map_or(Ok(0), |cursor| cursor.as_str().parse());
         let after = after.map_err(|_| {
-            ConversationError::InvalidParams(
-                "the cursor is not one that conversation/lineage gave".to_owned(),
-            )
+            ConversationError::invalid("cursor", "the cursor is not one that conversation/lineage gave")
         })?;
         // One more than the page, to know whether there is another.
         let entries = self.services.store.lineage(id, after, limit + 1);

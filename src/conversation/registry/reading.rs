@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::history::{CheckpointAnswer, CheckpointPage, HistoryPage};
+use bridge_protocol::history::{CheckpointAnswer, CheckpointPage, HistoryForm, HistoryPage};
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 
 use super::super::climbing::store_error;
@@ -42,10 +42,11 @@ impl Registry {
         id: ConversationId,
         part: Part,
         limit: usize,
+        form: HistoryForm,
     ) -> Result<HistoryPage, ConversationError> {
         let services = Arc::clone(&self.services);
         self.reading("conversation/history", Some(id), move || {
-            history(&services, id)?.page(&part, limit)
+            history(&services, id)?.page(&part, limit, form)
         })
         .await
     }

@@ -21,8 +21,8 @@ impl Registry {
         let id = match (name.trim(), &cwd) {
             (".", Some(cwd)) => self.last_in(cwd).await?,
             (".", None) => {
-                let why = "cwd is needed for \".\": the absolute path of the folder".to_owned();
-                return Err(ConversationError::InvalidParams(why));
+                let why = "cwd is needed for \".\": the absolute path of the folder";
+                return Err(ConversationError::invalid("cwd", why));
             }
             (name, _) => match self.resolve(&ConversationRef::from(name)) {
                 Err(ConversationError::NotFound { .. }) => self.titled(name).await?,

@@ -63,7 +63,7 @@ impl Registry {
     ) -> Result<TranscriptPage, ConversationError> {
         let after = match cursor {
             Some(cursor) => Some(place_of(cursor).ok_or_else(|| {
-                ConversationError::InvalidParams("the cursor is not one that transcript/list gave".to_owned())
+                ConversationError::invalid("cursor", "the cursor is not one that transcript/list gave")
             })?),
             None => None,
         };

@@ -55,7 +55,7 @@ enum Wanted {
 /// The move of the folder `from` to the folder `to`, which is there.
 ///
 /// # Errors
-/// [`ConversationError::RelativePath`], [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant.
+/// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant.
 pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     let (from, to) = (wanted_folder("from", from)?, usable_folder("to", to)?);
     let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
@@ -65,19 +65,21 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
         ))
     })?;
     if from == to || from == real {
-        return Err(ConversationError::InvalidParams(format!(
-            "{from} is where it is already; name the folder that it was, and the one that it is now"
-        )));
+        return Err(ConversationError::invalid(
+            "to",
+            format!("{from} is where it is already; name the folder that it was, and the one that it is now"),
+        ));
     }
     let is_link = fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_symlink());
     if let Some(leads_to) = fs::canonicalize(&from).ok().filter(|_| is_link)
         && leads_to != Path::new(&real)
     {
         // What ran there may be another project's by now.
-        return Err(ConversationError::InvalidParams(format!(
-            "{from} is a link to {}; name that if what ran there is meant",
-            leads_to.display()
-        )));
+        let leads_to = leads_to.display();
+        return Err(ConversationError::invalid(
+            "from",
+            format!("{from} is a link to {leads_to}; name that if what ran there is meant"),
+        ));
     }
     let mut known = vec![from.clone()];
     known.extend(
@@ -92,10 +94,11 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
                 .into_iter()
                 .find(|(inner, outer)| Path::new(inner).starts_with(outer));
             if let Some((inner, outer)) = nested {
-                return Err(ConversationError::InvalidParams(format!(
+                let why = format!(
                     "{inner} lies in {outer}, and what ran in the one cannot be told from what ran in the other; move \
                      conversations one by one, with conversation/move"
-                )));
+                );
+                return Err(ConversationError::invalid("to", why));
             }
         }
     }

@@ -101,8 +101,9 @@ impl<R> Model<R> {
                 }
             },
             None => {
-                return Err(ConversationError::InvalidParams(
-                    "at is missing: \"reset\", or a time".to_owned(),
+                return Err(ConversationError::invalid(
+                    "at",
+                    "at is missing: \"reset\", or a time",
                 ));
             }
         };

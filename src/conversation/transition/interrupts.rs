@@ -160,7 +160,7 @@ impl<R> Model<R> {
         let decision = match Decision::read(&outcome, &interrupt) {
             Ok(decision) => decision,
             Err(why) => {
-                let error = ConversationError::InvalidParams(why);
+                let error = ConversationError::invalid("outcome", why);
                 self.answer(reply, request.as_ref(), Err(error), effects);
                 return;
             }

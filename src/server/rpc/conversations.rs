@@ -127,7 +127,7 @@ impl Act<Update> for Handlers {
 
 impl Act<Prompt> for Handlers {
     async fn act(&self, params: Prompt, request: Option<Request>) -> Outcome<TurnResult> {
-        check_prompt(&params.prompt)?;
+        check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Prompt {
             turn_id: TurnId::mint(),
@@ -142,7 +142,8 @@ impl Act<Prompt> for Handlers {
 
 impl Act<Continue> for Handlers {
     async fn act(&self, params: Continue, request: Option<Request>) -> Outcome<ContinueAnswer> {
-        params.text.as_ref().map(check_prompt).transpose()?;
+        let text = params.text.as_ref();
+        text.map(|text| check_prompt("text", text)).transpose()?;
         let call = Call::Continue {
             at: params.at,
             text: params.text,
@@ -188,7 +189,7 @@ impl Act<Fork> for Handlers {
 
 impl Act<Edit> for Handlers {
     async fn act(&self, params: Edit, request: Option<Request>) -> Outcome<EditAnswer> {
-        check_prompt(&params.prompt)?;
+        check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Edit {
             turn_id: TurnId::mint(),
@@ -251,7 +252,7 @@ impl Act<History> for Handlers {
     async fn act(&self, params: History, _: Option<Request>) -> Outcome<HistoryPage> {
         let id = self.resolve(&params.conversation_id)?;
         let (part, limit) = history_part(params.cursor, params.limit, params.last)?;
-        Ok(self.registry().history(id, part, limit).await?)
+        Ok(self.registry().history(id, part, limit, params.r#as).await?)
     }
 }
 

@@ -43,8 +43,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::Busy).with("conversations", ids)
         }
         ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
-        ConversationError::InvalidParams(_) => made(ErrorKind::InvalidParams),
-        ConversationError::RelativePath { parameter, .. } => {
+        ConversationError::InvalidParams { parameter, .. } => {
             made(ErrorKind::InvalidParams).with("parameter", *parameter)
         }
         ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),

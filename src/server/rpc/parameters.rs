@@ -42,7 +42,16 @@ pub(super) fn read<M: Method>(params: &Params<'_>) -> Result<M, BridgeError> {
             (what, Some(name)) => {
                 invalid(format!("invalid parameter {name}: {what}")).with("parameter", name)
             }
-            (what, None) => invalid(format!("invalid parameters of {}: {what}", M::NAME)),
+            (what, None) => {
+                let error = invalid(format!("invalid parameters of {}: {what}", M::NAME));
+                let missing = what
+                    .strip_prefix("missing field `")
+                    .and_then(|name| name.strip_suffix('`'));
+                match missing {
+                    Some(name) => error.with("parameter", name),
+                    None => error,
+                }
+            }
         }
     })
 }
@@ -74,16 +83,16 @@ pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationE
 /// A place in a history.
 pub(super) fn place(at: &str) -> Result<PlaceRef, ConversationError> {
     at.parse().map_err(|_| {
-        ConversationError::InvalidParams(
+        ConversationError::invalid(
+            "at",
             "at must be the id of a checkpoint or of a message; conversation/checkpoints and conversation/history list \
-             them"
-                .to_owned(),
+             them",
         )
     })
 }
 
-pub(super) fn unknown_word(parameter: &str, known: &str) -> ConversationError {
-    ConversationError::InvalidParams(format!("{parameter} must be one of {known}"))
+pub(super) fn unknown_word(parameter: &'static str, known: &str) -> ConversationError {
+    ConversationError::invalid(parameter, format!("{parameter} must be one of {known}"))
 }
 
 /// Who answers a question, as others are told, when the caller does not say it.
@@ -103,16 +112,15 @@ pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> 
     let is_fit =
         !by.trim().is_empty() && by.chars().count() <= NAME_LIMIT && !by.chars().any(char::is_control);
     if !is_fit || NO_CLIENTS.contains(&by.as_str()) {
-        return Err(ConversationError::InvalidParams(format!(
-            "by must be a name of 1 to {NAME_LIMIT} characters, and none of {}",
-            NO_CLIENTS.join(", ")
-        )));
+        let taken = NO_CLIENTS.join(", ");
+        let why = format!("by must be a name of 1 to {NAME_LIMIT} characters, and none of {taken}");
+        return Err(ConversationError::invalid("by", why));
     }
     Ok(by)
 }
 
 /// Refuses a prompt without content: no blocks, or only empty texts.
-pub(super) fn check_prompt(prompt: &PromptContent) -> Result<(), ConversationError> {
+pub(super) fn check_prompt(parameter: &'static str, prompt: &PromptContent) -> Result<(), ConversationError> {
     #[derive(Deserialize)]
     struct Text<'a> {
         r#type: &'a str,
@@ -124,9 +132,7 @@ pub(super) fn check_prompt(prompt: &PromptContent) -> Result<(), ConversationErr
             .is_ok_and(|block| block.r#type == "text" && block.text.is_empty())
     });
     if is_empty {
-        return Err(ConversationError::InvalidParams(
-            "the prompt has no content".to_owned(),
-        ));
+        return Err(ConversationError::invalid(parameter, "the prompt has no content"));
     }
     Ok(())
 }
@@ -150,7 +156,7 @@ pub(super) fn history_part(
         (None, Some(_)) => Ok(Part::Last),
         (None, None) => Ok(Part::First),
     };
-    let part = part.map_err(|words| ConversationError::InvalidParams(words.to_owned()))?;
+    let part = part.map_err(|why| ConversationError::invalid("last", why))?;
     match last {
         Some(last) => {
             let hint = ", or have a limit beside it";
@@ -164,11 +170,10 @@ pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Resul
     within("limit", limit.unwrap_or(usual), most, "")
 }
 
-fn within(name: &str, value: u32, most: u32, hint: &str) -> Result<usize, ConversationError> {
+fn within(parameter: &'static str, value: u32, most: u32, hint: &str) -> Result<usize, ConversationError> {
     if value == 0 || value > most {
-        return Err(ConversationError::InvalidParams(format!(
-            "{name} must be between 1 and {most}{hint}, not {value}"
-        )));
+        let why = format!("{parameter} must be between 1 and {most}{hint}, not {value}");
+        return Err(ConversationError::invalid(parameter, why));
     }
     Ok(value as usize)
 }

@@ -41,11 +41,12 @@ impl Act<Check> for Handlers {
             max_tool_output,
             ..
         } = params;
-        let invalid = |what: &str| BridgeError::from(ConversationError::InvalidParams(what.to_owned()));
+        let invalid = |parameter, why: &str| BridgeError::from(ConversationError::invalid(parameter, why));
         let target =
             "name the transcript by upstreamId, or by conversationId the conversation whose head it is";
         if conversation_id.is_some() && upstream_id.is_none() && agent.is_some() {
             return Err(invalid(
+                "agent",
                 "a conversation has its agent; leave out agent with conversationId",
             ));
         }
@@ -53,17 +54,18 @@ impl Act<Check> for Handlers {
         if !repair {
             if max_tool_output.is_some() {
                 return Err(invalid(
+                    "maxToolOutput",
                     "maxToolOutput applies to a repaired copy; leave it out without repair",
                 ));
             }
             return match (upstream_id, &conversation_id) {
                 (Some(id), None) => Ok(registry.check_transcript(id, agent.as_ref()).await?),
                 (None, Some(name)) => Ok(registry.check_head(name).await?),
-                (None, None) | (Some(_), Some(_)) => Err(invalid(target)),
+                (None, None) | (Some(_), Some(_)) => Err(invalid("upstreamId", target)),
             };
         }
         if max_tool_output == Some(0) {
-            return Err(invalid("maxToolOutput must be 1 byte or more"));
+            return Err(invalid("maxToolOutput", "maxToolOutput must be 1 byte or more"));
         }
         let repaired = match (upstream_id, &conversation_id) {
             (Some(id), None) => {
@@ -74,7 +76,7 @@ impl Act<Check> for Handlers {
                 let id = self.resolve(name)?;
                 registry.repair_head(id, max_tool_output, request).await
             }
-            (None, None) | (Some(_), Some(_)) => return Err(invalid(target)),
+            (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
         };
         read(&repaired?)
     }
@@ -157,8 +159,9 @@ fn of_agent(
     match (id, agent) {
         (Some(id), agent) => Ok(Some((id, agent))),
         (None, None) => Ok(None),
-        (None, Some(_)) => Err(ConversationError::InvalidParams(
-            "agent is the agent of upstreamId; leave it out without upstreamId".to_owned(),
+        (None, Some(_)) => Err(ConversationError::invalid(
+            "agent",
+            "agent is the agent of upstreamId; leave it out without upstreamId",
         )),
     }
 }

@@ -129,7 +129,7 @@ fn what_is_no_answer_is_refused_and_the_question_stays() {
         let reply = world.respond("q1", outcome);
         assert!(matches!(
             world.answers[&reply],
-            Err(ConversationError::InvalidParams(_))
+            Err(ConversationError::InvalidParams { .. })
         ));
     }
     let reply = world.allow("q9");

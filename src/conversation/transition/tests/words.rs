@@ -154,7 +154,7 @@ pub(super) fn error_name(error: &ConversationError) -> &'static str {
         ConversationError::NotFound { .. } => "notFound",
         ConversationError::Deleted { .. } => "deleted",
         ConversationError::Busy(_) => "busy",
-        ConversationError::InvalidParams(_) => "invalidParams",
+        ConversationError::InvalidParams { .. } => "invalidParams",
         ConversationError::AuthRequired(_) => "authRequired",
         ConversationError::AgentUnavailable(_) => "agentUnavailable",
         ConversationError::AgentError { .. } => "agentError",

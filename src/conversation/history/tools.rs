@@ -1,0 +1,573 @@
+//! How a call of a tool is shown: its title, kind, content and places, as the adapters of Claude and Codex show it live.
+//!
+//! The tools' names are enough to tell the agents apart. Measured with claude-agent-acp 0.101.0 and codex-acp 2.6.0; a tool
+//! that is not known here is shown by its name. Pure.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Value, json};
+
+/// A call as it is shown.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Facts {
+    /// One line, or a whole command.
+    pub(super) title: String,
+    /// ACP's kind.
+    pub(super) kind: &'static str,
+    /// ACP's content: diffs, and texts that the user reads.
+    pub(super) content: Vec<Value>,
+    /// The files that the call names.
+    pub(super) locations: Vec<Value>,
+}
+
+/// ACP's content of one text.
+pub(super) fn text(text: &str) -> Value {
+    json!({"type": "content", "content": {"type": "text", "text": text}})
+}
+
+/// The entries of a plan that a call writes; none if it writes no plan.
+pub(super) fn plan(name: &str, input: &Value) -> Option<Vec<Value>> {
+    let (entries, content) = match name {
+        "TodoWrite" => ("todos", "content"),
+        "update_plan" => ("plan", "step"),
+        _ => return None,
+    };
+    let entry = |entry: &Value| {
+        let active = entry["activeForm"]
+            .as_str()
+            .filter(|_| entry["status"] == "in_progress");
+        let content = active.or_else(|| entry[content].as_str()).unwrap_or_default();
+        json!({"content": content, "status": entry["status"], "priority": "medium"})
+    };
+    Some(input[entries].as_array()?.iter().map(entry).collect())
+}
+
+/// How a call is shown. `cwd` is the folder that the session runs in.
+pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
+    let word = |member: &str| input[member].as_str().filter(|word| !word.is_empty());
+    let title =
+        |what: &str, of: Option<String>| of.map_or_else(|| what.to_owned(), |of| format!("{what} {of}"));
+    let shown = |path: Option<&str>| path.map(|path| display_path(path, cwd));
+    let plain = |title: String, kind| Facts {
+        title,
+        kind,
+        ..Facts::default()
+    };
+    let texts = |member: &str| word(member).map(text).into_iter().collect();
+    let file = word("file_path").or_else(|| word("path"));
+    let located = || file.map(|path| json!({"path": path})).into_iter().collect();
+    match name {
+        "Bash" | "PowerShell" => Facts {
+            content: texts("description"),
+            ..plain(word("command").unwrap_or("Terminal").to_owned(), "execute")
+        },
+        "exec_command" | "shell" | "shell_command" | "local_shell" | "container.exec" => {
+            let command = words(input.get("cmd").unwrap_or(&input["command"]));
+            match command.as_slice() {
+                [program, patch] if program == "apply_patch" => patched(patch, cwd),
+                _ => plain(without_shell(command), "execute"),
+            }
+        }
+        "apply_patch" => patched(input.as_str().or_else(|| word("input")).unwrap_or_default(), cwd),
+        "Read" => {
+            let offset = input["offset"].as_u64();
+            let first = offset.unwrap_or(1).max(1);
+            let part = match input["limit"].as_u64().filter(|limit| *limit > 0) {
+                Some(limit) => format!(" ({first} - {})", first.saturating_add(limit - 1)),
+                None => offset.map_or_else(String::new, |_| format!(" (from line {first})")),
+            };
+            Facts {
+                locations: file
+                    .map(|path| json!({"path": path, "line": first}))
+                    .into_iter()
+                    .collect(),
+                ..plain(
+                    format!("Read {}{part}", shown(file).as_deref().unwrap_or("File")),
+                    "read",
+                )
+            }
+        }
+        "Edit" | "MultiEdit" => {
+            let edits = match input["edits"].as_array() {
+                Some(edits) => edits.iter().collect(),
+                None => vec![input],
+            };
+            let diffs = edits.into_iter().filter_map(|edit| {
+                let side = |member: &str| edit[member].as_str().filter(|text| !text.is_empty());
+                let (old, new) = (side("old_string"), side("new_string"));
+                old.or(new)?;
+                Some(diff(file?, old, new.unwrap_or_default()))
+            });
+            Facts {
+                content: diffs.collect(),
+                locations: located(),
+                ..plain(title("Edit", shown(file)), "edit")
+            }
+        }
+        // The built-in agent's own tool is called `write`.
+        "Write" | "write" => {
+            let content = ["content", "file_text", "file_content"]
+                .into_iter()
+                .find_map(|name| input[name].as_str());
+            let title = match (name, file) {
+                ("write", Some(path)) => path.to_owned(),
+                (_, Some(path)) => format!("Write {}", display_path(path, cwd)),
+                (_, None) => "Write".to_owned(),
+            };
+            Facts {
+                content: file
+                    .map(|path| diff(path, None, content.unwrap_or_default()))
+                    .into_iter()
+                    .collect(),
+                locations: located(),
+                ..plain(title, "edit")
+            }
+        }
+        "Glob" => {
+            let parts = ["path", "pattern"].into_iter().filter_map(word);
+            let title = parts.fold("Find".to_owned(), |title, part| format!("{title} `{part}`"));
+            Facts {
+                locations: located(),
+                ..plain(title, "search")
+            }
+        }
+        "Grep" => plain(grep(input, file), "search"),
+        "WebFetch" => Facts {
+            content: texts("prompt"),
+            ..plain(title("Fetch", word("url").map(str::to_owned)), "fetch")
+        },
+        "WebSearch" => {
+            let query = word("query").map(|query| format!("Search \"{query}\""));
+            plain(query.unwrap_or_else(|| "Web search".to_owned()), "fetch")
+        }
+        "web_search_call" => {
+            let query = input["action"]["query"].as_str().or_else(|| word("query"));
+            plain(
+                title("Web search", None) + &query.map_or_else(String::new, |query| format!(": {query}")),
+                "search",
+            )
+        }
+        "view_image" => Facts {
+            locations: located(),
+            ..plain(title("View Image", file.map(str::to_owned)), "read")
+        },
+        "Task" | "Agent" => Facts {
+            content: texts("prompt"),
+            ..plain(word("description").unwrap_or("Task").to_owned(), "think")
+        },
+        "TaskCreate" | "TaskUpdate" => {
+            let verb = if name == "TaskCreate" {
+                "Create task"
+            } else {
+                "Update task"
+            };
+            let subject = word("subject").map_or_else(String::new, |subject| format!(": {subject}"));
+            plain(format!("{verb}{subject}"), "think")
+        }
+        "TaskList" => plain("List tasks".to_owned(), "think"),
+        "TaskGet" => plain("Get task".to_owned(), "think"),
+        "EnterPlanMode" => plain(name.to_owned(), "switch_mode"),
+        "ExitPlanMode" => Facts {
+            content: texts("plan"),
+            ..plain("Approve Plan".to_owned(), "switch_mode")
+        },
+        "Skill" => {
+            let skill = word("skill").map_or_else(String::new, |skill| format!(": {skill}"));
+            plain(format!("Load skill{skill}"), "other")
+        }
+        _ => plain(name.to_owned(), "other"),
+    }
+}
+
+/// The content of a result; nothing where the call itself shows what was done.
+pub(super) fn result(name: Option<&str>, output: &str, failed: bool) -> Vec<Value> {
+    let output = match name {
+        Some(
+            "exec_command" | "shell" | "shell_command" | "local_shell" | "container.exec" | "write_stdin",
+        ) => without_header(output),
+        _ => output,
+    };
+    if output.trim().is_empty() {
+        return Vec::new();
+    }
+    let shown = match name {
+        Some("Bash" | "PowerShell") if failed => fenced("", output),
+        Some(
+            "Bash" | "PowerShell" | "exec_command" | "shell" | "shell_command" | "local_shell"
+            | "container.exec" | "write_stdin",
+        ) => fenced("console", output.trim_end()),
+        Some("Read") => fenced("", output),
+        Some(
+            "Edit" | "MultiEdit" | "Write" | "write" | "Skill" | "apply_patch" | "ExitPlanMode"
+            | "view_image",
+        ) if !failed => {
+            return Vec::new();
+        }
+        _ => output.to_owned(),
+    };
+    vec![text(&shown)]
+}
+
+/// A text as a block of code, whatever fences it has itself.
+fn fenced(language: &str, text: &str) -> String {
+    let mut fence = "```".to_owned();
+    for line in text.lines() {
+        let ticks = line.len() - line.trim_start_matches('`').len();
+        if ticks >= fence.len() {
+            fence = "`".repeat(ticks + 1);
+        }
+    }
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}{language}\n{text}{end}{fence}")
+}
+
+fn diff(path: &str, old: Option<&str>, new: &str) -> Value {
+    json!({"type": "diff", "path": path, "oldText": old, "newText": new})
+}
+
+/// A path below the session's folder without that folder.
+fn display_path(path: &str, cwd: &str) -> String {
+    let below = Path::new(path).strip_prefix(cwd).ok();
+    let below = below.and_then(Path::to_str).filter(|below| !below.is_empty());
+    below.unwrap_or(path).to_owned()
+}
+
+/// The equivalent command line.
+fn grep(input: &Value, path: Option<&str>) -> String {
+    let mut line = "grep".to_owned();
+    let is_set = |name: &str| input[name] == true || input[name] == "true";
+    for flag in ["-i", "-n"] {
+        if is_set(flag) {
+            line += &format!(" {flag}");
+        }
+    }
+    for flag in ["-A", "-B", "-C"] {
+        if let Some(lines) = input[flag].as_u64() {
+            line += &format!(" {flag} {lines}");
+        }
+    }
+    match input["output_mode"].as_str() {
+        Some("files_with_matches") => line += " -l",
+        Some("count") => line += " -c",
+        Some(_) => {}
+        None if is_set("-l") => line += " -l",
+        None if is_set("-c") => line += " -c",
+        None => {}
+    }
+    if let Some(limit) = input["head_limit"].as_u64() {
+        line += &format!(" | head -{limit}");
+    }
+    if let Some(glob) = input["glob"].as_str() {
+        line += &format!(" --include=\"{glob}\"");
+    }
+    if let Some(kind) = input["type"].as_str() {
+        line += &format!(" --type={kind}");
+    }
+    if is_set("multiline") {
+        line += " -P";
+    }
+    if let Some(pattern) = input["pattern"].as_str() {
+        line += &format!(" \"{pattern}\"");
+    }
+    path.map_or(line.clone(), |path| format!("{line} {path}"))
+}
+
+/// A command as it was given: as one text or in words.
+fn words(command: &Value) -> Vec<String> {
+    match command {
+        Value::String(command) => vec![command.clone()],
+        Value::Array(words) => words
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A command without the shell that runs it.
+fn without_shell(mut words: Vec<String>) -> String {
+    let is_shell = |word: &String| matches!(word.rsplit('/').next(), Some("bash" | "zsh" | "sh"));
+    if let [shell, flag, _] = words.as_slice()
+        && is_shell(shell)
+        && flag.starts_with('-')
+    {
+        return words.pop().unwrap_or_default();
+    }
+    match words.is_empty() {
+        true => "Run command".to_owned(),
+        false => words.join(" "),
+    }
+}
+
+/// What a command printed, without what Codex writes above it for the model.
+fn without_header(output: &str) -> &str {
+    const HEADER_LINES: usize = 8;
+    let is_header = ["Chunk ID: ", "Wall time: ", "Exit code: "]
+        .iter()
+        .any(|begin| output.starts_with(begin));
+    let end = output.match_indices('\n').take(HEADER_LINES);
+    let mut ends = end.filter(|(at, _)| output[..*at].ends_with("\nOutput:"));
+    match ends.next().filter(|_| is_header) {
+        Some((at, _)) => &output[at + 1..],
+        None => output,
+    }
+}
+
+/// A patch in Codex's form, as one diff for each hunk.
+fn patched(patch: &str, cwd: &str) -> Facts {
+    let mut hunks = Hunks::default();
+    for line in patch.lines() {
+        let operation = ["*** Add File: ", "*** Update File: ", "*** Delete File: "]
+            .into_iter()
+            .find_map(|begin| Some((begin, line.strip_prefix(begin)?)));
+        if let Some((begin, path)) = operation {
+            hunks.end();
+            hunks.path = Some(below(path, cwd));
+            hunks.is_new = begin.contains("Add");
+            hunks.is_whole = begin.contains("Delete");
+        } else if let Some(path) = line.strip_prefix("*** Move to: ") {
+            hunks.path = Some(below(path, cwd));
+        } else if line.starts_with("@@") {
+            hunks.end();
+        } else if !line.starts_with("***") {
+            hunks.take(line);
+        }
+    }
+    hunks.end();
+    Facts {
+        title: "Editing files".to_owned(),
+        kind: "edit",
+        content: hunks.diffs,
+        locations: Vec::new(),
+    }
+}
+
+/// The hunks of a patch so far.
+#[derive(Default)]
+struct Hunks {
+    diffs: Vec<Value>,
+    path: Option<String>,
+    /// Whether the file is new.
+    is_new: bool,
+    /// Whether the file is deleted, which the patch does without its text.
+    is_whole: bool,
+    old: String,
+    new: String,
+}
+
+impl Hunks {
+    fn take(&mut self, line: &str) {
+        let (sign, text) = line.split_at_checked(1).unwrap_or((" ", ""));
+        if sign != "+" {
+            self.old.extend([text, "\n"]);
+        }
+        if sign != "-" {
+            self.new.extend([text, "\n"]);
+        }
+    }
+
+    fn end(&mut self) {
+        let (old, new) = (std::mem::take(&mut self.old), std::mem::take(&mut self.new));
+        let is_hunk = std::mem::take(&mut self.is_whole) || !old.is_empty() || !new.is_empty();
+        if let Some(path) = self.path.as_deref().filter(|_| is_hunk) {
+            let old = Some(old.as_str()).filter(|_| !self.is_new);
+            self.diffs.push(diff(path, old, &new));
+        }
+    }
+}
+
+/// The absolute path of a file that a patch names.
+fn below(path: &str, cwd: &str) -> String {
+    let parts = Path::new(path)
+        .components()
+        .filter(|part| *part != Component::CurDir);
+    let path: PathBuf = Path::new(cwd).join(parts.collect::<PathBuf>());
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CWD: &str = "/home/u/project";
+
+    #[test]
+    fn each_tool_is_shown_as_its_adapter_shows_it() {
+        let table = [
+            (
+                "Bash",
+                json!({"command": "make\ntest", "description": "d"}),
+                "make\ntest",
+                "execute",
+            ),
+            ("Bash", json!({}), "Terminal", "execute"),
+            ("exec_command", json!({"cmd": "echo one"}), "echo one", "execute"),
+            (
+                "shell",
+                json!({"command": ["/bin/bash", "-lc", "ls | wc"]}),
+                "ls | wc",
+                "execute",
+            ),
+            (
+                "local_shell",
+                json!({"command": ["ls", "-l"]}),
+                "ls -l",
+                "execute",
+            ),
+            (
+                "Read",
+                json!({"file_path": "/home/u/project/src/a.rs"}),
+                "Read src/a.rs",
+                "read",
+            ),
+            (
+                "Read",
+                json!({"file_path": "/etc/x", "offset": 5, "limit": 3}),
+                "Read /etc/x (5 - 7)",
+                "read",
+            ),
+            (
+                "Read",
+                json!({"file_path": "/etc/x", "offset": 5}),
+                "Read /etc/x (from line 5)",
+                "read",
+            ),
+            (
+                "Edit",
+                json!({"file_path": "/home/u/project/a"}),
+                "Edit a",
+                "edit",
+            ),
+            (
+                "Write",
+                json!({"file_path": "/home/u/other/a"}),
+                "Write /home/u/other/a",
+                "edit",
+            ),
+            (
+                "Glob",
+                json!({"path": "src", "pattern": "*.rs"}),
+                "Find `src` `*.rs`",
+                "search",
+            ),
+            (
+                "Grep",
+                json!({"pattern": "x", "-i": true, "-A": 2, "output_mode": "count", "glob": "*.c", "path": "src"}),
+                "grep -i -A 2 -c --include=\"*.c\" \"x\" src",
+                "search",
+            ),
+            (
+                "WebFetch",
+                json!({"url": "x:y", "prompt": "p"}),
+                "Fetch x:y",
+                "fetch",
+            ),
+            ("WebSearch", json!({"query": "q"}), "Search \"q\"", "fetch"),
+            (
+                "web_search_call",
+                json!({"action": {"query": "q"}}),
+                "Web search: q",
+                "search",
+            ),
+            (
+                "Task",
+                json!({"description": "look", "prompt": "p"}),
+                "look",
+                "think",
+            ),
+            (
+                "ExitPlanMode",
+                json!({"plan": "p"}),
+                "Approve Plan",
+                "switch_mode",
+            ),
+            (
+                "view_image",
+                json!({"path": "/a.png"}),
+                "View Image /a.png",
+                "read",
+            ),
+            ("mcp__files__list", json!({}), "mcp__files__list", "other"),
+        ];
+        for (name, input, title, kind) in table {
+            let facts = facts(name, &input, CWD);
+            assert_eq!(
+                (facts.title.as_str(), facts.kind),
+                (title, kind),
+                "{name} {input}"
+            );
+        }
+    }
+
+    #[test]
+    fn edits_of_each_form_are_diffs() {
+        let of = |old: Value, new: &str, path: &str| json!({"type": "diff", "path": path, "oldText": old, "newText": new});
+        let patch = "*** Begin Patch\n*** Add File: new.txt\n+one\n+two\n*** Update File: ./src/a.rs\n@@ fn a\n keep\n-old\n+new\n@@\n-x\n\
+                     *** Delete File: /gone\n*** End Patch";
+        let patched = vec![
+            of(Value::Null, "one\ntwo\n", "/home/u/project/new.txt"),
+            of(json!("keep\nold\n"), "keep\nnew\n", "/home/u/project/src/a.rs"),
+            of(json!("x\n"), "", "/home/u/project/src/a.rs"),
+            of(json!(""), "", "/gone"),
+        ];
+        let table = [
+            (
+                "Edit",
+                json!({"file_path": "/a", "old_string": "x", "new_string": "y"}),
+                vec![of(json!("x"), "y", "/a")],
+            ),
+            (
+                "MultiEdit",
+                json!({"file_path": "/a", "edits": [{"old_string": "x", "new_string": ""}, {"new_string": "z"}]}),
+                vec![of(json!("x"), "", "/a"), of(Value::Null, "z", "/a")],
+            ),
+            (
+                "Write",
+                json!({"file_path": "/a", "content": "text"}),
+                vec![of(Value::Null, "text", "/a")],
+            ),
+            ("apply_patch", json!(patch), patched.clone()),
+            ("shell", json!({"command": ["apply_patch", patch]}), patched),
+        ];
+        for (name, input, diffs) in table {
+            let facts = facts(name, &input, CWD);
+            assert_eq!((facts.kind, facts.content), ("edit", diffs), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_plan_is_no_call() {
+        let todo = json!({"todos": [
+            {"content": "a", "activeForm": "doing a", "status": "in_progress"},
+            {"content": "b", "activeForm": "doing b", "status": "pending"},
+        ]});
+        let entry =
+            |content: &str, status: &str| json!({"content": content, "status": status, "priority": "medium"});
+        let expected = vec![entry("doing a", "in_progress"), entry("b", "pending")];
+        assert_eq!(plan("TodoWrite", &todo), Some(expected));
+        let steps = json!({"plan": [{"step": "a", "status": "completed"}]});
+        assert_eq!(plan("update_plan", &steps), Some(vec![entry("a", "completed")]));
+        assert_eq!(plan("Bash", &todo), None);
+    }
+
+    #[test]
+    fn a_result_shows_what_the_call_does_not() {
+        let header = "Chunk ID: 1\nWall time: 0.05 seconds\nProcess exited with code 0\nOutput:\none\n";
+        let table = [
+            (Some("Bash"), "one\n", false, Some("```console\none\n```")),
+            (Some("Bash"), "exit 1", true, Some("```\nexit 1\n```")),
+            (Some("Bash"), " \n", false, None),
+            (Some("exec_command"), header, false, Some("```console\none\n```")),
+            (Some("Read"), "a\n```\nb", false, Some("````\na\n```\nb\n````")),
+            (Some("Edit"), "done", false, None),
+            (Some("Edit"), "no such text", true, Some("no such text")),
+            (Some("look"), header, false, Some(header)),
+            (None, "one", false, Some("one")),
+        ];
+        for (name, output, failed, shown) in table {
+            let expected: Vec<Value> = shown.map(text).into_iter().collect();
+            assert_eq!(result(name, output, failed), expected, "{name:?} {output}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Messages as ACP's updates, as an agent sends them when it loads the session: for clients that show updates anyway.
+//!
+//! Owns which updates a message becomes. What is no part of the conversation is left out: what the agent wrote on the
+//! user's behalf, and the daemon's own retelling of an earlier session. Pure.
+
+use std::collections::HashMap;
+
+use bridge_protocol::history::{HistoryUpdate, Message, MessageKind, MessagePart, Role};
+use bridge_protocol::raw::RawJson;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::tools;
+
+/// The longest arguments of a call that are sent beside a diff, which says the same, in bytes.
+const INPUT_LIMIT_BYTES: usize = 64 * 1024;
+
+/// What a page needs to know to show results: the name of each tool that was called, by the id of the call.
+#[derive(Debug, Default)]
+pub(super) struct Calls(HashMap<String, String>);
+
+impl Calls {
+    /// Takes note of the calls in a message.
+    pub(super) fn note(&mut self, message: &Message) {
+        for part in &message.content {
+            if let ("toolCall", Some(id), Some(name)) = (part.kind.as_str(), &part.tool_call_id, &part.name) {
+                self.0.insert(id.clone(), name.clone());
+            }
+        }
+    }
+
+    /// Whether a message has a result of a call that is not known.
+    pub(super) fn lacks(&self, message: &Message) -> bool {
+        let mut results = message.content.iter().filter(|part| part.kind == "toolResult");
+        results.any(|part| {
+            part.tool_call_id
+                .as_ref()
+                .is_some_and(|id| !self.0.contains_key(id))
+        })
+    }
+}
+
+/// The beginning of a call. Its arguments keep their bytes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolCall<'a> {
+    session_update: &'a str,
+    tool_call_id: &'a str,
+    name: &'a str,
+    title: &'a str,
+    kind: &'a str,
+    status: &'a str,
+    content: &'a [Value],
+    #[serde(skip_serializing_if = "<[Value]>::is_empty")]
+    locations: &'a [Value],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw_input: Option<&'a RawJson>,
+}
+
+/// The updates of a message, in their order. `cwd` is the folder that the session runs in.
+pub(super) fn updates<'a>(
+    message: &'a Message,
+    calls: &'a Calls,
+    cwd: &'a str,
+) -> impl Iterator<Item = HistoryUpdate> + 'a {
+    message.content.iter().filter_map(move |part| {
+        Some(HistoryUpdate {
+            update: update(message, part, calls, cwd)?,
+            checkpoint_id: message.checkpoint_id.clone(),
+            at: message.at,
+        })
+    })
+}
+
+fn update(message: &Message, part: &MessagePart, calls: &Calls, cwd: &str) -> Option<RawJson> {
+    let is_aside = message.kind == Some(MessageKind::Aside);
+    let chunk = |kind: &str, content: Value| {
+        let update = json!({"sessionUpdate": kind, "content": content, "messageId": message.id});
+        Some(RawJson::from(update)).filter(|_| !is_aside)
+    };
+    let speaker = match message.role {
+        Role::Assistant => "agent_message_chunk",
+        _ => "user_message_chunk",
+    };
+    let words = part.text.as_deref().unwrap_or_default();
+    match part.kind.as_str() {
+        "text" if !words.is_empty() => chunk(speaker, json!({"type": "text", "text": words})),
+        "thought" if !words.is_empty() => {
+            chunk("agent_thought_chunk", json!({"type": "text", "text": words}))
+        }
+        "image" => {
+            let image = json!({"type": "image", "mimeType": part.mime_type, "data": part.data});
+            // A picture that was cut is none.
+            part.cut_bytes.is_none().then(|| chunk(speaker, image))?
+        }
+        "toolCall" => {
+            let id = part.tool_call_id.as_deref()?;
+            call(id, part.name.as_deref()?, part.input.as_ref(), "pending", cwd)
+        }
+        "web_search_call" => call(&message.id, &part.kind, part.raw.as_ref(), "completed", cwd),
+        "toolResult" => {
+            let id = part.tool_call_id.as_ref()?;
+            let name = calls.0.get(id).map(String::as_str);
+            let failed = part.is_error == Some(true);
+            if !failed && matches!(name, Some("TodoWrite" | "update_plan")) {
+                return None;
+            }
+            let mut update = json!({
+                "sessionUpdate": "tool_call_update",
+                "toolCallId": id,
+                "status": if failed { "failed" } else { "completed" },
+            });
+            let content = tools::result(name, words, failed);
+            // Without content the diff of the call stays.
+            if !content.is_empty() {
+                update["content"] = content.into();
+            }
+            Some(update.into())
+        }
+        _ => None,
+    }
+}
+
+fn call(id: &str, name: &str, input: Option<&RawJson>, status: &str, cwd: &str) -> Option<RawJson> {
+    let arguments: Value = input.and_then(|input| input.read().ok()).unwrap_or_default();
+    if let Some(entries) = tools::plan(name, &arguments) {
+        return Some(json!({"sessionUpdate": "plan", "entries": entries}).into());
+    }
+    let facts = tools::facts(name, &arguments, cwd);
+    let has_diff = facts.content.iter().any(|content| content["type"] == "diff");
+    RawJson::from_value(&ToolCall {
+        session_update: "tool_call",
+        tool_call_id: id,
+        name,
+        title: &facts.title,
+        kind: facts.kind,
+        status,
+        content: &facts.content,
+        locations: &facts.locations,
+        raw_input: input.filter(|input| !has_diff || input.get().len() <= INPUT_LIMIT_BYTES),
+    })
+    .ok()
+}
