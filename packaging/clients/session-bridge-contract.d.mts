@@ -1852,7 +1852,7 @@ export interface ConversationImportParams {
 /** Methods of the group `conversation`. */
 export interface ConversationMethods {
   /** Creates a conversation. Its upstream session is opened at the first prompt or resume. */
-  new(params: ConversationNewParams, options?: CallOptions): Promise<ConversationAnswer>;
+  "new"(params: ConversationNewParams, options?: CallOptions): Promise<ConversationAnswer>;
   /** Lists conversations, newest first. */
   list(params?: ConversationListParams, options?: CallOptions): Promise<ConversationPage>;
   /** Returns one conversation. */

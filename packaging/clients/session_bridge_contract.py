@@ -1808,17 +1808,25 @@ class DaemonMethods:
         self,
     ) -> DaemonStatus:
         """Shows how the daemon is doing."""
-        params = {
-        }
-        return await self._call("daemon/status", params, False)
+        result: DaemonStatus = await self._call(
+            "daemon/status",
+            {
+            },
+            False,
+        )
+        return result
 
     async def work(
         self,
     ) -> WorkAnswer:
         """Lists the running calls that read or write many files, oldest first, and how far each has come."""
-        params = {
-        }
-        return await self._call("daemon/work", params, False)
+        result: WorkAnswer = await self._call(
+            "daemon/work",
+            {
+            },
+            False,
+        )
+        return result
 
     async def diagnose(
         self,
@@ -1835,11 +1843,15 @@ class DaemonMethods:
         `path`: The caller's own `PATH`: reports agents that are found there and not on the daemon's. Default: only
         the daemon's own is searched.
         """
-        params = {
-            "agents": agents,
-            "path": path,
-        }
-        return await self._call("daemon/diagnose", params, False)
+        result: Diagnosis = await self._call(
+            "daemon/diagnose",
+            {
+                "agents": agents,
+                "path": path,
+            },
+            False,
+        )
+        return result
 
     async def shutdown(
         self,
@@ -1851,10 +1863,14 @@ class DaemonMethods:
         `graceMs`: For how long running turns may still run, in milliseconds. Default: the configured
         `cancel_grace_ms`.
         """
-        params = {
-            "graceMs": graceMs,
-        }
-        return await self._call("daemon/shutdown", params, False)
+        result: Empty = await self._call(
+            "daemon/shutdown",
+            {
+                "graceMs": graceMs,
+            },
+            False,
+        )
+        return result
 
 
 class RpcMethods:
@@ -1867,9 +1883,13 @@ class RpcMethods:
         self,
     ) -> OpenRpcDocument:
         """Returns this document: the methods, events and errors of the daemon as OpenRPC."""
-        params = {
-        }
-        return await self._call("rpc.discover", params, False)
+        result: OpenRpcDocument = await self._call(
+            "rpc.discover",
+            {
+            },
+            False,
+        )
+        return result
 
 
 class AgentMethods:
@@ -1882,9 +1902,13 @@ class AgentMethods:
         self,
     ) -> AgentList:
         """Lists the configured agents and the built-in `loopback`."""
-        params = {
-        }
-        return await self._call("agent/list", params, False)
+        result: AgentList = await self._call(
+            "agent/list",
+            {
+            },
+            False,
+        )
+        return result
 
     async def authenticate(
         self,
@@ -1902,12 +1926,16 @@ class AgentMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "agent": agent,
-            "methodId": methodId,
-            "requestId": requestId,
-        }
-        return await self._call("agent/authenticate", params, True)
+        result: Empty = await self._call(
+            "agent/authenticate",
+            {
+                "agent": agent,
+                "methodId": methodId,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def logout(
         self,
@@ -1925,12 +1953,16 @@ class AgentMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "agent": agent,
-            "reset": reset,
-            "requestId": requestId,
-        }
-        return await self._call("agent/logout", params, True)
+        result: Empty = await self._call(
+            "agent/logout",
+            {
+                "agent": agent,
+                "reset": reset,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
 
 class ConversationMethods:
@@ -1968,16 +2000,20 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "cwd": cwd,
-            "agent": agent,
-            "title": title,
-            "namespace": namespace,
-            "open": open,
-            "settings": settings,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/new", params, True)
+        result: ConversationAnswer = await self._call(
+            "conversation/new",
+            {
+                "cwd": cwd,
+                "agent": agent,
+                "title": title,
+                "namespace": namespace,
+                "open": open,
+                "settings": settings,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def list(
         self,
@@ -2010,17 +2046,21 @@ class ConversationMethods:
 
         `limit`: The most entries to return, up to 500. Default: 50.
         """
-        params = {
-            "namespace": namespace,
-            "agent": agent,
-            "cwd": cwd,
-            "state": state,
-            "cutShort": cutShort,
-            "query": query,
-            "cursor": cursor,
-            "limit": limit,
-        }
-        return await self._call("conversation/list", params, False)
+        result: ConversationPage = await self._call(
+            "conversation/list",
+            {
+                "namespace": namespace,
+                "agent": agent,
+                "cwd": cwd,
+                "state": state,
+                "cutShort": cutShort,
+                "query": query,
+                "cursor": cursor,
+                "limit": limit,
+            },
+            False,
+        )
+        return result
 
     async def get(
         self,
@@ -2032,10 +2072,14 @@ class ConversationMethods:
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.
         """
-        params = {
-            "conversationId": conversationId,
-        }
-        return await self._call("conversation/get", params, False)
+        result: ConversationAnswer = await self._call(
+            "conversation/get",
+            {
+                "conversationId": conversationId,
+            },
+            False,
+        )
+        return result
 
     async def update(
         self,
@@ -2061,14 +2105,18 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "title": title,
-            "settings": settings,
-            "expectedRevision": expectedRevision,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/update", params, True)
+        result: ConversationAnswer = await self._call(
+            "conversation/update",
+            {
+                "conversationId": conversationId,
+                "title": title,
+                "settings": settings,
+                "expectedRevision": expectedRevision,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def prompt(
         self,
@@ -2097,15 +2145,19 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "prompt": prompt,
-            "onBusy": onBusy,
-            "onLimit": onLimit,
-            "minFidelity": minFidelity,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/prompt", params, True)
+        result: TurnResult = await self._call(
+            "conversation/prompt",
+            {
+                "conversationId": conversationId,
+                "prompt": prompt,
+                "onBusy": onBusy,
+                "onLimit": onLimit,
+                "minFidelity": minFidelity,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def continue_(
         self,
@@ -2133,14 +2185,18 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "at": at,
-            "text": text,
-            "cancel": cancel,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/continue", params, True)
+        result: ContinueAnswer = await self._call(
+            "conversation/continue",
+            {
+                "conversationId": conversationId,
+                "at": at,
+                "text": text,
+                "cancel": cancel,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def cancel(
         self,
@@ -2162,13 +2218,17 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "turnId": turnId,
-            "queued": queued,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/cancel", params, True)
+        result: CancelAnswer = await self._call(
+            "conversation/cancel",
+            {
+                "conversationId": conversationId,
+                "turnId": turnId,
+                "queued": queued,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def resume(
         self,
@@ -2188,12 +2248,16 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "minFidelity": minFidelity,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/resume", params, True)
+        result: ResumeAnswer = await self._call(
+            "conversation/resume",
+            {
+                "conversationId": conversationId,
+                "minFidelity": minFidelity,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def fork(
         self,
@@ -2224,16 +2288,20 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "inPlace": inPlace,
-            "at": at,
-            "cwd": cwd,
-            "title": title,
-            "minFidelity": minFidelity,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/fork", params, True)
+        result: ForkAnswer = await self._call(
+            "conversation/fork",
+            {
+                "conversationId": conversationId,
+                "inPlace": inPlace,
+                "at": at,
+                "cwd": cwd,
+                "title": title,
+                "minFidelity": minFidelity,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def edit(
         self,
@@ -2259,14 +2327,18 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "at": at,
-            "prompt": prompt,
-            "minFidelity": minFidelity,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/edit", params, True)
+        result: EditAnswer = await self._call(
+            "conversation/edit",
+            {
+                "conversationId": conversationId,
+                "at": at,
+                "prompt": prompt,
+                "minFidelity": minFidelity,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def undo(
         self,
@@ -2282,11 +2354,15 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/undo", params, True)
+        result: UndoAnswer = await self._call(
+            "conversation/undo",
+            {
+                "conversationId": conversationId,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def move(
         self,
@@ -2310,13 +2386,17 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "cwd": cwd,
-            "dryRun": dryRun,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/move", params, True)
+        result: MoveAnswer = await self._call(
+            "conversation/move",
+            {
+                "conversationId": conversationId,
+                "cwd": cwd,
+                "dryRun": dryRun,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def chain(
         self,
@@ -2328,10 +2408,14 @@ class ConversationMethods:
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.
         """
-        params = {
-            "conversationId": conversationId,
-        }
-        return await self._call("conversation/chain", params, False)
+        result: ChainAnswer = await self._call(
+            "conversation/chain",
+            {
+                "conversationId": conversationId,
+            },
+            False,
+        )
+        return result
 
     async def lineage(
         self,
@@ -2349,12 +2433,16 @@ class ConversationMethods:
 
         `limit`: The most entries to return, up to 1,000. Default: 100.
         """
-        params = {
-            "conversationId": conversationId,
-            "cursor": cursor,
-            "limit": limit,
-        }
-        return await self._call("conversation/lineage", params, False)
+        result: LineagePage = await self._call(
+            "conversation/lineage",
+            {
+                "conversationId": conversationId,
+                "cursor": cursor,
+                "limit": limit,
+            },
+            False,
+        )
+        return result
 
     async def checkpoints(
         self,
@@ -2372,12 +2460,16 @@ class ConversationMethods:
 
         `limit`: The most entries to return, up to 500. Default: 50.
         """
-        params = {
-            "conversationId": conversationId,
-            "before": before,
-            "limit": limit,
-        }
-        return await self._call("conversation/checkpoints", params, False)
+        result: CheckpointPage = await self._call(
+            "conversation/checkpoints",
+            {
+                "conversationId": conversationId,
+                "before": before,
+                "limit": limit,
+            },
+            False,
+        )
+        return result
 
     async def history(
         self,
@@ -2400,13 +2492,17 @@ class ConversationMethods:
 
         `last`: Only the last N messages, up to 1,000; any number with `limit`. Default: all.
         """
-        params = {
-            "conversationId": conversationId,
-            "cursor": cursor,
-            "limit": limit,
-            "last": last,
-        }
-        return await self._call("conversation/history", params, False)
+        result: HistoryPage = await self._call(
+            "conversation/history",
+            {
+                "conversationId": conversationId,
+                "cursor": cursor,
+                "limit": limit,
+                "last": last,
+            },
+            False,
+        )
+        return result
 
     async def respond(
         self,
@@ -2432,14 +2528,18 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "interruptId": interruptId,
-            "outcome": outcome,
-            "by": by,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/respond", params, True)
+        result: RespondAnswer = await self._call(
+            "conversation/respond",
+            {
+                "conversationId": conversationId,
+                "interruptId": interruptId,
+                "outcome": outcome,
+                "by": by,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def close(
         self,
@@ -2455,11 +2555,15 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/close", params, True)
+        result: Empty = await self._call(
+            "conversation/close",
+            {
+                "conversationId": conversationId,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def reset(
         self,
@@ -2475,11 +2579,15 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/reset", params, True)
+        result: ConversationAnswer = await self._call(
+            "conversation/reset",
+            {
+                "conversationId": conversationId,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def delete(
         self,
@@ -2499,12 +2607,16 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "conversationId": conversationId,
-            "transcripts": transcripts,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/delete", params, True)
+        result: DeleteAnswer = await self._call(
+            "conversation/delete",
+            {
+                "conversationId": conversationId,
+                "transcripts": transcripts,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def adopt(
         self,
@@ -2531,14 +2643,18 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "upstreamId": upstreamId,
-            "agent": agent,
-            "cwd": cwd,
-            "title": title,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/adopt", params, True)
+        result: AdoptAnswer = await self._call(
+            "conversation/adopt",
+            {
+                "upstreamId": upstreamId,
+                "agent": agent,
+                "cwd": cwd,
+                "title": title,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def export(
         self,
@@ -2563,13 +2679,17 @@ class ConversationMethods:
         `secrets`: Whether to include the values of MCP servers' `env` and `headers`. Default: false; `missingValues`
         names them.
         """
-        params = {
-            "conversationId": conversationId,
-            "format": format,
-            "path": path,
-            "secrets": secrets,
-        }
-        return await self._call("conversation/export", params, False)
+        result: ExportAnswer = await self._call(
+            "conversation/export",
+            {
+                "conversationId": conversationId,
+                "format": format,
+                "path": path,
+                "secrets": secrets,
+            },
+            False,
+        )
+        return result
 
     async def import_(
         self,
@@ -2603,15 +2723,19 @@ class ConversationMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "path": path,
-            "cwd": cwd,
-            "sameFolders": sameFolders,
-            "newIds": newIds,
-            "trustSettings": trustSettings,
-            "requestId": requestId,
-        }
-        return await self._call("conversation/import", params, True)
+        result: ImportAnswer = await self._call(
+            "conversation/import",
+            {
+                "path": path,
+                "cwd": cwd,
+                "sameFolders": sameFolders,
+                "newIds": newIds,
+                "trustSettings": trustSettings,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
 
 class TranscriptMethods:
@@ -2643,14 +2767,18 @@ class TranscriptMethods:
 
         `limit`: The most entries to return, up to 500. Default: 50.
         """
-        params = {
-            "agent": agent,
-            "cwd": cwd,
-            "query": query,
-            "cursor": cursor,
-            "limit": limit,
-        }
-        return await self._call("transcript/list", params, False)
+        result: TranscriptPage = await self._call(
+            "transcript/list",
+            {
+                "agent": agent,
+                "cwd": cwd,
+                "query": query,
+                "cursor": cursor,
+                "limit": limit,
+            },
+            False,
+        )
+        return result
 
     async def check(
         self,
@@ -2687,15 +2815,19 @@ class TranscriptMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "upstreamId": upstreamId,
-            "conversationId": conversationId,
-            "agent": agent,
-            "repair": repair,
-            "maxToolOutput": maxToolOutput,
-            "requestId": requestId,
-        }
-        return await self._call("transcript/check", params, True)
+        result: CheckAnswer = await self._call(
+            "transcript/check",
+            {
+                "upstreamId": upstreamId,
+                "conversationId": conversationId,
+                "agent": agent,
+                "repair": repair,
+                "maxToolOutput": maxToolOutput,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def keep(
         self,
@@ -2714,12 +2846,16 @@ class TranscriptMethods:
 
         `agent`: The agent of `upstreamId`. Needed where several agents have a session with this id.
         """
-        params = {
-            "upstreamId": upstreamId,
-            "conversationId": conversationId,
-            "agent": agent,
-        }
-        return await self._call("transcript/keep", params, False)
+        result: KeepAnswer = await self._call(
+            "transcript/keep",
+            {
+                "upstreamId": upstreamId,
+                "conversationId": conversationId,
+                "agent": agent,
+            },
+            False,
+        )
+        return result
 
     async def restore(
         self,
@@ -2737,12 +2873,16 @@ class TranscriptMethods:
 
         `agent`: The agent of `upstreamId`. Needed where several agents have a session with this id.
         """
-        params = {
-            "upstreamId": upstreamId,
-            "conversationId": conversationId,
-            "agent": agent,
-        }
-        return await self._call("transcript/restore", params, False)
+        result: RestoreAnswer = await self._call(
+            "transcript/restore",
+            {
+                "upstreamId": upstreamId,
+                "conversationId": conversationId,
+                "agent": agent,
+            },
+            False,
+        )
+        return result
 
     async def forget(
         self,
@@ -2758,11 +2898,15 @@ class TranscriptMethods:
 
         `agent`: The agent of the session. Needed where copies of several agents' sessions with this id are kept.
         """
-        params = {
-            "upstreamId": upstreamId,
-            "agent": agent,
-        }
-        return await self._call("transcript/forget", params, False)
+        result: ForgetAnswer = await self._call(
+            "transcript/forget",
+            {
+                "upstreamId": upstreamId,
+                "agent": agent,
+            },
+            False,
+        )
+        return result
 
     async def move(
         self,
@@ -2788,14 +2932,18 @@ class TranscriptMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "from": from_,
-            "to": to,
-            "settings": settings,
-            "dryRun": dryRun,
-            "requestId": requestId,
-        }
-        return await self._call("transcript/move", params, True)
+        result: TreeMoveAnswer = await self._call(
+            "transcript/move",
+            {
+                "from": from_,
+                "to": to,
+                "settings": settings,
+                "dryRun": dryRun,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def undo(
         self,
@@ -2810,11 +2958,15 @@ class TranscriptMethods:
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
-        params = {
-            "undoId": undoId,
-            "requestId": requestId,
-        }
-        return await self._call("transcript/undo", params, True)
+        result: TreeMoveAnswer = await self._call(
+            "transcript/undo",
+            {
+                "undoId": undoId,
+                "requestId": requestId,
+            },
+            True,
+        )
+        return result
 
     async def moves(
         self,
@@ -2822,9 +2974,13 @@ class TranscriptMethods:
         """Lists the folder moves that were not undone, for as long as an undo is possible. Whether one can be undone is
         known when that is tried: its files may have been moved again since.
         """
-        params = {
-        }
-        return await self._call("transcript/moves", params, False)
+        result: TreeMoveList = await self._call(
+            "transcript/moves",
+            {
+            },
+            False,
+        )
+        return result
 
 
 class CheckpointMethods:
@@ -2845,11 +3001,15 @@ class CheckpointMethods:
 
         `conversationId`: The conversation whose lineage has to contain it. Default: any.
         """
-        params = {
-            "checkpointId": checkpointId,
-            "conversationId": conversationId,
-        }
-        return await self._call("checkpoint/get", params, False)
+        result: CheckpointAnswer = await self._call(
+            "checkpoint/get",
+            {
+                "checkpointId": checkpointId,
+                "conversationId": conversationId,
+            },
+            False,
+        )
+        return result
 
 
 class Methods:
