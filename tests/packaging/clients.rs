@@ -425,6 +425,7 @@ fn the_program_in_rust_shows_everything_once_whatever_happens_to_its_connection(
 /// the client during a call.
 const NODE: &str = r#"
 import { BridgeError, Client, ConnectionError } from "./packaging/clients/session-bridge.mjs";
+setTimeout(() => process.exit(3), 120_000).unref();
 const client = await Client.connect({ onConnection: (isUp) => console.log("connected", isUp) });
 const create = () => client.conversation.new({ cwd: "/tmp", requestId: "once" });
 const conversationId = (await create()).conversation.id;
@@ -494,7 +495,7 @@ async def main():
     async for envelope in opened:
         pass
 
-asyncio.run(main())
+asyncio.run(asyncio.wait_for(main(), 120))
 "#;
 
 #[test]
