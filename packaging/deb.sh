@@ -67,7 +67,7 @@ install -m 644 "$source/LICENSE" "$doc/copyright"
 # In the same folders as in the source tree, so that links in the documentation work.
 install -m 644 "$source/packaging/openrpc.json" "$doc/packaging/openrpc.json"
 install -m 644 "$source"/packaging/docs/* "$doc/packaging/docs/"
-install -m 644 "$source"/packaging/clients/* "$doc/packaging/clients/"
+install -m 644 "$source"/packaging/clients/*.* "$doc/packaging/clients/"
 gzip -9nc "$source/CHANGELOG.md" >"$doc/changelog.gz"
 gzip -9nc "$source/README.md" >"$doc/README.md.gz"
 for script in prerm postinst; do

@@ -138,7 +138,7 @@ login_shell() {
 doc="$share/doc/session-bridge"
 mkdir -p "$doc/packaging/clients" "$doc/packaging/docs"
 for file in "$source"/README.md "$source"/CHANGELOG.md "$source"/LICENSE "$source"/packaging/openrpc.json \
-    "$source"/packaging/docs/* "$source"/packaging/clients/*; do
+    "$source"/packaging/docs/* "$source"/packaging/clients/*.*; do
     place="$doc/${file#"$source/"}"
     install -m 644 "$file" "$place"
     echo "$place" >>"$installed.new"

@@ -1,76 +1,69 @@
-"""A turn with an agent: python3 chat.py SOCKET FOLDER PROMPT
+"""A turn with an agent on the terminal: python3 chat.py FOLDER PROMPT
+Lists the newest conversations, creates one in FOLDER, streams the answer, and passes your answers to the agent's questions."""
 
-Lists the newest conversations, makes one in FOLDER, streams the answer, and allows once what is asked.
-A lost connection begins it all again: under its requestId a call happens once, events go on at the cursor.
-"""
+import asyncio, sys, threading
+from types import SimpleNamespace
+from session_bridge import BridgeError, Client
 
-import itertools, json, socket, sys, time, uuid
+now = SimpleNamespace(shown="", questions=[], has_gap=False, was_lost=False)
 
-if len(sys.argv) != 4:
-    sys.exit("usage: chat.py SOCKET FOLDER PROMPT")
-path, folder, prompt = sys.argv[1:]
-new_id, prompt_id, ids = str(uuid.uuid4()), str(uuid.uuid4()), itertools.count(1)
-# Another client's answer was first; the daemon is about to hang up.
-passing = "interruptResolved", "shuttingDown"
-listed, cursor, tries = None, None, 0
-sys.stdout.reconfigure(errors="replace")  # Not every terminal can show every character.
+async def chat(folder, prompt):
+    async with await Client.connect(on_connection=note) as client:
+        for known in (await client.conversation.list(limit=5))["conversations"]:
+            print(known["id"], known["title"])
+        conversation = (await client.conversation.new(cwd=folder))["conversation"]["id"]
+        following = asyncio.create_task(follow(client.subscribe(conversation)))
+        threading.Thread(target=read, args=[client, conversation, asyncio.get_running_loop()], daemon=True).start()
+        turn = await client.conversation.prompt(conversationId=conversation, prompt=prompt)
+        if now.has_gap or now.was_lost:  # The rest of the answer, if not all of its events arrived.
+            history = await client.conversation.history(conversationId=conversation, limit=1000)
+            parts = [part for said in history["messages"] if said["role"] == "assistant" for part in said["content"]]
+            show("".join(part["text"] for part in parts if part["type"] == "text"))
+    await following
+    print("\n" + turn["stopReason"])
+    return turn.get("failure", {}).get("message")
 
+def note(is_up):
+    now.was_lost = True
+    print("(connected again)" if is_up else "\n(waiting for the daemon)", file=sys.stderr)
 
-def send(method, **params):
-    request = {"jsonrpc": "2.0", "id": next(ids), "method": method, "params": params}
-    bridge.sendall(json.dumps(request).encode() + b"\n")
-    return request["id"]
+async def follow(events):
+    async for envelope in events:
+        event, update = envelope["event"], envelope["event"].get("update", {})
+        if event["type"] == "snapshot":
+            now.has_gap, now.questions = event["gap"], []
+            if now.has_gap:
+                print("(events were missed)", file=sys.stderr)
+            ask(event["conversation"]["interrupts"])
+        elif event["type"] == "interruptRaised":
+            ask([event["interrupt"]])
+        elif event["type"] == "interruptResolved":
+            now.questions = [question for question in now.questions if question["id"] != event["interruptId"]]
+        elif update.get("sessionUpdate") == "agent_message_chunk" and not now.has_gap:
+            show(now.shown + update["content"].get("text", ""))
 
+def show(answer):
+    print(answer[len(now.shown) :] if answer.startswith(now.shown) else "\n" + answer, end="", flush=True)
+    now.shown = answer
 
-def call(method, **params):
-    sent = send(method, **params)
-    for message in map(json.loads, lines):
-        if "params" in message:
-            tell(message["params"]["result"])
-        elif "error" in message and message["error"]["data"]["kind"] not in passing:
-            sys.exit(f"{message['error']['code']}: {message['error']['message']}")
-        elif "result" in message and message["id"] == sent:
-            return message["result"]
-    raise ConnectionError("it hung up")
+def ask(questions):
+    for question in [question for question in questions if question["kind"] == "permission"]:
+        now.questions.append(question)
+        options = [f"{number} {option['name']}" for number, option in enumerate(question["options"], 1)]
+        print(f"\n{question['toolCall']['title']} ({', '.join(options)})", flush=True)
 
+def read(client, conversation, loop):
+    for line in open(0):
+        for question in now.questions[:1]:
+            numbered = {str(number): option["optionId"] for number, option in enumerate(question["options"], 1)}
+            outcome = {"outcome": "selected", "optionId": numbered.get(line.strip())}
+            if outcome["optionId"]:
+                answer = client.conversation.respond(conversationId=conversation, interruptId=question["id"], outcome=outcome)
+                asyncio.run_coroutine_threadsafe(answer, loop)
 
-def tell(envelope):
-    global cursor
-    cursor, event = envelope["cursor"], envelope["event"]
-    if event["type"] == "update" and event["update"]["sessionUpdate"] == "agent_message_chunk":
-        print(event["update"]["content"].get("text", ""), end="", flush=True)
-    elif event["type"] == "interruptRaised":
-        answer(event["interrupt"])
-    elif event["type"] == "lagged":
-        raise ConnectionError("events came too fast")
-
-
-def answer(question):
-    if question["kind"] == "permission":
-        once = [option["optionId"] for option in question["options"] if option["kind"] == "allow_once"]
-        outcome = {"outcome": "selected", "optionId": once[0]} if once else {"outcome": "cancelled"}
-        send("conversation/respond", conversationId=conversation, interruptId=question["id"], outcome=outcome)
-
-
-while True:
-    try:
-        bridge = socket.socket(socket.AF_UNIX)
-        bridge.connect(path)
-        lines = bridge.makefile("rb")
-        if listed is None:
-            listed = call("conversation/list", limit=5)["conversations"]
-            for known in listed:
-                print(known["id"], known["title"])
-        conversation = call("conversation/new", cwd=folder, requestId=new_id)["conversation"]["id"]
-        call("conversation/subscribe", conversationId=conversation, after=cursor)
-        for question in call("conversation/get", conversationId=conversation)["conversation"]["interrupts"]:
-            answer(question)  # An answer may have been lost too.
-        tries = 0
-        turn = call("conversation/prompt", conversationId=conversation, prompt=prompt, requestId=prompt_id)
-        print(f"\n{turn['stopReason']}")
-        sys.exit(turn.get("failure", {}).get("message"))
-    except (OSError, ValueError) as lost:  # There is no connection any more, or half a line came.
-        if tries == 30:
-            sys.exit(f"no daemon answers at {path}: {lost}")
-        time.sleep(min(tries, 1))  # The daemon may just be starting again.
-        tries += 1
+if len(sys.argv) != 3:
+    sys.exit("usage: chat.py FOLDER PROMPT")
+try:
+    sys.exit(asyncio.run(chat(*sys.argv[1:])))
+except (BridgeError, OSError) as error:
+    sys.exit(f"{getattr(error, 'code', type(error).__name__)}: {error}")

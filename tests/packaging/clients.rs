@@ -1,12 +1,12 @@
-//! The clients of `packaging/clients`, each against a real daemon: with a question, with a connection that is
-//! lost, and with a daemon that is killed.
+//! The clients of `packaging/clients`, each against a real daemon: with a question, a lost connection, a daemon that is killed,
+//! and one that is stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use bridge_protocol::{BridgeError, ErrorKind};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,49 +14,139 @@ use serde_json::{Value, json};
 
 use super::{SOURCE, command, has, said};
 
-/// What is asked: words, a question, and words behind it. What stands behind the first is for JSON no end of
-/// a line.
+/// What is asked: words, a question, and words after it. JSON does not end a line at the character after the first word.
 const PROMPT: &str = "[[say one\u{2028}]][[ask may I?]][[say two]]";
 
 /// At which line of the daemon the first connection is lost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Loss {
-    /// Before the answer that tells of the conversation that was made.
+    /// Before the answer that has the new conversation.
     Made,
-    /// There too, with a daemon that says that it is stopping.
+    /// There too, and the daemon says that it is stopping.
     Stopping,
     /// Before the agent's first words.
     Words,
-    /// In the middle of the line that has them, and of a character.
+    /// Within the line that has them, and within a character.
     WithinWords,
-    /// There it is said to be too slow, and not told any words any more.
+    /// There the subscriber is too slow, and gets no words after that.
     Lagged,
-    /// Behind the question, so that the answer is lost.
+    /// Before the first words, and the daemon no longer holds the cursor.
+    Gap,
+    /// After the question, so that the answer is lost.
     Question,
     /// Before the result of the turn.
     Result,
 }
 
-const LOSSES: [Loss; 7] = [
+const LOSSES: [Loss; 8] = [
     Loss::Made,
     Loss::Stopping,
     Loss::Words,
     Loss::WithinWords,
     Loss::Lagged,
+    Loss::Gap,
     Loss::Question,
     Loss::Result,
 ];
 
-/// A daemon in a folder of its own, that has one conversation.
+/// A client under test.
+struct Program {
+    /// The program and its first arguments.
+    command: Vec<&'static str>,
+    /// Whether it is built on one of the clients that find the socket and connect again. It then has the socket from its
+    /// environment, asks on its standard streams, and reports a gap.
+    has_client: bool,
+}
+
+impl Program {
+    fn script(interpreter: &'static str, file: &'static str) -> Self {
+        Self {
+            command: vec![interpreter, file],
+            has_client: true,
+        }
+    }
+
+    /// As its first line says how to run it.
+    fn rust() -> Self {
+        let command = vec![
+            env!("CARGO"),
+            "run",
+            "--quiet",
+            "--locked",
+            "--example",
+            "chat",
+            "--",
+        ];
+        Self {
+            command,
+            has_client: false,
+        }
+    }
+
+    /// Starts it on a socket with these arguments.
+    fn start(&self, socket: &Path, arguments: &[&str]) -> Child {
+        let mut command = Command::new(self.command[0]);
+        command.args(&self.command[1..]);
+        match self.has_client {
+            true => command
+                .env("SESSIOND_SOCKET", socket)
+                .env("PYTHONDONTWRITEBYTECODE", "1"),
+            false => command.arg(socket),
+        };
+        command.args(arguments).current_dir(SOURCE);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// Runs it to its end. If it asks what [`PROMPT`] has the agent ask, the first option is typed.
+    fn run(&self, socket: &Path, arguments: &[&str]) -> Output {
+        let mut running = self.start(socket, arguments);
+        let mut printed = Vec::new();
+        if read_until(&mut running, "may I?", &mut printed) {
+            running.stdin.as_mut().unwrap().write_all(b"1\n").unwrap();
+        }
+        let mut output = running.wait_with_output().unwrap();
+        printed.append(&mut output.stdout);
+        Output {
+            stdout: printed,
+            ..output
+        }
+    }
+}
+
+/// Reads what it prints up to this text; whether it came.
+fn read_until(running: &mut Child, text: &str, printed: &mut Vec<u8>) -> bool {
+    let (stdout, mut next) = (running.stdout.as_mut().unwrap(), [0]);
+    while !printed.ends_with(text.as_bytes()) {
+        if stdout.read(&mut next).unwrap() == 0 {
+            return false;
+        }
+        printed.push(next[0]);
+    }
+    true
+}
+
+/// A daemon in a folder of its own, with one conversation.
 struct Daemon {
     folder: tempfile::TempDir,
 }
 
 impl Daemon {
     fn start() -> Self {
+        Self::configured("")
+    }
+
+    fn configured(config: &str) -> Self {
+        // The path of a socket has to be short.
         let daemon = Self {
-            folder: tempfile::tempdir().unwrap(),
+            folder: tempfile::tempdir_in("/tmp").unwrap(),
         };
+        let folder = daemon.folder.path().join("sessiond/config");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("config.toml"), config).unwrap();
         daemon.sessionctl(&["new", "--agent", "loopback", "--title", "earlier"]);
         daemon
     }
@@ -67,54 +157,62 @@ impl Daemon {
         said("sessionctl", &command.args(arguments).output().unwrap())
     }
 
+    fn answer(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.sessionctl(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
     fn socket(&self) -> PathBuf {
         self.folder.path().join("sessiond/run/sessiond.sock")
     }
 
-    /// A socket behind which is the daemon's; the first connection to it is lost.
+    fn project(&self) -> &str {
+        self.folder.path().to_str().unwrap()
+    }
+
+    /// A socket that passes on to the daemon's; its first connection is lost.
     fn behind(&self, loss: Loss) -> PathBuf {
         let path = self.folder.path().join("lossy.sock");
         let (listener, real) = (UnixListener::bind(&path).unwrap(), self.socket());
         std::thread::spawn(move || {
             for (number, client) in listener.incoming().enumerate() {
                 let (client, daemon) = (client.unwrap(), UnixStream::connect(&real).unwrap());
-                let (mut from, mut to) = (client.try_clone().unwrap(), daemon.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    // It ends with either side.
-                    let _copied = std::io::copy(&mut from, &mut to);
-                    let _shut = to.shutdown(Shutdown::Both);
-                });
+                let (from, to) = (client.try_clone().unwrap(), daemon.try_clone().unwrap());
+                std::thread::spawn(move || pass_requests(&from, &to, loss));
                 std::thread::spawn(move || pass_on(&daemon, &client, (number == 0).then_some(loss)));
             }
         });
         path
     }
 
-    /// A client, begun by the program and the arguments before its own, which are the socket and what
-    /// follows.
-    fn client(client: &[&str], socket: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new(client[0]);
-        command.args(&client[1..]).arg(socket).args(arguments);
-        command.current_dir(SOURCE).stdin(Stdio::null());
-        command
-    }
-
     /// How a turn in its folder ended.
-    fn chat(&self, client: &[&str], prompt: &str) -> Output {
-        let arguments = [self.folder.path().to_str().unwrap(), prompt];
-        Self::client(client, &self.socket(), &arguments).output().unwrap()
+    fn chat(&self, program: &Program, prompt: &str) -> Output {
+        program.run(&self.socket(), &[self.project(), prompt])
     }
 
-    /// How many conversations there are.
-    fn conversations(&self) -> usize {
-        let listed: Value = serde_json::from_str(&self.sessionctl(&["ls", "--json"])).unwrap();
-        listed["conversations"].as_array().unwrap().len()
+    /// The ids of all conversations, newest first.
+    fn conversations(&self) -> Vec<String> {
+        let listed = self.answer(&["ls"]);
+        let ids = listed["conversations"].as_array().unwrap().iter();
+        ids.map(|conversation| conversation["id"].as_str().unwrap().to_owned())
+            .collect()
     }
 
-    /// Kills it, which takes a moment.
+    /// The texts of the newest conversation whose author has this role.
+    fn texts(&self, role: &str) -> Vec<String> {
+        let history = self.answer(&["history", &self.conversations()[0]]);
+        let messages = history["messages"].as_array().unwrap().iter();
+        // Some messages with a `kind` have the user's role, such as the note that a turn was interrupted.
+        let of_role = messages.filter(|message| message["role"] == role && message["kind"].is_null());
+        let parts = of_role.flat_map(|message| message["content"].as_array().unwrap());
+        let texts = parts.filter(|part| part["type"] == "text");
+        texts
+            .map(|part| part["text"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// Kills it with SIGKILL.
     fn kill(&self) {
-        let status: Value = serde_json::from_str(&self.sessionctl(&["status", "--json"])).unwrap();
-        let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+        let pid = i32::try_from(self.answer(&["status"])["pid"].as_i64().unwrap()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 }
@@ -125,12 +223,31 @@ impl Drop for Daemon {
     }
 }
 
+/// Passes the client's requests on. For [`Loss::Gap`], a cursor becomes one that no daemon holds.
+fn pass_requests(client: &UnixStream, mut daemon: &UnixStream, loss: Loss) {
+    for line in BufReader::new(client).lines() {
+        let Ok(mut line) = line else { break };
+        if loss == Loss::Gap {
+            let mut request: Value = serde_json::from_str(&line).unwrap();
+            if let Some(after @ Value::String(_)) = request["params"].get_mut("after") {
+                *after = "not-held".into();
+            }
+            line = request.to_string();
+        }
+        if daemon.write_all(format!("{line}\n").as_bytes()).is_err() {
+            break;
+        }
+    }
+    // The connection ends with either side.
+    let _shut = daemon.shutdown(Shutdown::Both);
+}
+
 fn pass_on(daemon: &UnixStream, mut client: &UnixStream, loss: Option<Loss>) {
-    let mut cursor = Value::Null;
+    let mut state = LossState::default();
     for line in BufReader::new(daemon).lines() {
         let Ok(line) = line else { break };
         let (passed, is_last) = match loss {
-            Some(loss) => lossy(loss, &line, &mut cursor),
+            Some(loss) => lossy(loss, &line, &mut state),
             None => (format!("{line}\n").into_bytes(), false),
         };
         if client.write_all(&passed).is_err() || is_last {
@@ -140,20 +257,31 @@ fn pass_on(daemon: &UnixStream, mut client: &UnixStream, loss: Option<Loss>) {
     let _shut = (client.shutdown(Shutdown::Both), daemon.shutdown(Shutdown::Both));
 }
 
-/// What comes of a line, and whether it is the last; `cursor` is that of the event before.
-fn lossy(loss: Loss, line: &str, cursor: &mut Value) -> (Vec<u8>, bool) {
+#[derive(Default)]
+struct LossState {
+    /// The cursor of the event before.
+    cursor: Value,
+    /// The subscription that was told that it lags.
+    lagging: Option<Value>,
+}
+
+/// What the client gets of a line, and whether it is the last.
+fn lossy(loss: Loss, line: &str, state: &mut LossState) -> (Vec<u8>, bool) {
     let mut message: Value = serde_json::from_str(line).unwrap();
+    let subscription = message["params"]["subscription"].clone();
     let envelope = &mut message["params"]["result"];
     let is_question = envelope["event"]["type"] == "interruptRaised";
     let has_words = envelope["event"]["update"]["sessionUpdate"] == "agent_message_chunk";
-    match loss {
-        Loss::Lagged if has_words => {
-            envelope["event"] = json!({"type": "lagged", "cursor": cursor});
-            envelope["cursor"] = cursor.clone();
-            return (format!("{message}\n").into_bytes(), false);
-        }
-        _ => *cursor = envelope["cursor"].clone(),
+    if loss == Loss::Lagged && state.lagging.as_ref() == Some(&subscription) {
+        return (Vec::new(), false);
     }
+    if loss == Loss::Lagged && has_words && state.lagging.is_none() {
+        state.lagging = Some(subscription);
+        envelope["event"] = json!({"type": "lagged", "cursor": state.cursor});
+        envelope["cursor"] = state.cursor.clone();
+        return (format!("{message}\n").into_bytes(), false);
+    }
+    state.cursor = envelope["cursor"].clone();
     let (id, is_conversation) = (&message["id"], message["result"]["conversation"].is_object());
     match loss {
         Loss::Made if is_conversation => (Vec::new(), true),
@@ -164,129 +292,317 @@ fn lossy(loss: Loss, line: &str, cursor: &mut Value) -> (Vec<u8>, bool) {
             let answer = json!({"jsonrpc": "2.0", "id": id, "error": error});
             (format!("{answer}\n").into_bytes(), true)
         }
-        Loss::Words if has_words => (Vec::new(), true),
+        Loss::Words | Loss::Gap if has_words => (Vec::new(), true),
         Loss::WithinWords if has_words => {
             let within = line.find('\u{2028}').unwrap() + 1;
             (line.as_bytes()[..within].to_owned(), true)
         }
         Loss::Result if message["result"]["stopReason"].is_string() => (Vec::new(), true),
-        loss => {
-            let is_last = matches!(loss, Loss::Question) && is_question;
-            (format!("{line}\n").into_bytes(), is_last)
-        }
+        loss => (
+            format!("{line}\n").into_bytes(),
+            loss == Loss::Question && is_question,
+        ),
     }
 }
 
 /// The list once, each of the agent's words once, and how the turn ended.
-fn check(told: &str) {
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].ends_with(" earlier"), "{told}");
-    assert_eq!(lines[lines.len() - 1], "end_turn", "{told}");
+fn check(printed: &str) {
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines[0].ends_with(" earlier"), "{printed}");
+    assert_eq!(lines[lines.len() - 1], "end_turn", "{printed}");
     let words = lines[1..lines.len() - 1].concat();
     for (word, times) in [("earlier", 0), ("one", 1), ("two", 1)] {
-        assert_eq!(words.matches(word).count(), times, "{told}");
+        assert_eq!(words.matches(word).count(), times, "{printed}");
     }
 }
 
-/// Has it talk to a daemon of its own, once more for each loss, and where things go wrong.
-fn check_client(client: &[&str]) {
+/// A turn with a daemon of its own, one for each loss, and everything that goes wrong otherwise.
+fn check_program(program: &Program) {
     let daemon = Daemon::start();
-    check(&said("a turn", &daemon.chat(client, PROMPT)));
-    for loss in LOSSES {
+    check(&said("a turn", &daemon.chat(program, PROMPT)));
+    // Without a client that reports a gap, the program does not look for what it missed.
+    for loss in LOSSES
+        .into_iter()
+        .filter(|loss| program.has_client || *loss != Loss::Gap)
+    {
         let daemon = Daemon::start();
-        let arguments = [daemon.folder.path().to_str().unwrap(), PROMPT];
-        let output = Daemon::client(client, &daemon.behind(loss), &arguments).output();
-        check(&said(&format!("{client:?} {loss:?}"), &output.unwrap()));
-        assert_eq!(daemon.conversations(), 2, "{loss:?}");
+        let output = program.run(&daemon.behind(loss), &[daemon.project(), PROMPT]);
+        check(&said(&format!("{:?} {loss:?}", program.command), &output));
+        assert_eq!(daemon.conversations().len(), 2, "{loss:?}");
+        assert_eq!(daemon.texts("user"), [PROMPT], "{loss:?}");
+        let reports_gap = String::from_utf8_lossy(&output.stderr).contains("(events were missed)");
+        assert_eq!(reports_gap, loss == Loss::Gap, "{loss:?}");
     }
-    check_failures(client, &daemon);
-    check_answered_by_another(client);
-    check_killed(client);
+    check_failures(program, &daemon);
+    check_answered_by_another(program);
+    check_killed(program);
+    check_stopped(program);
 }
 
-/// What is no loss of the connection is told, and ends it.
-fn check_failures(client: &[&str], daemon: &Daemon) {
-    let failed = daemon.chat(client, "[[fail overloaded]]");
-    let told = String::from_utf8_lossy(&failed.stdout);
-    assert!(told.ends_with("\nfailed\n"), "{failed:?}");
+/// What is no loss of the connection is reported, and ends the program.
+fn check_failures(program: &Program, daemon: &Daemon) {
+    let failed = daemon.chat(program, "[[fail overloaded]]");
+    let printed = String::from_utf8_lossy(&failed.stdout);
+    assert!(printed.ends_with("\nfailed\n"), "{failed:?}");
     assert_ends(&failed, "verloaded");
-    let nowhere = ["/nowhere", PROMPT];
-    let refused = Daemon::client(client, &daemon.socket(), &nowhere).output();
-    assert_ends(&refused.unwrap(), "1004");
-    let called = Daemon::client(client, &daemon.socket(), &nowhere[..1]).output();
-    assert_ends(&called.unwrap(), "SOCKET FOLDER PROMPT");
+    assert_ends(&program.run(&daemon.socket(), &["/nowhere", PROMPT]), "1004");
+    assert_ends(&program.run(&daemon.socket(), &["/nowhere"]), "FOLDER PROMPT");
 }
 
 fn assert_ends(output: &Output, why: &str) {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains(why) && !told.contains("Traceback"), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        printed.contains(why) && !printed.contains("Traceback"),
+        "{output:?}"
+    );
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 /// The configuration answers before the client does.
-fn check_answered_by_another(client: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("sessiond/config");
-    fs::create_dir_all(&config).unwrap();
-    fs::write(
-        config.join("config.toml"),
-        "[agents.loopback]\ninterrupts = \"deny\"\n",
-    )
-    .unwrap();
-    let daemon = Daemon { folder };
-    daemon.sessionctl(&["new", "--agent", "loopback"]);
-    let told = said("an answered question", &daemon.chat(client, PROMPT));
-    assert!(told.contains("one") && told.ends_with("\nend_turn\n"), "{told}");
+fn check_answered_by_another(program: &Program) {
+    let daemon = Daemon::configured("[agents.loopback]\ninterrupts = \"deny\"\n");
+    let printed = said("an answered question", &daemon.chat(program, PROMPT));
+    assert!(
+        printed.contains("one") && printed.ends_with("\nend_turn\n"),
+        "{printed}"
+    );
 }
 
-/// The turn ends with the daemon, and is not had again by the next one.
-fn check_killed(client: &[&str]) {
+/// The turn ends with the daemon, and the next daemon does not run it again.
+fn check_killed(program: &Program) {
     let daemon = Daemon::start();
-    let arguments = [
-        daemon.folder.path().to_str().unwrap(),
-        "[[say begun]][[stream 500 20]]",
-    ];
-    let mut command = Daemon::client(client, &daemon.socket(), &arguments);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = command.spawn().unwrap();
-    let (mut told, mut next) = (String::new(), [0]);
-    while !told.contains("begun") {
-        running.stdout.as_mut().unwrap().read_exact(&mut next).unwrap();
-        told.push(char::from(next[0]));
-    }
+    let prompt = "[[say begun]][[stream 500 20]]";
+    let mut running = program.start(&daemon.socket(), &[daemon.project(), prompt]);
+    let mut printed = Vec::new();
+    assert!(read_until(&mut running, "begun", &mut printed));
     daemon.kill();
-    assert_eq!(daemon.conversations(), 2);
+    // This starts the next daemon.
+    assert_eq!(daemon.conversations().len(), 2);
     let ended = running.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stdout);
-    assert!(
-        told.ends_with("\nfailed\n") && !told.contains("begun"),
-        "{ended:?}"
-    );
+    printed.extend(&ended.stdout);
+    let printed = String::from_utf8(printed).unwrap();
+    assert!(printed.ends_with("\nfailed\n"), "{printed}");
     assert_ends(&ended, "daemon");
+    assert_eq!(daemon.texts("user"), [prompt]);
+    assert_eq!(printed.matches("begun").count(), 1, "{printed}");
+    if program.has_client {
+        // Also what the agent wrote while the daemon was killed, from the history.
+        let answer = daemon.texts("assistant").concat();
+        assert!(printed.contains(&answer), "{printed}\n{answer}");
+    }
+}
+
+/// A daemon that stops cancels the turn, and still answers.
+fn check_stopped(program: &Program) {
+    let daemon = Daemon::start();
+    let mut running = program.start(&daemon.socket(), &[daemon.project(), "[[say begun]][[hang]]"]);
+    let mut printed = Vec::new();
+    assert!(read_until(&mut running, "begun", &mut printed));
+    daemon.sessionctl(&["stop"]);
+    let ended = said("a stopped daemon", &running.wait_with_output().unwrap());
+    assert_eq!(ended, "\ncancelled\n");
+    assert_eq!(daemon.conversations().len(), 2);
 }
 
 #[test]
-fn each_script_answers_a_question_and_outlives_its_connection() {
+fn each_script_shows_everything_once_whatever_happens_to_its_connection() {
     for (interpreter, file) in [
         ("node", "packaging/clients/chat.mjs"),
         ("python3", "packaging/clients/chat.py"),
     ] {
         if has(interpreter) {
-            check_client(&[interpreter, file]);
+            check_program(&Program::script(interpreter, file));
         }
     }
 }
 
-/// As its own first line has it run.
 #[test]
-fn the_one_in_rust_answers_a_question_and_outlives_its_connection() {
-    check_client(&[
-        env!("CARGO"),
-        "run",
-        "--quiet",
-        "--locked",
-        "--example",
-        "chat",
-        "--",
-    ]);
+fn the_program_in_rust_shows_everything_once_whatever_happens_to_its_connection() {
+    check_program(&Program::rust());
+}
+
+/// Follows a conversation until events are missing, repeats a call, reads more events than it buffers after they came, and closes
+/// the client during a call.
+const NODE: &str = r#"
+import { BridgeError, Client, ConnectionError } from "./packaging/clients/session-bridge.mjs";
+setTimeout(() => process.exit(3), 120_000).unref();
+const client = await Client.connect({ onConnection: (isUp) => console.log("connected", isUp) });
+const create = () => client.conversation.new({ cwd: "/tmp", requestId: "once" });
+const conversationId = (await create()).conversation.id;
+for await (const { event } of client.subscribe({ conversationId })) {
+  console.log(event.type, event.gap);
+  if (event.gap) break;
+}
+console.log("once", (await create()).conversation.id === conversationId);
+const slow = client.subscribe({ conversationId });
+await client.conversation.prompt({ conversationId, prompt: "[[stream 17000 0]]" });
+let read = 0;
+for await (const { event } of slow) {
+  if (event.gap || event.type === "turnEnded") break;
+  if (event.update?.sessionUpdate === "agent_message_chunk") read += 1;
+}
+console.log("read", read);
+await client.conversation.get({ conversationId: "missing" }).catch((error) => {
+  console.log(error instanceof BridgeError, error.code, error.kind, error.retryable);
+});
+const open = client.subscribe({ conversationId });
+await open.next();
+const ended = client.conversation.prompt({ conversationId, prompt: "[[hang]]" }).catch((error) => error);
+while ((await open.next()).value.event.type !== "promptAccepted");
+client.close();
+console.log("closed", (await ended) instanceof ConnectionError);
+while (!(await open.next()).done);
+"#;
+
+/// The same.
+const PYTHON: &str = r#"
+import asyncio
+from session_bridge import BridgeError, Client
+
+def show(*values):
+    print(*(str(value).lower() if isinstance(value, bool) else value for value in values), flush=True)
+
+async def main():
+    client = await Client.connect(on_connection=lambda is_up: show("connected", is_up))
+    create = lambda: client.conversation.new(cwd="/tmp", requestId="once")
+    id = (await create())["conversation"]["id"]
+    following = client.subscribe(id)
+    async for envelope in following:
+        show(envelope["event"]["type"], envelope["event"].get("gap"))
+        if envelope["event"].get("gap"):
+            break
+    following.close()
+    show("once", (await create())["conversation"]["id"] == id)
+    slow, read = client.subscribe(id), 0
+    await client.conversation.prompt(conversationId=id, prompt="[[stream 17000 0]]")
+    async for envelope in slow:
+        if envelope["event"].get("gap") or envelope["event"]["type"] == "turnEnded":
+            break
+        read += envelope["event"].get("update", {}).get("sessionUpdate") == "agent_message_chunk"
+    show("read", read)
+    try:
+        await client.conversation.get(conversationId="missing")
+    except BridgeError as error:
+        show(True, error.code, error.kind, error.retryable)
+    opened = client.subscribe(id)
+    ended = asyncio.create_task(client.conversation.prompt(conversationId=id, prompt="[[hang]]"))
+    async for envelope in opened:
+        if envelope["event"]["type"] == "promptAccepted":
+            break
+    await client.close()
+    await asyncio.wait([ended])
+    show("closed", isinstance(ended.exception(), ConnectionError))
+    async for envelope in opened:
+        pass
+
+asyncio.run(asyncio.wait_for(main(), 120))
+"#;
+
+#[test]
+fn each_client_reports_a_gap_repeats_no_change_and_closes() {
+    for (interpreter, arguments, script) in [
+        ("node", &["--input-type=module", "-e"][..], NODE),
+        ("python3", &["-c"], PYTHON),
+    ] {
+        if !has(interpreter) {
+            continue;
+        }
+        let daemon = Daemon::start();
+        let mut command = Command::new(interpreter);
+        command.args(arguments).arg(script).current_dir(SOURCE);
+        command
+            .env("SESSIOND_HOME", daemon.folder.path().join("sessiond"))
+            .env_remove("SESSIOND_SOCKET");
+        command
+            .env("PYTHONPATH", "packaging/clients")
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut running = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut printed = Vec::new();
+        assert!(read_until(&mut running, "snapshot false\n", &mut printed));
+        daemon.kill();
+        // This starts the next daemon.
+        daemon.conversations();
+        let printed = said(interpreter, &running.wait_with_output().unwrap());
+        let expected = "connected false\nconnected true\nsnapshot true\nonce true\nread 17000\n\
+            true 1001 notFound false\nclosed true\n";
+        assert_eq!(printed, expected, "{interpreter}");
+        assert_eq!(daemon.conversations().len(), 2, "{interpreter}");
+    }
+}
+
+/// As `sessionctl` finds it: by the variables and, if the socket is named nowhere, by the lock file.
+#[test]
+fn each_client_finds_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |path: &str| folder.path().join(path).to_str().unwrap().to_owned();
+    let (socket, home, data, run) = (at("named.sock"), at("home"), at("data"), at("run"));
+    let data_folder = match cfg!(target_os = "macos") {
+        true => at("Library/Application Support/sessiond"),
+        false => at("data/sessiond"),
+    };
+    let run_folder = match cfg!(target_os = "macos") {
+        true => format!("{data_folder}/run"),
+        false => format!("{run}/sessiond"),
+    };
+    let xdg = [("XDG_DATA_HOME", &*data), ("XDG_RUNTIME_DIR", &*run)];
+    let named = [
+        ("SESSIOND_SOCKET", &*socket),
+        ("SESSIOND_HOME", &*home),
+        xdg[0],
+        xdg[1],
+    ];
+    let relative = [("XDG_DATA_HOME", "data"), ("XDG_RUNTIME_DIR", &*run)];
+    for (interpreter, arguments, script) in [
+        (
+            "node",
+            &["--input-type=module", "-e"][..],
+            "import { socketPaths } from './packaging/clients/session-bridge.mjs'; console.log(socketPaths().join('\\n'));",
+        ),
+        (
+            "python3",
+            &["-c"],
+            "import session_bridge; print(*session_bridge.socket_paths(), sep='\\n')",
+        ),
+    ] {
+        if !has(interpreter) {
+            continue;
+        }
+        let check = |variables: &[(&str, &str)], paths: &[&str]| {
+            let mut command = command(interpreter, folder.path());
+            command
+                .args(arguments)
+                .arg(script)
+                .current_dir(SOURCE)
+                .env_remove("SESSIOND_HOME");
+            command
+                .env("PYTHONPATH", "packaging/clients")
+                .env("PYTHONDONTWRITEBYTECODE", "1");
+            let printed = said(
+                interpreter,
+                &command.envs(variables.iter().copied()).output().unwrap(),
+            );
+            assert_eq!(
+                printed.lines().collect::<Vec<_>>(),
+                paths,
+                "{interpreter} {variables:?}"
+            );
+        };
+        check(&named, &[&socket]);
+        check(&named[1..], &[&format!("{home}/run/sessiond.sock")]);
+        let default = format!("{run_folder}/sessiond.sock");
+        check(&xdg, &[&default]);
+        check(&relative, &[&default]);
+        fs::create_dir_all(&data_folder).unwrap();
+        fs::write(
+            format!("{data_folder}/sessiond.lock"),
+            json!({"pid": 1, "socket": socket}).to_string(),
+        )
+        .unwrap();
+        check(&xdg, &[&socket, &default]);
+        fs::remove_dir_all(&data_folder).unwrap();
+    }
 }

@@ -162,6 +162,10 @@ fn check_installed(prefix: &Path, compressed: bool) {
         "share/doc/session-bridge/packaging/clients/chat.mjs",
         "share/doc/session-bridge/packaging/clients/chat.py",
         "share/doc/session-bridge/packaging/clients/chat.rs",
+        "share/doc/session-bridge/packaging/clients/session-bridge.mjs",
+        "share/doc/session-bridge/packaging/clients/session-bridge-contract.d.mts",
+        "share/doc/session-bridge/packaging/clients/session_bridge.py",
+        "share/doc/session-bridge/packaging/clients/session_bridge_contract.py",
     ] {
         assert!(prefix.join(file).is_file(), "there is no {file}");
     }
