@@ -1,6 +1,5 @@
 //! What a call about a conversation is answered with, and the idempotency key that it may carry. Pure.
 
-use bridge_protocol::TurnId;
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{
     AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, DeleteAnswer, EditAnswer,
@@ -11,9 +10,11 @@ use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::transcript::TreeMoveAnswer;
 use bridge_protocol::turn::TurnResult;
+use bridge_protocol::{ConversationId, TurnId};
+use jiff::Timestamp;
 
 use super::error::ConversationError;
-use crate::store::{OpenRequest, RequestId};
+use crate::store::{OpenRequest, RECORD_VERSION, RequestId, RequestRecord};
 
 /// The idempotency key of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,31 @@ impl Request {
     #[must_use]
     pub fn has_content_of(&self, remembered: &str) -> bool {
         self.fingerprint == remembered || !remembered.starts_with(FINGERPRINT_VERSION)
+    }
+
+    /// The record of this call, without a result.
+    #[must_use]
+    pub fn record(&self, of: Option<ConversationId>, at: Timestamp) -> RequestRecord {
+        RequestRecord {
+            version: RECORD_VERSION,
+            conversation_id: of,
+            request_id: self.id.clone(),
+            fingerprint: self.fingerprint.clone(),
+            turn_id: None,
+            result: None,
+            error: None,
+            at,
+        }
+    }
+
+    /// The record of this call, which was about no conversation, with its result. To be committed together with what the call
+    /// changed: a kill in between would have the call carried out again.
+    #[must_use]
+    pub fn answered(&self, answer: &Answer, at: Timestamp) -> RequestRecord {
+        RequestRecord {
+            result: answer.to_json().ok(),
+            ..self.record(None, at)
+        }
     }
 
     /// The refusal of a call whose key stands for another one.

@@ -33,7 +33,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{Change, ConversationRecord, Lookup, RECORD_VERSION, RequestRecord, ResolvedBy};
+use crate::store::{Change, ConversationRecord, Lookup, ResolvedBy};
 use crate::transcript::watch::Watch;
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
@@ -208,18 +208,7 @@ impl Registry {
         record.namespace = new.namespace.unwrap_or_default();
         record.settings = new.settings;
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
-        let request = new.request.and_then(|request| {
-            Some(RequestRecord {
-                version: RECORD_VERSION,
-                conversation_id: None,
-                request_id: request.id,
-                fingerprint: request.fingerprint,
-                turn_id: None,
-                result: Some(answer.to_json().ok()?),
-                error: None,
-                at,
-            })
-        });
+        let request = new.request.map(|request| request.answered(&answer, at));
         let view = view_of_record(&record);
         let change = Change {
             conversation: Some(record),

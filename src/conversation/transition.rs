@@ -26,7 +26,7 @@ mod tests;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::InterruptId;
 
-use crate::store::{ConversationRecord, RECORD_VERSION, RequestRecord};
+use crate::store::{ConversationRecord, RequestRecord};
 
 use super::answer::{Answer, Request};
 use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now, WritePart};
@@ -306,16 +306,7 @@ impl<R> Model<R> {
 
     /// The record of a call that has begun.
     fn request_record(&self, request: &Request, now: Now) -> RequestRecord {
-        RequestRecord {
-            version: RECORD_VERSION,
-            conversation_id: Some(self.record.id),
-            request_id: request.id.clone(),
-            fingerprint: request.fingerprint.clone(),
-            turn_id: None,
-            result: None,
-            error: None,
-            at: now,
-        }
+        request.record(Some(self.record.id), now)
     }
 
     /// A change is on disk, or could not be written: what waited for it goes on.

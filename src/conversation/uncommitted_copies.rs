@@ -20,7 +20,7 @@ use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::durable::{make_folders, missing_folders, sync_folder};
 use crate::files::set_aside::{self, Unreadable, set_aside};
 use crate::files::{entries, is_absence};
-use crate::store::Store;
+use crate::store::{RequestId, Store};
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 use crate::transcript::cut::bring_files;
@@ -100,6 +100,8 @@ enum Plan {
     Transcript(CopyPlan),
     /// The second line of a transcript's plan.
     Whole(WholeCopy),
+    /// The last line of the plan for a copy that belongs to no conversation.
+    Asked(AskedCopy),
     Files(FilesPlan),
 }
 
@@ -119,6 +121,13 @@ struct CopyPlan {
 #[serde(rename_all = "camelCase")]
 struct WholeCopy {
     whole: Identity,
+}
+
+/// The copy is the result of this call, which is about no conversation: once the call has its answer, the copy stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AskedCopy {
+    request: RequestId,
 }
 
 /// How long after its plan a copy may have been written that was not recorded, in seconds.
@@ -227,6 +236,28 @@ impl CopyPlans {
         self.write(upstream_id.as_str(), &Plan::Transcript(plan))
     }
 
+    /// Records which call asked for a copy that no conversation will own, before the answer of that call is recorded.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`]; then the answer must not be recorded.
+    pub fn note_request(
+        &self,
+        store: &Store,
+        upstream_id: &UpstreamId,
+        request: &RequestId,
+    ) -> Result<(), TranscriptError> {
+        if store.status().is_ephemeral {
+            return Ok(());
+        }
+        let path = self.folder.join(upstream_id.as_str());
+        let asked = Plan::Asked(AskedCopy {
+            request: request.clone(),
+        });
+        CheckedFile::open(&path)
+            .and_then(|mut plan| plan.append(&asked))
+            .map_err(TranscriptError::io("write", &path))
+    }
+
     /// A copy stays although no conversation owns it: the caller that asked for it learns of it next.
     ///
     /// # Errors
@@ -326,9 +357,17 @@ impl Settled {
 
 /// What a plan says.
 enum Unfinished {
-    /// A transcript's copy. If it got its name and that could be recorded, which file it is.
-    Transcript(CopyPlan, Option<Identity>),
+    Transcript(UnfinishedCopy),
     Files(FilesPlan),
+}
+
+/// A transcript's copy.
+struct UnfinishedCopy {
+    plan: CopyPlan,
+    /// Which file it is, if it got its name and that could be recorded.
+    whole: Option<Identity>,
+    /// The call that asked for it, if no conversation was to own it.
+    request: Option<RequestId>,
 }
 
 /// The plan in a file. `None` if it cannot be used and is set aside.
@@ -336,15 +375,21 @@ enum Unfinished {
 /// # Errors
 /// The system's error: the plan stays for the next start.
 fn read(path: &Path) -> io::Result<Option<Unfinished>> {
+    let unfinished = |plan: &CopyPlan, copy: Option<&WholeCopy>, asked: Option<&AskedCopy>| {
+        Some(Unfinished::Transcript(UnfinishedCopy {
+            plan: plan.clone(),
+            whole: copy.map(|copy| copy.whole.clone()),
+            request: asked.map(|asked| asked.request.clone()),
+        }))
+    };
     let why = match checked_lines::read::<Plan>(path) {
         Ok(lines) => match &lines[..] {
             [Plan::Files(plan)] => return Ok(Some(Unfinished::Files(plan.clone()))),
-            [Plan::Transcript(plan)] => return Ok(Some(Unfinished::Transcript(plan.clone(), None))),
-            [Plan::Transcript(plan), Plan::Whole(copy)] => {
-                return Ok(Some(Unfinished::Transcript(
-                    plan.clone(),
-                    Some(copy.whole.clone()),
-                )));
+            [Plan::Transcript(plan)] => return Ok(unfinished(plan, None, None)),
+            [Plan::Transcript(plan), Plan::Whole(copy)] => return Ok(unfinished(plan, Some(copy), None)),
+            [Plan::Transcript(plan), Plan::Asked(asked)] => return Ok(unfinished(plan, None, Some(asked))),
+            [Plan::Transcript(plan), Plan::Whole(copy), Plan::Asked(asked)] => {
+                return Ok(unfinished(plan, Some(copy), Some(asked)));
             }
             _ => Unreadable::Damaged("its lines do not fit together".to_owned()),
         },
@@ -370,24 +415,29 @@ fn settle_plan(store: &Store, verdict: &Verdict, path: &Path) -> io::Result<Sett
     match (read(path)?, verdict) {
         (Some(Unfinished::Files(plan)), _) => Ok(Settled::when(finish_files(&plan.fork))),
         // The turns since the copy was made may be in the copy only.
-        (Some(Unfinished::Transcript(..)), Verdict::SetAside(why)) => {
+        (Some(Unfinished::Transcript(_)), Verdict::SetAside(why)) => {
             set_aside(path, why).map(|_| Settled::SetAside)
         }
-        (Some(Unfinished::Transcript(plan, whole)), _) => settle_copy(store, path, &plan, whole.as_ref()),
+        (Some(Unfinished::Transcript(copy)), _) => settle_copy(store, path, &copy),
         (None, _) => Ok(Settled::SetAside),
     }
 }
 
-/// Deletes a copy if no conversation owns it. One that is not the file that was written may be in use: an older store does not know
+/// Deletes a copy if no conversation owns it, and it is not the result of a call that was answered. One that is not the file that was written may be in use: an older store does not know
 /// its conversation. Its plan is set aside.
 ///
 /// # Errors
 /// The system's error: the plan stays for the next start.
-fn settle_copy(store: &Store, path: &Path, plan: &CopyPlan, whole: Option<&Identity>) -> io::Result<Settled> {
-    match has_owner(store, &plan.upstream_id) {
-        Some(true) => return Ok(Settled::Done),
-        Some(false) => {}
-        None => return Ok(Settled::Later),
+fn settle_copy(store: &Store, path: &Path, copy: &UnfinishedCopy) -> io::Result<Settled> {
+    let UnfinishedCopy { plan, whole, request } = copy;
+    let whole = whole.as_ref();
+    let is_answered = request
+        .as_ref()
+        .map_or(Ok(None), |request| store.request(None, request));
+    match (has_owner(store, &plan.upstream_id), is_answered) {
+        (Some(true), _) | (_, Ok(Some(_))) => return Ok(Settled::Done),
+        (Some(false), Ok(None)) => {}
+        (None, _) | (_, Err(_)) => return Ok(Settled::Later),
     }
     match Identity::of(&plan.transcript) {
         Ok(found) if whole == Some(&found) => {}
@@ -457,6 +507,8 @@ mod tests {
     use bridge_protocol::ConversationId;
     use uuid::Uuid;
 
+    use crate::conversation::answer::{Answer, Request};
+    use crate::conversation::services::now;
     use crate::files::durable::tests::Disk;
     use crate::store::{Change, StoreOptions, TranscriptRoot};
 
@@ -654,6 +706,37 @@ mod tests {
             assert_eq!(path.exists(), has_copy, "{id}");
             assert_eq!(data.join(FOLDER).join(id).exists(), has_plan, "{id}");
         }
+    }
+
+    /// A kill came after the answer was recorded, or before.
+    #[tokio::test]
+    async fn a_copy_that_belongs_to_no_conversation_stays_if_its_call_was_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(&data).unwrap();
+        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
+        let plans = CopyPlans::below(&data);
+        let [answered, unanswered] = ["answered", "unanswered"].map(|id| {
+            let copy = leave(folder.path(), id);
+            plans.note(&store, &id.into(), &copy).unwrap();
+            plans.note_whole(&store, &id.into(), &copy);
+            plans
+                .note_request(&store, &id.into(), &RequestId::new(id))
+                .unwrap();
+            copy
+        });
+        let request = Request {
+            id: RequestId::new("answered"),
+            fingerprint: String::new(),
+        };
+        let change = Change {
+            requests: vec![request.answered(&Answer::Done, now())],
+            ..Change::default()
+        };
+        store.commit(change).await.unwrap();
+        assert!(CopyPlans::below(&data).settle(&store));
+        assert!(answered.exists() && !unanswered.exists());
+        assert!(names(&data.join(FOLDER)).is_empty());
     }
 
     /// Then a later start must still know that the store lost changes.

@@ -69,3 +69,36 @@ async fn a_branch_that_could_not_be_written_down_leaves_no_file() {
     let daemon = home.start();
     assert_eq!(daemon.app().await.remembered(id).await[0], "one");
 }
+
+/// Otherwise the same call would make a second copy later.
+#[tokio::test]
+async fn a_repair_whose_answer_could_not_be_recorded_leaves_no_copy() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    // A journal that is longer than the transcript.
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    for _ in 0..20 {
+        app.make(&home.project()).await;
+    }
+    app.close(id).await;
+    let held = app.get(id).await.head.unwrap();
+    let old = "0f1a1f5e-0000-4000-8000-000000000000";
+    let projects = home.data().join("loopback/projects");
+    let source = projects.join(format!("-elsewhere/{old}.jsonl"));
+    let text = fs::read_to_string(home.transcript(held.as_str()).unwrap()).unwrap();
+    fs::create_dir_all(source.parent().unwrap()).unwrap();
+    fs::write(&source, text.replace(held.as_str(), old) + "{\"type\":\"us").unwrap();
+    let before = files_below(&projects);
+    let repair = json!({"upstreamId": old, "repair": true, "requestId": "key"});
+    fill(&daemon);
+    let told = app.call("transcript/check", repair.clone()).await;
+    assert_eq!(told.unwrap_err().kind, ErrorKind::StoreFailed);
+    assert_eq!(files_below(&projects), before);
+    limit_files(&daemon, None);
+    let answer = app.call("transcript/check", repair.clone()).await.unwrap();
+    assert_eq!(files_below(&projects).len(), before.len() + 1);
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.call("transcript/check", repair).await.unwrap(), answer);
+    assert_eq!(files_below(&projects).len(), before.len() + 1);
+}

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::event::Event;
 use serde_json::json;
 
 use crate::carrying::{bundled, files_below, import};
@@ -109,6 +110,32 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
         assert_eq!(results(&here), RESULTS, "killed at {files} files");
     }
     assert!(interrupted > 0, "no import was killed in time");
+}
+
+/// The conversation and the answer to the call are recorded together, whatever comes after.
+#[tokio::test]
+async fn an_import_that_was_killed_after_its_record_is_not_done_again() {
+    let (there, here) = (Home::new(), Home::new());
+    let (_, path) = exported(&there).await;
+    let params = json!({"path": path, "cwd": here.project(), "newIds": true, "requestId": "key"});
+    let (daemon, app) = here.opened().await;
+    let mut events = app.events_of(None, None).await;
+    let announced = events.find(|event| match event {
+        Event::Snapshot { conversation, .. } => Some(conversation.id),
+        _ => None,
+    });
+    // What was unpacked is still being removed then.
+    let made = tokio::select! {
+        biased;
+        made = announced => made,
+        answer = import(&app, params.clone()) => panic!("answered before it was announced: {answer:?}"),
+    };
+    daemon.kill();
+    let (_daemon, app) = here.opened().await;
+    assert_eq!(import(&app, params).await.unwrap().id, made);
+    let all = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(all["conversations"].as_array().unwrap().len(), 1);
+    assert_eq!(results(&here), RESULTS);
 }
 
 /// What a killed import left is kept for a daemon that can tell whether its conversation was written down.

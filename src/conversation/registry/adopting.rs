@@ -70,15 +70,16 @@ impl Registry {
         adoption: Adoption,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let registry = Arc::clone(self);
-        let work = || async move {
-            let adopted = registry.adopt_now(adoption).await?;
-            Ok(Answer::Adopted(Box::new(adopted)))
-        };
+        let (registry, asked) = (Arc::clone(self), request.clone());
+        let work = || async move { registry.adopt_now(adoption, asked).await };
         self.once(None, request, work).await
     }
 
-    async fn adopt_now(self: &Arc<Self>, adoption: Adoption) -> Result<AdoptAnswer, ConversationError> {
+    async fn adopt_now(
+        self: &Arc<Self>,
+        adoption: Adoption,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
@@ -141,24 +142,24 @@ impl Registry {
         if let Some(bytes) = bytes {
             self.services.old_bytes.note(&adoption.upstream_id, bytes);
         }
-        let (record, change) = adopted(adoption, &entry, &cwd, past);
-        let committed = self.services.store.commit(change).await;
-        committed.map_err(|error| store_error(&error))?;
+        let (record, mut change) = adopted(adoption, &entry, &cwd, past);
         let view = view_of_record(&record);
-        self.services.announce_new(view.clone());
-        Ok(AdoptAnswer {
-            conversation: view,
+        let answer = Answer::Adopted(Box::new(AdoptAnswer {
+            conversation: view.clone(),
             archived,
             missing,
             findings,
-        })
+        }));
+        let request = request.map(|request| request.answered(&answer, now()));
+        change.requests.extend(request);
+        let committed = self.services.store.commit(change).await;
+        committed.map_err(|error| store_error(&error))?;
+        self.services.announce_new(view);
+        Ok(answer)
     }
 
     /// The answer when a conversation already has the session. One that was reset gets its history back, as by an undo.
-    async fn adopted_before(
-        self: &Arc<Self>,
-        holder: ConversationId,
-    ) -> Result<AdoptAnswer, ConversationError> {
+    async fn adopted_before(self: &Arc<Self>, holder: ConversationId) -> Result<Answer, ConversationError> {
         if self.record(holder)?.chain.head().is_none() {
             match self.undo(holder, None).await {
                 // Another caller may have undone the reset meanwhile.
@@ -166,12 +167,12 @@ impl Registry {
                 Err(error) => return Err(error),
             }
         }
-        Ok(AdoptAnswer {
+        Ok(Answer::Adopted(Box::new(AdoptAnswer {
             conversation: self.view(holder)?,
             archived: self.head_is_archived(holder).await?,
             missing: Vec::new(),
             findings: Vec::new(),
-        })
+        })))
     }
 
     /// Whether a person archived the session with which a conversation goes on; not where nobody can tell.

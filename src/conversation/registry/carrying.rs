@@ -16,7 +16,7 @@ use super::super::disk;
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
 use super::super::importing::{self, Import, Imported};
-use super::super::services::Services;
+use super::super::services::{Services, now};
 use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};
 use super::Registry;
@@ -98,14 +98,14 @@ impl Registry {
         import: Import,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let registry = Arc::clone(self);
+        let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move {
             let begun = registry.begun("conversation/import", None);
             let (progress, own) = (begun.progress(), Arc::clone(&registry));
             // A task of its own: what is in place when the caller leaves is taken away or written down, never neither.
             let run = registry
                 .tasks
-                .spawn(async move { own.import_now(import, progress).await });
+                .spawn(async move { own.import_now(import, asked, progress).await });
             let done = run.await;
             drop(begun);
             done.map_err(|_| ConversationError::Lost)?
@@ -116,6 +116,7 @@ impl Registry {
     async fn import_now(
         self: Arc<Self>,
         import: Import,
+        request: Option<Request>,
         progress: Arc<Progress>,
     ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
@@ -141,30 +142,33 @@ impl Registry {
         let Imported {
             mut placed,
             record,
-            change,
+            mut change,
             missing,
             unchanged,
             left_out,
             missing_values,
         } = imported.map_err(|_| ConversationError::Lost)??;
-        let committed = self.services.store.commit(change).await;
         let conversation = view_of_record(&record);
+        let answer = Answer::Imported(Box::new(ImportAnswer {
+            conversation: conversation.clone(),
+            missing,
+            unchanged,
+            left_out,
+            missing_values,
+        }));
+        let request = request.map(|request| request.answered(&answer, now()));
+        change.requests.extend(request);
+        let committed = self.services.store.commit(change).await;
         if committed.is_ok() {
             placed.keep();
-            self.services.announce_new(conversation.clone());
+            self.services.announce_new(conversation);
         }
         // Whatever goes is removed file by file.
         if let Err(error) = tokio::task::spawn_blocking(move || drop(placed)).await {
             tracing::warn!(%error, "what an import unpacked could not be removed");
         }
         committed.map_err(|error| store_error(&error))?;
-        Ok(Answer::Imported(Box::new(ImportAnswer {
-            conversation,
-            missing,
-            unchanged,
-            left_out,
-            missing_values,
-        })))
+        Ok(answer)
     }
 
     /// Undoes the imports that an earlier daemon left unfinished. Whether each of them is undone or set aside.

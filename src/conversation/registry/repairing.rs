@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
+use tokio::runtime::Handle;
 
 use super::super::answer::{Answer, Request};
 use super::super::checking::{check_claude, check_rollout};
@@ -11,10 +11,12 @@ use super::super::climbing::store_error;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::repairing::{self, Damaged};
-use super::super::services::{Services, chain_text};
+use super::super::services::{Services, chain_text, now};
 use super::Registry;
 use super::adopting::{Held, claude, find};
 use crate::chain::{Undoing, undoing};
+use crate::store::Change;
+use crate::transcript::TranscriptError;
 use crate::transcript::shelf::Format;
 
 impl Registry {
@@ -61,15 +63,14 @@ impl Registry {
         if let Some(holder) = self.to_repair(&id, &holders)? {
             return self.repair_head(holder, output_limit, request).await;
         }
-        let registry = Arc::clone(self);
+        let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move {
             let services = Arc::clone(&registry.services);
             let repair = move || {
                 let held = find(&entries, &id)?;
-                beside(&services, &held, output_limit)
+                beside(&services, &held, output_limit, asked.as_ref())
             };
-            let answer = registry.reading("transcript/check", None, repair).await?;
-            Ok(Answer::Checked(Box::new(answer)))
+            registry.reading("transcript/check", None, repair).await
         };
         self.once(None, request, work).await
     }
@@ -118,12 +119,13 @@ impl Registry {
     }
 }
 
-/// The repaired copy of a transcript that is nobody's, beside it. Blocks.
+/// The repaired copy of a transcript that is nobody's, beside it. Blocks, on a thread of the runtime.
 fn beside(
     services: &Services,
     held: &Held,
     output_limit: Option<u64>,
-) -> Result<CheckAnswer, ConversationError> {
+    request: Option<&Request>,
+) -> Result<Answer, ConversationError> {
     let (path, answer) = match held.format {
         Format::Claude => {
             let (path, origin) = claude(&services.library, held, None)?;
@@ -143,10 +145,32 @@ fn beside(
         answer,
     };
     let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder, output_limit)?;
-    if let Some(copied) = copied {
-        let released = services.copies.release(&copied.upstream_id);
-        released.map_err(|error| ConversationError::StoreFailed(chain_text(&error).into()))?;
-        copied.copy.keep();
+    let answer = Answer::Checked(Box::new(answer));
+    let Some(copied) = copied else { return Ok(answer) };
+    let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
+    if let Some(request) = request {
+        let noted = services
+            .copies
+            .note_request(&services.store, &copied.upstream_id, &request.id);
+        noted.map_err(failed)?;
+        let change = Change {
+            requests: vec![request.answered(&answer, now())],
+            ..Change::default()
+        };
+        let committed = Handle::current().block_on(services.store.commit(change));
+        committed.map_err(|error| store_error(&error))?;
+    }
+    match services.copies.release(&copied.upstream_id) {
+        Ok(()) => copied.copy.keep(),
+        Err(error) if request.is_none() => return Err(failed(error)),
+        // The call has its answer: the next start keeps the copy.
+        Err(error) => {
+            tracing::warn!(
+                error = chain_text(&error),
+                "the plan of a repaired copy stays until the next start"
+            );
+            copied.copy.leave();
+        }
     }
     Ok(answer)
 }

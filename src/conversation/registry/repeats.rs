@@ -2,8 +2,8 @@
 //! runs, or gets the result that is kept.
 //!
 //! Prompts, changes, forks, answers, resets and deletions are kept with what they change, by the conversation's own state
-//! machine. What is here is for calls that write nothing, or are about no conversation; their result is written down
-//! when they have one.
+//! machine. What is here is for calls that write nothing, or are about no conversation. Those that change something commit their
+//! result with the change (see [`Request::answered`]). The result of the others is committed when they have one.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,7 +17,7 @@ use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::services::{chain_text, now};
 use super::Registry;
-use crate::store::{Change, RECORD_VERSION, RequestId, RequestRecord};
+use crate::store::{Change, RequestId, RequestRecord};
 
 type Outcome = Option<Result<Answer, ConversationError>>;
 
@@ -138,22 +138,19 @@ impl Registry {
         outcome
     }
 
-    /// Writes the answer of a call down, and then gives it.
+    /// Records the answer of a call, unless the call has recorded one with what it changed, and returns it.
     async fn keep(
         &self,
         of: Option<ConversationId>,
         request: &Request,
         answer: Answer,
     ) -> Result<Answer, ConversationError> {
+        if let Ok(Some(_)) = self.kept(of, Some(request)) {
+            return Ok(answer);
+        }
         let record = RequestRecord {
-            version: RECORD_VERSION,
             conversation_id: of,
-            request_id: request.id.clone(),
-            fingerprint: request.fingerprint.clone(),
-            turn_id: None,
-            result: answer.to_json().ok(),
-            error: None,
-            at: now(),
+            ..request.answered(&answer, now())
         };
         let change = Change {
             requests: vec![record],
