@@ -356,11 +356,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
         tracing::warn!(?reason, set_aside = ?report.set_aside, "the database was rebuilt from the journal");
     }
     if let Some(region) = &report.cut_off {
-        tracing::warn!(
-            ?region,
-            kept = ?report.journal_kept,
-            "the unfinished end of the journal was cut off; it was never acknowledged"
-        );
+        tracing::warn!(?region, kept = ?report.journal_kept, "the end of the journal cannot be read and was cut off");
     }
     if report.may_have_lost() {
         tracing::error!(

@@ -9,8 +9,8 @@
 //! may then forget about the pages, so nothing that was part of it is relied on: the lines are written anew or not at all,
 //! and all earlier ones were synced before.
 //!
-//! **A torn tail is cut off.** Lines at the very end that do not check out, and that the database does not stand behind,
-//! were never acknowledged. Any other bad line is damage: the module `open` says what is done then.
+//! **A torn tail is cut off.** A kill in the middle of an append leaves whole lines and the beginning of one, which were never
+//! acknowledged. Any other bad line is damage: the module `open` says what is done then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};

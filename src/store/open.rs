@@ -10,8 +10,9 @@
 //!    stands. All lines up to there were synced and acknowledged. Where some are missing, whether they are damaged, cut off, or
 //!    the journal is an older copy of itself, the journal has lost changes: a new database is filled with every record of the
 //!    old one that can be read, then with what the journal has beyond them, and the journal is written anew from that.
-//! 4. What stands at the end of the journal, does not check out and is in no database was never acknowledged where it is one
-//!    unfinished line, and is cut off. Anything else is reported.
+//! 4. One line without its line break at the end of the journal, which is in no database, is what a kill leaves of lines that were
+//!    never acknowledged: it is cut off. Anything else there that does not check out may have been acknowledged, since a database
+//!    that was not synced may be older than the journal: it is kept, cut off and reported.
 //!
 //! A database is built in a folder of its own and gets its name once it is complete. Whatever it replaces is kept under another
 //! name, and so is a damaged journal. Nothing that was set aside is ever deleted. The module `report` owns what is reported.
@@ -154,6 +155,7 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
     };
     let bodies = Bodies::in_folder(places.bodies.clone());
     let keeps_end = replayed.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
+    report.is_uncertain |= keeps_end;
     if let Some(torn) = replayed.torn {
         report.cut_off = Some(torn.region);
     }
@@ -170,7 +172,7 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
         if replayed.is_damaged || keeps_end {
             report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
         }
-        if replayed.is_damaged {
+        if replayed.is_damaged || keeps_end {
             report::write(&places.report, &report)?;
         }
         let (compacted, named) = written.put_in_place()?;
@@ -183,6 +185,7 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
         mark = compacted;
     } else if keeps_end {
         report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
+        report::write(&places.report, &report)?;
     }
     let journal = Journal::open(&places.journal, mark.position.clone())?;
     if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 && !report.is_damaged() {
@@ -358,15 +361,16 @@ fn choose(
         unused.close();
     }
     let was_closed = trust.closed_at()?.is_some();
-    // Where the database says how far the journal came, what is torn is known not to have been acknowledged.
-    let keeps_end = survey.torn.is_some() && !is_of_journal;
+    let holds_a_line = survey.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
+    // Only a database of this journal can say that one unfinished line is all that is missing at its end.
+    let keeps_end = holds_a_line || (survey.torn.is_some() && !is_of_journal);
     let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_believed;
             !is_complete || (lost_its_end && !was_closed)
         }
-        false => keeps_end && (was_closed || survey.torn.as_ref().is_some_and(|torn| torn.holds_a_line)),
+        false => holds_a_line || (keeps_end && was_closed),
     };
     let from = match keyspace {
         Some(_) => From {
@@ -382,8 +386,8 @@ fn choose(
         database: keyspace,
         from,
         is_lost,
-        may_hold_more: is_lost || keeps_end || (mark.is_some() && !is_of_journal),
-        keeps_end: keeps_end || survey.torn.is_some_and(|torn| torn.holds_a_line),
+        may_hold_more: is_lost || (!is_of_journal && (mark.is_some() || survey.torn.is_some())),
+        keeps_end,
         is_uncertain,
     }))
 }
