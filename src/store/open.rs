@@ -7,9 +7,10 @@
 //! 2. **The journal is the truth where it reads.** A database that is a state of it is brought up to date from it. Any other
 //!    database is set aside and built anew, and so is one that is found damaged on the way.
 //! 3. **The database is the truth where the journal does not read.** The database records up to which line of the journal it
-//!    stands. All lines up to there were synced and acknowledged. Where some are missing, whether they are damaged, cut off, or
-//!    the journal is an older copy of itself, the journal has lost changes: a new database is filled with every record of the
-//!    old one that can be read, then with what the journal has beyond them, and the journal is written anew from that.
+//!    stands. All lines up to there were synced and acknowledged. Where some are missing, whether they are damaged or cut off, or
+//!    the journal is an older copy of itself, or one that went another way since, the journal has lost changes: a new database is
+//!    filled with every record of the old one that can be read, then with what the journal has beyond them, and the journal is
+//!    written anew from that.
 //! 4. One line without its line break at the end of the journal, which is in no database, is what a kill leaves of lines that were
 //!    never acknowledged: it is cut off. Anything else there that does not check out may have been acknowledged, since a database
 //!    that was not synced may be older than the journal: it is kept, cut off and reported.
@@ -239,19 +240,19 @@ impl JournalFile {
             .map_or((uuid::Uuid::nil(), 0), |(header, begin)| {
                 (header.generation, *begin)
             });
-        Position {
-            generation,
-            sequence: 0,
-            line_offset: begin,
-            end_offset: begin,
-        }
+        Position::before_lines(generation, 0, begin)
     }
 
     /// Whether a database with this mark was filled from this journal, as far as that can be told.
     fn is_of(&self, mark: &Mark) -> bool {
-        self.head.as_ref().is_none_or(|(header, _)| {
-            header.generation == mark.position.generation || header.base == mark.position.sequence
-        })
+        let is_base = |(header, _): &(Header, u64)| header.base == mark.position.sequence;
+        self.is_generation_of(mark) || self.head.as_ref().is_none_or(is_base)
+    }
+
+    /// Whether a database with this mark was filled from a journal of this generation.
+    fn is_generation_of(&self, mark: &Mark) -> bool {
+        let header = self.head.as_ref().map(|(header, _)| header.generation);
+        header == Some(mark.position.generation)
     }
 }
 
@@ -343,10 +344,17 @@ fn choose(
     }
     let survey = survey(&places.journal, file)?;
     let known = mark.as_ref().map_or(0, |mark| mark.position.sequence);
-    let is_of_journal = mark.as_ref().is_some_and(|mark| file.is_of(mark));
+    // Both began as one store, and each has changes that the other has not.
+    let has_branched = match &mark {
+        Some(mark) if survey.is_whole && known <= survey.last => {
+            file.is_generation_of(mark) && !journal::holds(&places.journal, &mark.position)?
+        }
+        _ => false,
+    };
+    let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.is_of(mark));
     // Without a mark nobody knows whether what is torn was acknowledged.
     let is_doubtful = survey.torn.is_some() && keyspace.is_some() && mark.is_none();
-    let is_lost = !survey.is_whole || known > survey.last || is_doubtful;
+    let is_lost = !survey.is_whole || known > survey.last || is_doubtful || has_branched;
     let reason = match (unusable, against, &mark) {
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
         (None, None, None) => RebuildReason::WillNotOpen,
@@ -368,7 +376,8 @@ fn choose(
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_believed;
-            !is_complete || (lost_its_end && !was_closed)
+            // Of what both changed, one change is lost.
+            !is_complete || has_branched || (lost_its_end && !was_closed)
         }
         false => holds_a_line || (keeps_end && was_closed),
     };
@@ -398,7 +407,7 @@ fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Positi
     let Some((header, _)) = &file.head else {
         return Ok(None);
     };
-    if header.generation == mark.position.generation {
+    if file.is_generation_of(mark) {
         return Ok(journal::holds(path, &mark.position)?.then(|| mark.position.clone()));
     }
     // A compaction came as far as the rename. Its lines say nothing new, but where they end.

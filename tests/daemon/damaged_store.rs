@@ -368,3 +368,51 @@ async fn a_damaged_end_that_the_database_does_not_cover_is_reported() {
         }
     }
 }
+
+/// A store was restored from a copy and used again, and then its journal was replaced by one from before that.
+#[tokio::test]
+async fn a_journal_and_a_database_that_went_different_ways_are_merged() {
+    let (same, longer) = (
+        json!({"title": "a"}),
+        json!({"title": "a title of another length"}),
+    );
+    for title in [same, longer] {
+        let home = Home::new();
+        let kept = home.path().join("kept");
+        let first = home.start().app().await.make(&home.project()).await;
+        copy_store(&home.data(), &kept);
+        let mut made = vec![first.to_string()];
+        {
+            let (_daemon, app) = home.opened().await;
+            for _ in 0..2 {
+                let one = app.make_with(&home.project(), json!({"title": "a"})).await;
+                made.push(one.id.to_string());
+            }
+        }
+        let journal = fs::read(home.data().join("journal.jsonl")).unwrap();
+        copy_store(&kept, &home.data());
+        {
+            let (_daemon, app) = home.opened().await;
+            let one = app.make_with(&home.project(), title.clone()).await;
+            made.push(one.id.to_string());
+        }
+        fs::write(home.data().join("journal.jsonl"), &journal).unwrap();
+        made.sort();
+        for is_alone in [false, true] {
+            if is_alone {
+                fs::remove_dir_all(home.data().join("store")).unwrap();
+            }
+            let (_daemon, app) = home.opened().await;
+            let mut found = ids(&app).await;
+            found.sort();
+            assert_eq!(found, made, "{title}, by the journal alone: {is_alone}");
+            let all = diagnosed(&app).await;
+            let mut errors = all.iter().filter(|one| one.severity == Severity::Error);
+            let has_error = errors.any(|one| one.kind == DiagnosticKind::Store);
+            assert_eq!(has_error, !is_alone, "{title}: {all:#?}");
+        }
+        let aside = fs::read(home.data().join("journal.damaged-1")).unwrap();
+        assert!(aside == journal, "{title}");
+        assert!(home.data().join("store.damaged-1").exists(), "{title}");
+    }
+}
