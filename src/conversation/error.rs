@@ -168,6 +168,14 @@ pub enum ConversationError {
         /// When it accepts calls again.
         retry_at: Timestamp,
     },
+    /// A conversation was made, and its session could not be opened.
+    #[error("{error}")]
+    NotOpened {
+        /// Which; nothing else tells the caller its id.
+        id: ConversationId,
+        /// Why.
+        error: Box<ConversationError>,
+    },
     /// The conversation's task failed.
     #[error("the conversation's task ended unexpectedly; the next call starts it again")]
     Lost,

@@ -27,13 +27,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{Change, ConversationRecord, Lookup, ResolvedBy};
+use crate::store::{Change, ConversationRecord, Lookup, RequestRecord, ResolvedBy};
 use crate::transcript::watch::Watch;
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
@@ -116,8 +119,17 @@ pub struct NewConversation {
     pub namespace: Option<String>,
     /// How its session is set up.
     pub settings: Settings,
+    /// Whether its session is opened.
+    pub open: bool,
     /// The idempotency key.
     pub request: Option<Request>,
+}
+
+/// What is recorded of a call in place of its result, while its conversation is made and not open: its repetition opens it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NotOpened {
+    conversation_id: ConversationId,
 }
 
 impl Registry {
@@ -178,11 +190,41 @@ impl Registry {
         }
     }
 
-    /// Makes a conversation; it is durable before anyone hears of it.
+    /// Makes a conversation, and opens its session if that is wanted. It is durable before anyone hears of it.
     ///
     /// # Errors
-    /// When agent, folder or settings cannot be used, or the change could not be written.
-    pub async fn create(&self, new: NewConversation) -> Result<Answer, ConversationError> {
+    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::NotOpened`] when
+    /// its session could not be opened.
+    pub async fn create(self: &Arc<Self>, new: NewConversation) -> Result<Answer, ConversationError> {
+        if !new.open {
+            return self.make(new).await;
+        }
+        let (registry, request) = (Arc::clone(self), new.request.clone());
+        let work = || async move {
+            let Answer::Conversation(made) = registry.make(new).await? else {
+                return Err(ConversationError::Lost);
+            };
+            let resume = Call::Resume {
+                min_fidelity: Fidelity::Text,
+            };
+            let resumed = match registry.call(made.id, resume, None) {
+                Ok(resumed) => resumed.await.unwrap_or(Err(ConversationError::Lost)),
+                Err(error) => Err(error),
+            };
+            match resumed {
+                Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
+                Ok(_) => Err(ConversationError::Lost),
+                Err(error) => Err(ConversationError::NotOpened {
+                    id: made.id,
+                    error: Box::new(error),
+                }),
+            }
+        };
+        self.once(None, request, work).await
+    }
+
+    /// Makes a conversation, or gives the one that an earlier call with the same key made and could not open.
+    async fn make(&self, new: NewConversation) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
@@ -193,6 +235,9 @@ impl Registry {
         };
         if let Some(kept) = self.kept(None, new.request.as_ref())? {
             return Ok(kept);
+        }
+        if let Some(id) = self.not_opened(new.request.as_ref())? {
+            return Ok(Answer::Conversation(Box::new(self.view(id)?)));
         }
         let agent = new
             .agent
@@ -208,7 +253,16 @@ impl Registry {
         record.namespace = new.namespace.unwrap_or_default();
         record.settings = new.settings;
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
-        let request = new.request.map(|request| request.answered(&answer, at));
+        let request = new.request.map(|request| match new.open {
+            true => RequestRecord {
+                error: RawJson::from_value(&NotOpened {
+                    conversation_id: record.id,
+                })
+                .ok(),
+                ..request.record(None, at)
+            },
+            false => request.answered(&answer, at),
+        });
         let view = view_of_record(&record);
         let change = Change {
             conversation: Some(record),
@@ -222,6 +276,15 @@ impl Registry {
             .map_err(|error| store_error(&error))?;
         self.services.announce_new(view);
         Ok(answer)
+    }
+
+    /// The conversation that an earlier call with this key made and did not open.
+    fn not_opened(&self, request: Option<&Request>) -> Result<Option<ConversationId>, ConversationError> {
+        let Some(request) = request else { return Ok(None) };
+        let kept = self.services.store.request(None, &request.id);
+        let kept = kept.map_err(|error| store_error(&error))?;
+        let made = kept.and_then(|kept| kept.error?.read::<NotOpened>().ok());
+        Ok(made.map(|made| made.conversation_id))
     }
 
     /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.

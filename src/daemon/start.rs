@@ -129,7 +129,10 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         config.catalog(&around).map_err(problem)?
     };
 
+    let (instance, is_first_life) = instance(&paths.data)?;
     let opened = open_store(&paths, arguments.ephemeral)?;
+    // Before anything closes the store: the next start takes a closed store for the sign that no process is left.
+    sweep_last_life(&opened.store, &instance, is_first_life || opened.was_closed).await;
     // Other systems have no boot id, so the next life would not trust the database either, and would rebuild it again.
     if opened.is_large_rebuild && !arguments.rebuilt && cfg!(target_os = "linux") {
         drop((opened.store, lock));
@@ -145,11 +148,6 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     // Before any process is started, which could inherit it; and after the restart above, which needs it.
     let given = activation::listener().map_err(StartError::Activation)?;
     let (store, set_aside) = (opened.store, opened.set_aside);
-    let (instance, is_first_life) = instance(&paths.data)?;
-    // After a rebuild, it was this process that closed the store, and how the life before it ended is unknown.
-    let ended_well = is_first_life || opened.was_closed && !arguments.rebuilt;
-    sweep_last_life(&store, &instance, ended_well).await;
-
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
     let pool_settings = PoolSettings {
         idle: Duration::from_millis(config.agent_idle_ms()),
@@ -358,11 +356,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
         tracing::warn!(?reason, set_aside = ?report.set_aside, "the database was rebuilt from the journal");
     }
     if let Some(region) = &report.cut_off {
-        tracing::warn!(
-            ?region,
-            kept = ?report.journal_kept,
-            "the unfinished end of the journal was cut off; it was never acknowledged"
-        );
+        tracing::warn!(?region, kept = ?report.journal_kept, "the end of the journal cannot be read and was cut off");
     }
     if report.may_have_lost() {
         tracing::error!(

@@ -389,7 +389,7 @@ impl Writer {
         journal.settle()?;
         let trees = Keyspace::in_memory();
         let filled = open::fill(&places.journal, &trees)?;
-        if filled.mark.position != *journal.position() {
+        if !filled.mark.position.is_at(journal.position()) {
             return Err(error.clone());
         }
         trust.revoke()?;

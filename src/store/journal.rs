@@ -9,8 +9,8 @@
 //! may then forget about the pages, so nothing that was part of it is relied on: the lines are written anew or not at all,
 //! and all earlier ones were synced before.
 //!
-//! **A torn tail is cut off.** Lines at the very end that do not check out, and that the database does not stand behind,
-//! were never acknowledged. Any other bad line is damage: the module `open` says what is done then.
+//! **A torn tail is cut off.** A kill in the middle of an append leaves whole lines and the beginning of one, which were never
+//! acknowledged. Any other bad line is damage: the module `open` says what is done then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
@@ -107,6 +107,29 @@ pub(super) struct Position {
     pub(super) line_offset: u64,
     /// Where the next line goes.
     pub(super) end_offset: u64,
+    /// The checksum of that line, which tells it from a line of a journal that went another way. None if there is no line, or an
+    /// earlier version wrote this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) line_sum: Option<u32>,
+}
+
+impl Position {
+    /// Where the lines of a journal begin.
+    pub(super) fn before_lines(generation: Uuid, sequence: u64, offset: u64) -> Self {
+        Self {
+            generation,
+            sequence,
+            line_offset: offset,
+            end_offset: offset,
+            line_sum: None,
+        }
+    }
+
+    /// Whether both are the same place in a journal, whatever is known of the line before it.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        let place = |of: &Self| (of.generation, of.sequence, of.end_offset);
+        place(self) == place(other)
+    }
 }
 
 /// The journal, open for appending.
@@ -189,12 +212,7 @@ impl NewJournal {
             file: BufWriter::with_capacity(1 << 18, file),
             temporary,
             path: path.to_owned(),
-            position: Position {
-                generation: header.generation,
-                sequence: base,
-                line_offset: end_offset,
-                end_offset,
-            },
+            position: Position::before_lines(header.generation, base, end_offset),
         };
         journal.write(&line)?;
         Ok(journal)
@@ -206,6 +224,7 @@ impl NewJournal {
         self.write(&line)?;
         self.position.line_offset = self.position.end_offset;
         self.position.end_offset += line.len() as u64;
+        self.position.line_sum = Some(crc32fast::hash(&line));
         Ok(())
     }
 
@@ -268,7 +287,7 @@ pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreErr
         .map(|header| (header, line.len() as u64)))
 }
 
-/// Whether the line that the position stands behind is there, whole and the last that it knows of.
+/// Whether the line before the position is there, whole, and the one that was there when the position was recorded.
 pub(super) fn holds(path: &Path, position: &Position) -> Result<bool, StoreError> {
     let (Some(length), true) = (
         position.end_offset.checked_sub(position.line_offset),
@@ -287,7 +306,8 @@ pub(super) fn holds(path: &Path, position: &Position) -> Result<bool, StoreError
     let mut line = vec![0; usize::try_from(length).unwrap_or(LINE_LIMIT_BYTES)];
     file.read_exact_at(&mut line, position.line_offset)
         .map_err(StoreError::io("read", path))?;
-    Ok(decode_line(&line).is_some_and(|line| line.seq == position.sequence))
+    let has_sum = position.line_sum.is_none_or(|sum| sum == crc32fast::hash(&line));
+    Ok(has_sum && decode_line(&line).is_some_and(|line| line.seq == position.sequence))
 }
 
 /// Reads the lines behind a position and hands each good one with a sequence that is news to `each`.
@@ -307,12 +327,7 @@ pub(super) fn scan(
 pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Verified, StoreError> {
     let header = read_header(path)?;
     let (base, begin) = header.map_or((None, 0), |(header, begin)| (Some(header.base), begin));
-    let from = Position {
-        generation: Uuid::nil(),
-        sequence: 0,
-        line_offset: begin,
-        end_offset: begin,
-    };
+    let from = Position::before_lines(Uuid::nil(), 0, begin);
     let scanned = scan_until(path, &from, end_offset, base, |_, _| Ok(()))?;
     let mut damaged = scanned.damaged;
     // Whatever stands there was synced, and what does not stand there any more was too.
@@ -404,6 +419,7 @@ fn scan_until(
         scanned.position.sequence = good.seq;
         scanned.position.line_offset = start;
         scanned.position.end_offset = offset;
+        scanned.position.line_sum = Some(crc32fast::hash(&line));
         each(&scanned.position, good.change.get())?;
     }
 }
@@ -484,6 +500,11 @@ impl Journal {
         self.position.sequence = sequence;
         self.position.end_offset = end + lines.len() as u64;
         self.position.line_offset = self.position.end_offset - last_line_bytes as u64;
+        let last_line = lines
+            .len()
+            .checked_sub(last_line_bytes)
+            .and_then(|at| lines.get(at..));
+        self.position.line_sum = last_line.map(crc32fast::hash);
         Ok(())
     }
 

@@ -154,12 +154,7 @@ impl Store {
     /// # Errors
     /// When no thread can be started.
     pub fn ephemeral() -> Result<Self, StoreError> {
-        let nowhere = Position {
-            generation: uuid::Uuid::nil(),
-            sequence: 0,
-            line_offset: 0,
-            end_offset: 0,
-        };
+        let nowhere = Position::before_lines(uuid::Uuid::nil(), 0, 0);
         Self::start(
             Keyspace::in_memory(),
             None,

@@ -7,11 +7,13 @@
 //! 2. **The journal is the truth where it reads.** A database that is a state of it is brought up to date from it. Any other
 //!    database is set aside and built anew, and so is one that is found damaged on the way.
 //! 3. **The database is the truth where the journal does not read.** The database records up to which line of the journal it
-//!    stands. All lines up to there were synced and acknowledged. Where some are missing, whether they are damaged, cut off, or
-//!    the journal is an older copy of itself, the journal has lost changes: a new database is filled with every record of the
-//!    old one that can be read, then with what the journal has beyond them, and the journal is written anew from that.
-//! 4. What stands at the end of the journal, does not check out and is in no database was never acknowledged where it is one
-//!    unfinished line, and is cut off. Anything else is reported.
+//!    stands. All lines up to there were synced and acknowledged. Where some are missing, whether they are damaged or cut off, or
+//!    the journal is an older copy of itself, or one that went another way since, the journal has lost changes: a new database is
+//!    filled with every record of the old one that can be read, then with what the journal has beyond them, and the journal is
+//!    written anew from that.
+//! 4. One line without its line break at the end of the journal, which is in no database, is what a kill leaves of lines that were
+//!    never acknowledged: it is cut off. Anything else there that does not check out may have been acknowledged, since a database
+//!    that was not synced may be older than the journal: it is kept, cut off and reported.
 //!
 //! A database is built in a folder of its own and gets its name once it is complete. Whatever it replaces is kept under another
 //! name, and so is a damaged journal. Nothing that was set aside is ever deleted. The module `report` owns what is reported.
@@ -154,6 +156,7 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
     };
     let bodies = Bodies::in_folder(places.bodies.clone());
     let keeps_end = replayed.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
+    report.is_uncertain |= keeps_end;
     if let Some(torn) = replayed.torn {
         report.cut_off = Some(torn.region);
     }
@@ -170,7 +173,7 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
         if replayed.is_damaged || keeps_end {
             report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
         }
-        if replayed.is_damaged {
+        if replayed.is_damaged || keeps_end {
             report::write(&places.report, &report)?;
         }
         let (compacted, named) = written.put_in_place()?;
@@ -183,6 +186,7 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
         mark = compacted;
     } else if keeps_end {
         report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
+        report::write(&places.report, &report)?;
     }
     let journal = Journal::open(&places.journal, mark.position.clone())?;
     if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 && !report.is_damaged() {
@@ -236,19 +240,19 @@ impl JournalFile {
             .map_or((uuid::Uuid::nil(), 0), |(header, begin)| {
                 (header.generation, *begin)
             });
-        Position {
-            generation,
-            sequence: 0,
-            line_offset: begin,
-            end_offset: begin,
-        }
+        Position::before_lines(generation, 0, begin)
     }
 
     /// Whether a database with this mark was filled from this journal, as far as that can be told.
     fn is_of(&self, mark: &Mark) -> bool {
-        self.head.as_ref().is_none_or(|(header, _)| {
-            header.generation == mark.position.generation || header.base == mark.position.sequence
-        })
+        let is_base = |(header, _): &(Header, u64)| header.base == mark.position.sequence;
+        self.is_generation_of(mark) || self.head.as_ref().is_none_or(is_base)
+    }
+
+    /// Whether a database with this mark was filled from a journal of this generation.
+    fn is_generation_of(&self, mark: &Mark) -> bool {
+        let header = self.head.as_ref().map(|(header, _)| header.generation);
+        header == Some(mark.position.generation)
     }
 }
 
@@ -340,10 +344,17 @@ fn choose(
     }
     let survey = survey(&places.journal, file)?;
     let known = mark.as_ref().map_or(0, |mark| mark.position.sequence);
-    let is_of_journal = mark.as_ref().is_some_and(|mark| file.is_of(mark));
+    // Both began as one store, and each has changes that the other has not.
+    let has_branched = match &mark {
+        Some(mark) if survey.is_whole && known <= survey.last => {
+            file.is_generation_of(mark) && !journal::holds(&places.journal, &mark.position)?
+        }
+        _ => false,
+    };
+    let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.is_of(mark));
     // Without a mark nobody knows whether what is torn was acknowledged.
     let is_doubtful = survey.torn.is_some() && keyspace.is_some() && mark.is_none();
-    let is_lost = !survey.is_whole || known > survey.last || is_doubtful;
+    let is_lost = !survey.is_whole || known > survey.last || is_doubtful || has_branched;
     let reason = match (unusable, against, &mark) {
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
         (None, None, None) => RebuildReason::WillNotOpen,
@@ -358,15 +369,17 @@ fn choose(
         unused.close();
     }
     let was_closed = trust.closed_at()?.is_some();
-    // Where the database says how far the journal came, what is torn is known not to have been acknowledged.
-    let keeps_end = survey.torn.is_some() && !is_of_journal;
+    let holds_a_line = survey.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
+    // Only a database of this journal can say that one unfinished line is all that is missing at its end.
+    let keeps_end = holds_a_line || (survey.torn.is_some() && !is_of_journal);
     let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_believed;
-            !is_complete || (lost_its_end && !was_closed)
+            // Of what both changed, one change is lost.
+            !is_complete || has_branched || (lost_its_end && !was_closed)
         }
-        false => keeps_end && (was_closed || survey.torn.as_ref().is_some_and(|torn| torn.holds_a_line)),
+        false => holds_a_line || (keeps_end && was_closed),
     };
     let from = match keyspace {
         Some(_) => From {
@@ -382,8 +395,8 @@ fn choose(
         database: keyspace,
         from,
         is_lost,
-        may_hold_more: is_lost || keeps_end || (mark.is_some() && !is_of_journal),
-        keeps_end: keeps_end || survey.torn.is_some_and(|torn| torn.holds_a_line),
+        may_hold_more: is_lost || (!is_of_journal && (mark.is_some() || survey.torn.is_some())),
+        keeps_end,
         is_uncertain,
     }))
 }
@@ -394,7 +407,7 @@ fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Positi
     let Some((header, _)) = &file.head else {
         return Ok(None);
     };
-    if header.generation == mark.position.generation {
+    if file.is_generation_of(mark) {
         return Ok(journal::holds(path, &mark.position)?.then(|| mark.position.clone()));
     }
     // A compaction came as far as the rename. Its lines say nothing new, but where they end.

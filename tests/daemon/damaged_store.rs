@@ -301,3 +301,118 @@ async fn what_neither_file_has_is_reported() {
     assert_eq!(found.map(|one| one.severity), Some(Severity::Error), "{all:#?}");
     assert!(home.data().join("journal.damaged-1").exists());
 }
+
+/// Copies a store that no daemon uses to another folder, or back.
+fn copy_store(from: &Path, to: &Path) {
+    let folder = to.join("store");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["journal.jsonl", "store.trust"] {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+    for entry in fs::read_dir(from.join("store")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+}
+
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    id.trim().to_owned()
+}
+
+/// The database is older than the end of the journal, as after a kill: what is damaged there may have been acknowledged. Only a
+/// line without its line break is what a kill leaves.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_damaged_end_that_the_database_does_not_cover_is_reported() {
+    type Damage = fn(&mut Vec<u8>);
+    let table: [(&str, Damage, bool); 2] = [
+        (
+            "a bit",
+            |bytes| {
+                let at = bytes.len() - 40;
+                bytes[at] ^= 4;
+            },
+            true,
+        ),
+        ("cut off", |bytes| bytes.truncate(bytes.len() - 40), false),
+    ];
+    for boot in [boot_id(), "another boot".to_owned()] {
+        for (what, damage, is_reported) in table {
+            let home = Home::new();
+            let kept = home.path().join("kept");
+            let first = home.start().app().await.make(&home.project()).await;
+            copy_store(&home.data(), &kept);
+            let second = home.start().app().await.make(&home.project()).await;
+            let mut journal = fs::read(home.data().join("journal.jsonl")).unwrap();
+            copy_store(&kept, &home.data());
+            damage(&mut journal);
+            fs::write(home.data().join("journal.jsonl"), &journal).unwrap();
+            fs::write(home.data().join("store.trust"), &boot).unwrap();
+            for start in 0..2 {
+                let (_daemon, app) = home.opened().await;
+                let ids = ids(&app).await;
+                assert_eq!(ids, [first.to_string()], "{what}, {boot}: {second} is damaged");
+                let all = diagnosed(&app).await;
+                let mut errors = all.iter().filter(|one| one.severity == Severity::Error);
+                let has_error = errors.any(|one| one.kind == DiagnosticKind::Store);
+                assert_eq!(has_error, is_reported && start == 0, "{what}, {boot}: {all:#?}");
+            }
+            let aside = fs::read(home.data().join("journal.damaged-1")).ok();
+            assert_eq!(aside, is_reported.then_some(journal), "{what}, {boot}");
+        }
+    }
+}
+
+/// A store was restored from a copy and used again, and then its journal was replaced by one from before that.
+#[tokio::test]
+async fn a_journal_and_a_database_that_went_different_ways_are_merged() {
+    let (same, longer) = (
+        json!({"title": "a"}),
+        json!({"title": "a title of another length"}),
+    );
+    for title in [same, longer] {
+        let home = Home::new();
+        let kept = home.path().join("kept");
+        let first = home.start().app().await.make(&home.project()).await;
+        copy_store(&home.data(), &kept);
+        let mut made = vec![first.to_string()];
+        {
+            let (_daemon, app) = home.opened().await;
+            for _ in 0..2 {
+                let one = app.make_with(&home.project(), json!({"title": "a"})).await;
+                made.push(one.id.to_string());
+            }
+        }
+        let journal = fs::read(home.data().join("journal.jsonl")).unwrap();
+        copy_store(&kept, &home.data());
+        {
+            let (_daemon, app) = home.opened().await;
+            let one = app.make_with(&home.project(), title.clone()).await;
+            made.push(one.id.to_string());
+        }
+        fs::write(home.data().join("journal.jsonl"), &journal).unwrap();
+        made.sort();
+        for is_alone in [false, true] {
+            if is_alone {
+                fs::remove_dir_all(home.data().join("store")).unwrap();
+            }
+            let (_daemon, app) = home.opened().await;
+            let mut found = ids(&app).await;
+            found.sort();
+            assert_eq!(found, made, "{title}, by the journal alone: {is_alone}");
+            let all = diagnosed(&app).await;
+            let mut errors = all.iter().filter(|one| one.severity == Severity::Error);
+            let has_error = errors.any(|one| one.kind == DiagnosticKind::Store);
+            assert_eq!(has_error, !is_alone, "{title}: {all:#?}");
+        }
+        let aside = fs::read(home.data().join("journal.damaged-1")).unwrap();
+        assert!(aside == journal, "{title}");
+        assert!(home.data().join("store.damaged-1").exists(), "{title}");
+    }
+}

@@ -259,6 +259,29 @@ async fn a_repeated_call_repairs_once() {
     assert_eq!(transcripts(&home).len(), 2);
 }
 
+/// The answer outlives the conversation, by whatever name the transcript was called.
+#[tokio::test]
+async fn a_repair_is_repeated_after_a_deletion() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (old, _) = head(&home, &app, id).await;
+    app.close(id).await;
+    tear(&home, old.as_str(), "echo: one");
+    let by_conversation = json!({"conversationId": id, "requestId": "r1"});
+    let first = repair(&app, by_conversation.clone()).await.unwrap();
+    let new = first.repaired.clone().unwrap();
+    let by_transcript = json!({"upstreamId": new, "requestId": "r2", "maxToolOutput": 5});
+    let second = repair(&app, by_transcript.clone()).await.unwrap();
+    app.ask("conversation/delete", id).await;
+    let before = transcripts(&home);
+    assert_eq!(repair(&app, by_conversation).await.unwrap(), first);
+    assert_eq!(repair(&app, by_transcript).await.unwrap(), second);
+    assert_eq!(transcripts(&home), before);
+    let other = json!({"conversationId": id, "requestId": "r1", "maxToolOutput": 5});
+    refused(repair(&app, other).await, ErrorKind::Conflict);
+}
+
 /// Of a session that no conversation holds a copy is written beside it, which can be adopted.
 #[tokio::test]
 async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {

@@ -140,6 +140,58 @@ async fn a_conversation_and_a_fork_are_made_once() {
     assert_eq!(status["conversations"], 2);
 }
 
+/// A conversation that could not be opened is not made a second time: the repetition opens it.
+#[tokio::test]
+async fn a_repeated_new_opens_the_conversation_that_the_first_call_made() {
+    let programs = tempfile::tempdir().unwrap();
+    let program = programs.path().join("agent");
+    let home = Home::with_config(&format!(
+        "[agents.late]\nkind = \"generic\"\ncommand = {program:?}\nargs = [\"loopback-agent\", \"--data\", {:?}]\n",
+        programs.path()
+    ));
+    let new = json!({"cwd": home.project(), "agent": "late", "open": true, "requestId": "n1"});
+    let mut made = Vec::new();
+    for _ in 0..2 {
+        let (daemon, app) = home.opened().await;
+        for _ in 0..2 {
+            let failed = app.call("conversation/new", new.clone()).await.unwrap_err();
+            assert_eq!(failed.kind, ErrorKind::AgentUnavailable);
+            made.push(failed.detail("conversationId"));
+        }
+        daemon.kill();
+    }
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sessiond"), &program).unwrap();
+    let (daemon, app) = home.opened().await;
+    let mut other = new.clone();
+    other["open"] = json!(false);
+    refused(app.call("conversation/new", other).await, ErrorKind::Conflict);
+    let opened = app.call("conversation/new", new.clone()).await.unwrap();
+    assert_eq!(opened["conversation"]["live"], true);
+    made.push(opened["conversation"]["id"].clone());
+    assert!(made.iter().all(|id| *id == made[0]), "{made:?}");
+    assert_eq!(app.call("conversation/new", new.clone()).await.unwrap(), opened);
+    drop(app);
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.call("conversation/new", new).await.unwrap(), opened);
+    let status = app.call("daemon/status", json!({})).await.unwrap();
+    assert_eq!(status["conversations"], 1);
+}
+
+/// The second of two calls that cross each other is answered as the first, when the session is open.
+#[tokio::test]
+async fn two_of_the_same_new_at_once_are_answered_when_it_is_open() {
+    let home = Home::new();
+    let daemon = home.start();
+    let (mut first, mut second) = (daemon.raw().await, daemon.raw().await);
+    let new = json!({"cwd": home.project(), "open": true, "requestId": "n1"});
+    let asked = first.send("conversation/new", new.clone()).await;
+    let again = second.send("conversation/new", new).await;
+    let answers = (first.answer(asked).await, second.answer(again).await);
+    assert_eq!(answers.0["result"]["conversation"]["live"], true);
+    assert_eq!(answers.0["result"], answers.1["result"]);
+}
+
 /// Two calls of `new` with one id that cross each other make one conversation.
 #[tokio::test]
 async fn two_of_the_same_new_at_once_make_one_conversation() {

@@ -1,6 +1,8 @@
 //! A text that a person has the daemon say at a time: it is said once, and it is said, whatever ends
 //! meanwhile.
 
+use std::fs;
+
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
@@ -79,4 +81,40 @@ async fn the_same_time_again_keeps_the_text() {
     };
     events.find(idle).await;
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "now, please"]);
+}
+
+/// The store knows the text, and no longer that it was said: a person decides.
+#[tokio::test]
+async fn a_text_is_not_said_again_after_the_store_lost_changes() {
+    let home = Home::with_config("[limits]\ncontinuations = 1\n");
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    // It keeps the other from being said.
+    let first = app.make(&home.project()).await;
+    says(&app, first, "update").await;
+    go_on(&app, id, json!({"at": Timestamp::now(), "text": "once"})).await;
+    daemon.kill();
+    let journal = home.data().join("journal.jsonl");
+    let older = fs::read(&journal).unwrap();
+
+    assert_eq!(prompts_later(&home, id, 2).await, ["before", "once"]);
+    fs::write(&journal, older).unwrap();
+    fs::remove_dir_all(home.data().join("store")).unwrap();
+    // The second of these does not know of the loss.
+    for _ in 0..2 {
+        let (_daemon, app) = home.opened().await;
+        let conversation = app.get(id).await;
+        assert_eq!(conversation.state, ConversationState::Failed);
+        assert_eq!(conversation.continuation, None);
+        assert_eq!(prompts(&app, &home, id).await, ["before", "once"]);
+    }
+    let daemon = home.start();
+    go_on(
+        &daemon.app().await,
+        id,
+        json!({"at": Timestamp::now(), "text": "again"}),
+    )
+    .await;
+    drop(daemon);
+    assert_eq!(prompts_later(&home, id, 3).await, ["before", "once", "again"]);
 }

@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::ConversationId;
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::home::Home;
+use crate::home::{Daemon, Home};
+use crate::signs::Watched;
 use crate::support::DEADLINE;
 use crate::test_programs;
 
@@ -177,6 +179,43 @@ fn a_service_manager_is_told_when_the_daemon_is_ready() {
     child.wait().unwrap();
 }
 
+/// A process of the life that was killed, without a record in the store.
+fn stray(home: &Home) -> Child {
+    let instance = fs::read_to_string(home.data().join("instance")).unwrap();
+    let mut command = Command::new("cat");
+    command.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
+    command.stdin(Stdio::piped()).spawn().unwrap()
+}
+
+/// Whether it has ended by itself. It is ended anyway.
+fn is_ended(mut stray: Child) -> bool {
+    let ended = stray.try_wait().unwrap();
+    stray.kill().unwrap();
+    stray.wait().unwrap();
+    ended.is_some()
+}
+
+/// Such a start closes the store that it has built.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_start_that_is_stopped_while_it_builds_a_store_anew_hides_no_process_of_a_killed_life() {
+    let home = Home::new();
+    let ids: Vec<String> = (0..6_000).map(|_| ConversationId::mint().to_string()).collect();
+    test_programs::fill_store(&home.data(), &home.project(), None, &ids);
+    home.start().kill();
+    fs::write(home.data().join("store/db"), "no database").unwrap();
+    let stray = stray(&home);
+    let watched = Watched::below(&home.data());
+    let making = home.data().join("store.next");
+    let building = Daemon::spawn(&home, home.command());
+    let begun = move || watched.wait_for("database in the making", || making.exists().then_some(()));
+    tokio::task::spawn_blocking(begun).await.unwrap();
+    building.signal(Signal::TERM);
+    assert!(building.ended().await.success());
+    let _daemon = home.start();
+    assert!(is_ended(stray), "the process of the killed life was not ended");
+}
+
 /// A large store that has to be built anew takes memory that a process never gives back, so the daemon starts
 /// itself again behind that: the same process, and whoever waits for it hears of nothing.
 #[cfg(target_os = "linux")]
@@ -188,21 +227,13 @@ async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
 
     let started_as = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     for is_damaged in [false, true, false] {
-        let mut stray = None;
-        if is_damaged {
+        let stray = is_damaged.then(|| {
             fs::write(home.data().join("store/db"), "no database").unwrap();
-            // A process of the life that was killed, without a record in the store.
-            let instance = fs::read_to_string(home.data().join("instance")).unwrap();
-            let mut command = Command::new("cat");
-            command.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
-            stray = Some(command.stdin(Stdio::piped()).spawn().unwrap());
-        }
+            stray(&home)
+        });
         let daemon = home.start();
-        if let Some(mut stray) = stray {
-            let ended = stray.try_wait().unwrap();
-            stray.kill().unwrap();
-            stray.wait().unwrap();
-            assert!(ended.is_some(), "the process of the killed life was not ended");
+        if let Some(stray) = stray {
+            assert!(is_ended(stray), "the process of the killed life was not ended");
         }
         let status = daemon.app().await.call("daemon/status", json!({})).await.unwrap();
         assert_eq!(status["conversations"], ids.len());

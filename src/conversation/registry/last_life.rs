@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bridge_protocol::link::LineageEntry;
-use bridge_protocol::raw::RawJson;
+use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::super::actor::Message;
 use super::super::arrival::arrival;
@@ -17,29 +17,36 @@ use super::super::services::{Services, now};
 use super::super::transition::editing::{abandon, append, edit_answer, leave_turns};
 use super::Registry;
 use crate::store::{
-    Change, ConversationRecord, CutPrompt, OpenRequest, PendingEdit, PendingTurn, RequestId, RequestRecord,
-    Resting, TurnPhase,
+    Change, ConversationRecord, CutPrompt, OpenRequest, PendingContinuation, PendingEdit, PendingTurn,
+    RequestId, RequestRecord, Resting, TurnPhase,
 };
 
 /// How long a conversation whose task failed is left alone before it goes on by itself.
 const AFTER_A_FAULT: SignedDuration = SignedDuration::from_mins(1);
 
 impl Registry {
-    /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans.
+    /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans. If the store
+    /// lost changes, what was to be sent by now is not sent.
     ///
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn end_last_life(&self) -> Result<(), ConversationError> {
         let store = &self.services.store;
+        let has_lost = store.opening().may_have_lost();
         let mut writes = Vec::new();
         for id in store.unfinished().map_err(|error| store_error(&error))? {
             let Ok(record) = self.record(id) else { continue };
-            if record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned) {
-                wake_when_due(&self.services, &record);
+            let is_ended =
+                record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned);
+            let (mut record, ended) = match is_ended {
+                true => (record, Ended::default()),
+                false => self.end_by_transcript(record).await,
+            };
+            let is_given_up = has_lost && give_up_due(&mut record, now());
+            wake_when_due(&self.services, &record);
+            if is_ended && !is_given_up {
                 continue;
             }
-            let (record, ended) = self.end_by_transcript(record).await;
-            wake_when_due(&self.services, &record);
             // In line now, awaited together: a thousand cut turns cost a few syncs.
             writes.push(
                 store.commit(Change {
@@ -128,6 +135,25 @@ pub(in crate::conversation) fn end_failed_task(
         ..with_lineage(services, record, ended.lineage)
     };
     (change, ended.result)
+}
+
+/// Gives up a continuation that is due: the record of its sending may be among the changes that the store lost. One whose time
+/// is later cannot have been sent. Whether there was one.
+fn give_up_due(record: &mut ConversationRecord, now: Timestamp) -> bool {
+    let is_due = |continuation: &PendingContinuation| continuation.wakes_at(now) <= now;
+    let Some(given_up) = record.continuation.take_if(|continuation| is_due(continuation)) else {
+        return false;
+    };
+    let text = given_up.text.as_ref().map(PromptContent::texts);
+    let text = text.map(|texts| format!("; its text is: {}", texts.join("\n")));
+    record.failure = Some(format!(
+        "it did not continue automatically: the store lost changes, so the prompt may have been sent already{}",
+        text.unwrap_or_default()
+    ));
+    record.continuation = given_up.next(now).filter(|later| !is_due(later));
+    record.resting = Resting::Failed;
+    record.revision += 1;
+    true
 }
 
 /// Has a conversation that waits for its time woken then.

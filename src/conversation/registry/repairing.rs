@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::{AgentName, ConversationId, UpstreamId};
+use bridge_protocol::{AgentName, ConversationId, ConversationRef, UpstreamId};
 use tokio::runtime::Handle;
 
 use super::super::answer::{Answer, Request};
@@ -38,6 +38,26 @@ impl Registry {
         self.carry(id, "transcript/check", call, request).await
     }
 
+    /// The same of the conversation of this name. A repetition has its answer after the conversation was deleted, too.
+    ///
+    /// # Errors
+    /// As [`Registry::repair_head`]; when there is no such conversation.
+    pub async fn repair_named(
+        self: &Arc<Self>,
+        name: &ConversationRef,
+        output_limit: Option<u64>,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        match self.resolve(name) {
+            Ok(id) => self.repair_head(id, output_limit, request).await,
+            Err(ConversationError::Deleted { id, at }) => {
+                let kept = self.kept(Some(id), request.as_ref())?;
+                kept.ok_or(ConversationError::Deleted { id, at })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The same of the transcript of this id: of a conversation's head it is that conversation's repair, and of a session that no
     /// conversation holds a copy is made beside it, which is nobody's either.
     ///
@@ -53,13 +73,14 @@ impl Registry {
     ) -> Result<Answer, ConversationError> {
         let (entries, roots) = self.agents_apart(agent)?;
         let root = agent.and_then(|_| roots.first());
-        let holders = self.holders(&id, root)?;
-        // What it was the head of goes on with its copy by now.
-        for holder in &holders {
-            if let Some(kept) = self.kept(Some(*holder), request.as_ref())? {
+        let owners = self.services.store.owners(&id, root);
+        // A conversation of which it was the head continues with its copy by now, or was deleted.
+        for owner in owners.map_err(|error| store_error(&error))? {
+            if let Some(kept) = self.kept(Some(owner), request.as_ref())? {
                 return Ok(kept);
             }
         }
+        let holders = self.holders(&id, root)?;
         if let Some(holder) = self.to_repair(&id, &holders)? {
             return self.repair_head(holder, output_limit, request).await;
         }

@@ -109,6 +109,7 @@ impl Stage {
             title: Some("before".to_owned()),
             namespace: None,
             settings: Settings::default(),
+            open: false,
             request: None,
         };
         let Ok(Answer::Conversation(made)) = registry.create(new).await else {
@@ -317,6 +318,7 @@ async fn a_conversation_whose_task_fails_again_and_again_refuses_calls_for_a_whi
         title: None,
         namespace: None,
         settings: Settings::default(),
+        open: false,
         request: None,
     };
     let Ok(Answer::Conversation(other)) = stage.registry.create(new).await else {

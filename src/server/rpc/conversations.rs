@@ -7,7 +7,6 @@ use bridge_protocol::conversation::{
 };
 use bridge_protocol::export::{ExportAnswer, ImportAnswer};
 use bridge_protocol::history::{CheckpointPage, HistoryPage};
-use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
     Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, ResolveConversation, Respond,
@@ -45,22 +44,10 @@ impl Act<NewConversation> for Handlers {
             title: Some(params.title),
             namespace: Some(params.namespace),
             settings: params.settings,
+            open: params.open,
             request,
         };
-        let made: ConversationAnswer = read(&self.registry().create(new).await?)?;
-        if !params.open {
-            return Ok(made);
-        }
-        let id = made.conversation.id;
-        let resume = Call::Resume {
-            min_fidelity: Fidelity::Text,
-        };
-        let resumed: Outcome<ResumeAnswer> = self.call_resolved(id, resume, None).await;
-        // It exists, and nothing else tells the caller its id.
-        let resumed = resumed.map_err(|error| error.with("conversationId", id.to_string()))?;
-        Ok(ConversationAnswer {
-            conversation: resumed.conversation,
-        })
+        read(&self.registry().create(new).await?)
     }
 }
 

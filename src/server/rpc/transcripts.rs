@@ -72,10 +72,7 @@ impl Act<Check> for Handlers {
                 let repair = registry.repair_transcript(id, agent.as_ref(), max_tool_output, request);
                 repair.await
             }
-            (None, Some(name)) => {
-                let id = self.resolve(name)?;
-                registry.repair_head(id, max_tool_output, request).await
-            }
+            (None, Some(name)) => registry.repair_named(name, max_tool_output, request).await,
             (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
         };
         read(&repaired?)

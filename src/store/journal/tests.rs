@@ -55,12 +55,7 @@ impl Medium for FaultyFile {
 }
 
 pub(crate) fn nowhere() -> Position {
-    Position {
-        generation: Uuid::nil(),
-        sequence: 0,
-        line_offset: 0,
-        end_offset: 0,
-    }
+    Position::before_lines(Uuid::nil(), 0, 0)
 }
 
 fn append(journal: &mut Journal, change: &str) -> Result<(), StoreError> {
@@ -245,12 +240,7 @@ fn compacted_lines_share_their_sequence() {
     append(&mut journal, "41").unwrap();
     let (header, begin) = read_header(&path).unwrap().unwrap();
     assert_eq!(header.base, 40);
-    let begin = Position {
-        generation: header.generation,
-        sequence: 0,
-        line_offset: begin,
-        end_offset: begin,
-    };
+    let begin = Position::before_lines(header.generation, 0, begin);
     let fixture = Fixture {
         _folder: folder,
         path,
@@ -283,7 +273,16 @@ fn a_position_is_held_only_where_its_line_stands() {
         line_offset: good.end_offset + 1,
         ..good.clone()
     };
-    for wrong in [other_sequence, beyond, backwards] {
+    let other_line = Position {
+        line_sum: good.line_sum.map(|sum| sum ^ 1),
+        ..good.clone()
+    };
+    let of_an_earlier_version = Position {
+        line_sum: None,
+        ..good.clone()
+    };
+    assert!(holds(&fixture.path, &of_an_earlier_version).unwrap());
+    for wrong in [other_sequence, beyond, backwards, other_line] {
         assert!(!holds(&fixture.path, &wrong).unwrap(), "{wrong:?}");
     }
     edit(&fixture, |mut bytes| {

@@ -29,7 +29,7 @@ pub struct OpenReport {
     pub rebuilt: Option<RebuildReason>,
     /// Where the database that was not used is kept.
     pub set_aside: Option<PathBuf>,
-    /// An unfinished end of the journal that was cut off: it was never acknowledged.
+    /// An end of the journal that cannot be read and was cut off. One unfinished line was never acknowledged.
     pub cut_off: Option<BadRegion>,
     /// Whether the journal was missing, or its beginning could not be read, or an earlier start found it damaged.
     pub journal_was_damaged: bool,
