@@ -108,6 +108,7 @@ mod queued_prompts;
 mod removed_folders;
 mod repairing;
 mod repeats;
+mod resets;
 pub(crate) mod scene;
 #[cfg(target_os = "linux")]
 mod scheduled_texts;
