@@ -13,7 +13,7 @@ mod undoing;
 
 pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, adopted_past, ancestors, history_sources};
 pub use restoring::ChainFault;
-pub use undoing::{EarlierHead, Undoing, undoing};
+pub use undoing::{EarlierHead, Undoing, undoing, undoing_to};
 
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
@@ -166,21 +166,21 @@ impl Chain {
         if let Some(older) = self.position(&link.upstream_id) {
             inherit(&mut link, self.links.remove(older));
         }
-        let entry = self.log(&link, link.reason.into(), fidelity);
-        self.links.push(link);
-        if self.links.len() > CHAIN_LIMIT {
+        let mut entries = Vec::new();
+        if self.links.len() >= CHAIN_LIMIT {
             // The chain grows by one link a call, so one leaves at most. It is older than any phantom.
-            left.insert(0, self.links.remove(0));
+            let oldest = self.links.remove(0);
+            entries.extend(self.log_leaving(&oldest, at));
+            left.insert(0, oldest);
         }
-        Appended {
-            entries: vec![entry],
-            left,
-        }
+        entries.push(self.log(&link, link.reason.into(), fidelity));
+        self.links.push(link);
+        Appended { entries, left }
     }
 
     /// Notes that a turn was acknowledged on the head. Returns whether there is a head.
     ///
-    /// The count is the head's state and needs no lineage entry: the next one that names this id carries it.
+    /// The count is the link's state and needs no lineage entry before the link leaves the chain.
     pub fn acknowledge_turn(&mut self) -> bool {
         let Some(head) = self.links.last_mut() else {
             return false;
@@ -198,9 +198,16 @@ impl Chain {
             .is_some_and(|head| !std::mem::replace(&mut head.written, true))
     }
 
-    /// Empties the chain because the user asked for it. The lineage goes on, with one entry about the head that was.
+    /// Empties the chain because the user asked for it. The lineage continues, with an entry about the head that was; before that,
+    /// a reset, which can be undone, logs what the other links had.
     pub fn clear(&mut self, reason: ClearReason, at: Timestamp) -> Appended {
         let left = std::mem::take(&mut self.links);
+        let mut entries = Vec::new();
+        if let (ClearReason::Reset, Some((_, others))) = (reason, left.split_last()) {
+            for link in others {
+                entries.extend(self.log_leaving(link, at));
+            }
+        }
         let head = left.last();
         let entry = LineageEntry {
             seq: self.take_seq(),
@@ -223,10 +230,8 @@ impl Chain {
             in_chain: false,
             attempts: Vec::new(),
         };
-        Appended {
-            entries: vec![entry],
-            left,
-        }
+        entries.push(entry);
+        Appended { entries, left }
     }
 
     /// Notes that sessions run in another folder from now on: those of which `target` gives one, which is told whether it is the
@@ -277,6 +282,14 @@ impl Chain {
         let seq = self.next_lineage_seq;
         self.next_lineage_seq += 1;
         seq
+    }
+
+    /// Logs a link that leaves the chain, if turns were acknowledged on it: the lineage is then all that knows how many.
+    fn log_leaving(&mut self, link: &Link, at: Timestamp) -> Option<LineageEntry> {
+        let mut leaving = link.clone();
+        leaving.at = at;
+        leaving.cause = None;
+        (link.turns > 0).then(|| self.log(&leaving, LineageReason::Updated, Fidelity::Full))
     }
 
     fn log(&mut self, link: &Link, reason: LineageReason, fidelity: Fidelity) -> LineageEntry {

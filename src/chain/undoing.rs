@@ -38,26 +38,62 @@ enum Done {
     Moved { from: String },
 }
 
+/// The changes that can be undone, the next one last, and the branch that there is now.
+struct Stack {
+    done: Vec<Done>,
+    current: Branch,
+}
+
 /// What the next undo takes back; none if nothing is left to undo. The lineage comes oldest first.
 ///
 /// An undo never takes back another undo: after two edits the first undo leads to the head before the second edit, the next one
 /// to the head before the first. What happened automatically since (a roll, a repair) belongs to the branch that is left.
 #[must_use]
 pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
-    let has_turns = |id: &UpstreamId| {
-        let entries = lineage.iter().filter(|entry| entry.upstream_id == *id);
-        entries
-            .map(|entry| entry.turns + entry.carried_turns)
-            .any(|turns| turns > 0)
-    };
+    let Stack { mut done, current } = read(lineage);
+    match done.pop()? {
+        Done::Moved { from } => Some(Undoing::Move { cwd: from }),
+        Done::Branched(earlier) => earlier_head(earlier, &current, lineage, links),
+    }
+}
+
+/// The undo that brings back the latest branch that has this session, with everything that was done after it; none if no branch
+/// that can be brought back has it.
+#[must_use]
+pub fn undoing_to(session: &UpstreamId, lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
+    let Stack { done, current } = read(lineage);
+    let branches = done.into_iter().rev().filter_map(|done| match done {
+        Done::Branched(branch) => Some(branch),
+        Done::Moved { .. } => None,
+    });
+    let earlier = branches
+        .into_iter()
+        .find(|branch| branch.sessions.contains(session))?;
+    earlier_head(earlier, &current, lineage, links)
+}
+
+/// Whether a session ever had something, as far as the lineage knows. Turns that were not acknowledged count too: the transcript may
+/// have them. An entry says that there were any by `written`, by an origin, or by being about a roll, which only a written
+/// head has.
+fn had_history(lineage: &[LineageEntry], id: &UpstreamId) -> bool {
+    let mut entries = lineage.iter().filter(|entry| entry.upstream_id == *id);
+    entries.any(|entry| {
+        entry.written
+            || entry.turns + entry.carried_turns > 0
+            || entry.relation != Relation::Fresh
+            || entry.reason == LineageReason::Rolled
+    })
+}
+
+fn read(lineage: &[LineageEntry]) -> Stack {
     let mut done: Vec<Done> = Vec::new();
     let (mut current, mut cwd) = (Branch::default(), "");
     for entry in lineage {
         match entry.reason {
             LineageReason::Reset => {
                 let cleared = std::mem::take(&mut current);
-                // A reset of a history without turns took nothing away.
-                if cleared.sessions.iter().any(has_turns) {
+                // A reset of sessions that never had anything took nothing away.
+                if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
                     done.push(Done::Branched(cleared));
                 }
                 continue;
@@ -68,16 +104,30 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
                 continue;
             }
             LineageReason::Abandoned => continue,
-            // Sessions that are not the head move along.
-            LineageReason::Moved if current.sessions.last() != Some(&entry.upstream_id) => continue,
+            // Sessions that are not the head move along, or leave the chain.
+            LineageReason::Moved | LineageReason::Updated
+                if current.sessions.last() != Some(&entry.upstream_id) =>
+            {
+                continue;
+            }
             LineageReason::Moved => done.push(Done::Moved { from: cwd.to_owned() }),
             // The first one begins a conversation that was forked from another.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
                 done.push(Done::Branched(std::mem::take(&mut current)));
             }
-            LineageReason::Undone => match done.pop() {
-                Some(Done::Branched(earlier)) => current = earlier,
-                Some(Done::Moved { .. }) | None => {}
+            LineageReason::Undone => match done.last() {
+                Some(Done::Moved { .. }) if current.sessions.last() == Some(&entry.upstream_id) => {
+                    done.pop();
+                }
+                // What was done after the branch is undone with it.
+                _ => {
+                    let is_it = |done: &Done| matches!(done, Done::Branched(branch) if branch.sessions.last() == Some(&entry.upstream_id));
+                    if let Some(place) = done.iter().rposition(is_it)
+                        && let Some(Done::Branched(earlier)) = done.drain(place..).next()
+                    {
+                        current = earlier;
+                    }
+                }
             },
             // A branch that was lost: the conversation returned to its source automatically.
             _ if matches!(done.last(), Some(Done::Branched(earlier)) if earlier.sessions.last() == Some(&entry.upstream_id)) => {
@@ -91,10 +141,17 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
         current.sessions.retain(|id| *id != entry.upstream_id);
         current.sessions.push(entry.upstream_id.clone());
     }
-    let target = match done.pop()? {
-        Done::Moved { from } => return Some(Undoing::Move { cwd: from }),
-        Done::Branched(mut earlier) => earlier.sessions.pop()?,
-    };
+    Stack { done, current }
+}
+
+/// The head of a branch that is left, as a link.
+fn earlier_head(
+    mut earlier: Branch,
+    current: &Branch,
+    lineage: &[LineageEntry],
+    links: &[Link],
+) -> Option<Undoing> {
+    let target = earlier.sessions.pop()?;
     let turns_of = |id: &UpstreamId| {
         let of_chain = links.iter().filter(|link| link.upstream_id == *id);
         let of_lineage = lineage.iter().filter(|entry| entry.upstream_id == *id);
@@ -124,8 +181,13 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
             carried_turns: link
                 .map_or(0, |link| link.carried_turns)
                 .max(entries().map(|entry| entry.carried_turns).max().unwrap_or(0)),
-            // What has left the chain is not known to have no transcript, and one that has none is made again.
-            written: link.is_none_or(|link| link.written),
+            // Only the head can be unwritten, and a reset logs whether it was.
+            written: match link {
+                Some(link) => link.written,
+                None => entries()
+                    .next_back()
+                    .is_none_or(|last| last.written || last.reason != LineageReason::Reset),
+            },
             upstream_id: target,
         },
         dropped,
@@ -138,7 +200,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::chain::{Chain, ClearReason};
+    use crate::chain::{CHAIN_LIMIT, Chain, ClearReason};
 
     fn link(id: &str, reason: LinkReason, from: Option<&str>, turns: u64) -> NewLink {
         NewLink {
@@ -175,6 +237,21 @@ mod tests {
                 self.chain
                     .append(link(id, reason, from, 0), Fidelity::Full, Timestamp::UNIX_EPOCH);
             self.lineage.extend(appended.entries);
+            self
+        }
+
+        fn unwritten(mut self, id: &str) -> Self {
+            let link = NewLink {
+                written: false,
+                ..link(id, LinkReason::Created, None, 0)
+            };
+            let appended = self.chain.append(link, Fidelity::Full, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+
+        fn prompted(mut self) -> Self {
+            self.chain.mark_written();
             self
         }
 
@@ -305,14 +382,72 @@ mod tests {
         let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
         let past = past.reset();
         assert_eq!(past.next(), to("b", 0));
-        // A reset of an empty conversation, or of one without turns, takes nothing away.
-        let past = past.reset().then("empty", LinkReason::Created, None).reset();
+        // A reset of an empty conversation, or of a session that never had anything, takes nothing away.
+        let past = past.reset().unwritten("empty").reset();
         assert_eq!(past.next(), to("b", 0));
         let past = past.then("c", LinkReason::Created, None).turns(2);
         assert_eq!(past.next(), to("b", 2));
         let past = past.undone();
         assert_eq!(past.next(), to("a", 1));
         assert_eq!(past.undone().next(), None);
+    }
+
+    #[test]
+    fn work_that_was_not_acknowledged_is_brought_back_too() {
+        let past = Past::new().unwritten("a").turns(1).reset();
+        let past = past.unwritten("b").prompted().reset();
+        assert_eq!(past.next(), to("b", 0));
+        // What it followed had turns, or the user cleared it.
+        for from in [Some("b"), None] {
+            let past = Past::new().unwritten("a").turns(1).reset();
+            let past = past.unwritten("b").turns(2);
+            let past = past.then("c", LinkReason::Rolled, from).reset();
+            assert_eq!(past.next(), to("c", 0));
+        }
+    }
+
+    #[test]
+    fn links_that_leave_the_chain_keep_their_turns() {
+        let past = Past::new().unwritten("a").turns(3);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.reset().undone().undone();
+        let head = past.chain.head().unwrap();
+        assert_eq!((head.upstream_id.as_str(), head.turns), ("a", 3));
+        assert_eq!(past.next(), None);
+        // The same for those beyond the limit.
+        let mut past = past.then("b", LinkReason::Edited, Some("a"));
+        for number in 0..CHAIN_LIMIT {
+            past = past.then(&format!("r{number}"), LinkReason::Rolled, Some("b"));
+        }
+        assert!(!past.chain.contains(&"a".into()));
+        let past = past.undone();
+        assert_eq!(past.chain.head().unwrap().turns, 3);
+    }
+
+    #[test]
+    fn an_undo_to_a_session_takes_back_all_that_came_after_it() {
+        let past = Past::new().unwritten("a").turns(1).reset();
+        let past = past.unwritten("b").turns(1);
+        let past = past
+            .then("c", LinkReason::Rolled, Some("b"))
+            .moved("/d", LinkReason::Moved);
+        let mut past = past.unwritten("e").turns(2).reset();
+        for (session, head) in [("x", None), ("a", Some("a")), ("c", Some("e")), ("b", Some("e"))] {
+            let found = undoing_to(&session.into(), &past.lineage, past.chain.links());
+            let found = found.map(|found| match found {
+                Undoing::Branch(earlier) => earlier.link.upstream_id,
+                Undoing::Move { cwd } => panic!("{cwd}"),
+            });
+            assert_eq!(found, head.map(UpstreamId::from), "{session}");
+        }
+        let Some(Undoing::Branch(to_a)) = undoing_to(&"a".into(), &past.lineage, &[]) else {
+            panic!("a can be brought back");
+        };
+        let appended = past
+            .chain
+            .append(to_a.link, Fidelity::Full, Timestamp::UNIX_EPOCH);
+        past.lineage.extend(appended.entries);
+        assert_eq!(past.next(), None);
     }
 
     #[test]

@@ -504,6 +504,8 @@ pub enum Effect<R> {
     LookBack {
         /// The job's number.
         job: u64,
+        /// The session to bring back, if not what was done last.
+        session: Option<UpstreamId>,
     },
     /// Close the session at the agent and wait for it.
     CloseSession {

@@ -1,14 +1,16 @@
 //! What an undo would take back, as the lineage and the disk have it. Blocking; called from threads that may.
 
+use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Via};
 
 use super::error::ConversationError;
 use super::services::Services;
 use super::{climbing, disk, folder, keeping, trees};
-use crate::chain::{EarlierHead, Undoing, undoing};
+use crate::chain::{EarlierHead, Undoing, undoing, undoing_to};
 use crate::store::ConversationRecord;
 
-/// What the next undo of a conversation takes back; none where nothing is left to take back.
+/// What the next undo of a conversation takes back, or the one that brings back a session to an empty chain; none if there is nothing
+/// to take back.
 ///
 /// # Errors
 /// That the store cannot be read, that the folder to go back to cannot be used, or that nothing is left of the session to
@@ -16,11 +18,18 @@ use crate::store::ConversationRecord;
 pub(super) fn look_back(
     services: &Services,
     record: &ConversationRecord,
+    session: Option<&UpstreamId>,
 ) -> Result<Option<Undoing>, ConversationError> {
     let lineage = services.store.lineage_all(record.id);
     let lineage = lineage.map_err(|error| climbing::store_error(&error))?;
-    let undoing = undoing(&lineage, record.chain.links());
-    match &undoing {
+    let links = record.chain.links();
+    let mut undoing = match session {
+        None => undoing(&lineage, links),
+        // Somebody else has brought a history back, or begun one.
+        Some(_) if !links.is_empty() => None,
+        Some(session) => undoing_to(session, &lineage, links),
+    };
+    match &mut undoing {
         Some(Undoing::Move { cwd }) => {
             let took = trees::took_along(&services.data, record, cwd);
             let took = took.map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
@@ -31,7 +40,14 @@ pub(super) fn look_back(
             }
             folder::check_folder(cwd)?;
         }
-        Some(Undoing::Branch(earlier)) => check_that_it_is_there(services, earlier)?,
+        Some(Undoing::Branch(earlier)) => {
+            check_that_it_is_there(services, earlier)?;
+            // While the chain was empty, nothing but the conversation itself knew that the folder was moved.
+            let cwd = &mut earlier.link.cwd;
+            if folder::check_folder(cwd).is_err() && folder::check_folder(&record.cwd).is_ok() {
+                cwd.clone_from(&record.cwd);
+            }
+        }
         None => {}
     }
     Ok(undoing)
@@ -51,10 +67,10 @@ fn check_that_it_is_there(services: &Services, earlier: &EarlierHead) -> Result<
         found.is_err_and(|error| disk::is_absence(&error)) && !keeping::may_be_kept(services, root, id)
     };
     // Agents write a session down with its first turn: a branch without one is made again from where it comes from, and a
-    // session that held nothing is begun again.
-    let is_lost = match (&link.from_upstream_id, link.turns) {
-        (Some(from), 0) => is_gone(&link.upstream_id) && is_gone(from),
-        (None, 0) => link.carried_turns > 0 && is_gone(&link.upstream_id),
+    // session that was never written is begun again.
+    let is_lost = match &link.from_upstream_id {
+        Some(from) if link.turns == 0 => is_gone(&link.upstream_id) && is_gone(from),
+        None if !link.written => false,
         _ => is_gone(&link.upstream_id),
     };
     if !is_lost {

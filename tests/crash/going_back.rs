@@ -32,6 +32,7 @@ impl Worker {
         let past = Past {
             history: ledger.history.clone(),
             missing: ledger.missing,
+            may_be_lost: ledger.may_be_lost,
         };
         ledger.left.insert(head.clone(), past);
         Ok(head)
@@ -136,10 +137,6 @@ impl Worker {
 
     /// Takes back what was done last.
     pub(crate) fn undo(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
-        // What an undo of a reset brings back is not in the ledger; `daemon::wire_rules` undoes one.
-        if self.active[index].resets > 0 {
-            return Ok(());
-        }
         let head = self.note_past(client, index)?;
         let mut params = json!({"conversationId": self.active[index].id});
         if let Some(key) = self.key() {

@@ -27,6 +27,7 @@ pub(crate) struct Unanswered {
 pub(crate) struct Past {
     pub(crate) history: Vec<String>,
     pub(crate) missing: usize,
+    pub(crate) may_be_lost: bool,
 }
 
 /// What is about to become of a history.
@@ -238,9 +239,9 @@ impl Ledger {
             return;
         }
         self.open_questions.clear();
-        // One that was left before a reset, or before this ledger began, is not known, nor whether it can be resumed.
+        // One that was left before this ledger began is not known, nor whether it can be resumed.
         let past = self.left.get(&id).cloned();
-        self.may_be_lost |= past.is_none();
+        self.may_be_lost |= past.as_ref().is_none_or(|past| past.may_be_lost);
         let past = past.unwrap_or_default();
         self.history = past.history;
         self.missing = past.missing.max(self.missing);
@@ -248,7 +249,6 @@ impl Ledger {
 
     /// The chain was emptied.
     pub(crate) fn begin_anew(&mut self) {
-        self.left.clear();
         self.changing = None;
         self.resets += 1;
         self.history.clear();

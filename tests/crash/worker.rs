@@ -229,6 +229,7 @@ impl Worker {
     }
 
     fn reset(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
+        self.note_past(client, index)?;
         let mut params = json!({"conversationId": self.active[index].id});
         if let Some(key) = self.key() {
             params["requestId"] = json!(key);

@@ -110,6 +110,7 @@ mod queued_prompts;
 mod removed_folders;
 mod repairing;
 mod repeats;
+mod resets;
 mod resolving;
 pub(crate) mod scene;
 #[cfg(target_os = "linux")]

@@ -137,7 +137,7 @@ impl Actor {
                     JobDone::Edited(job, edited.map(Box::new))
                 }));
             }
-            Effect::LookBack { job } => self.look_back(job),
+            Effect::LookBack { job, session } => self.look_back(job, session),
             Effect::Move {
                 job,
                 destination,
@@ -346,9 +346,9 @@ impl Actor {
     }
 
     /// Reads what there is to take back.
-    fn look_back(&mut self, job: u64) {
+    fn look_back(&mut self, job: u64, session: Option<UpstreamId>) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
-        let look = move || looking_back::look_back(&services, &record);
+        let look = move || looking_back::look_back(&services, &record, session.as_ref());
         self.job = Some(Job::new(async move {
             let looked = tokio::task::spawn_blocking(look).await;
             let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
-use bridge_protocol::id::{InterruptId, TurnId};
+use bridge_protocol::id::{InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 
@@ -84,6 +84,8 @@ pub enum Call {
     },
     /// Take back what was done last in place.
     Undo {
+        /// Bring back the history that has this session instead, with all that came after it; nothing while there is a head.
+        session: Option<UpstreamId>,
         /// Where is noted how far it has come, where files have to go back.
         progress: Arc<Progress>,
     },

@@ -18,6 +18,7 @@ use super::super::answer::{Answer, Request};
 use super::super::checking::{check_answer, check_claude, check_kept, check_rollout, read_root, unusable};
 use super::super::climbing::store_error;
 use super::super::copies;
+use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::{usable_folder, usable_recorded};
 use super::super::keeping::in_place_of_lost;
@@ -86,7 +87,7 @@ impl Registry {
         check_title(adoption.title.as_deref().unwrap_or_default())?;
         let entries = self.named_agents(adoption.agent.as_ref())?;
         if let Some(holder) = self.holder(&adoption)? {
-            return self.adopted_before(holder).await;
+            return self.adopted_before(holder, &adoption.upstream_id).await;
         }
         let given = adoption.cwd.as_deref();
         let given = given.map(|cwd| usable_folder("cwd", cwd)).transpose()?;
@@ -135,7 +136,7 @@ impl Registry {
         if let Some(holder) = self.holder(&adoption)? {
             // What is looked at for the answer keeps nobody else waiting.
             drop(turn);
-            return self.adopted_before(holder).await;
+            return self.adopted_before(holder, &adoption.upstream_id).await;
         }
         self.leave_to_others(&entry, &mut past)?;
         let missing = past.missing.take().into_iter().collect();
@@ -158,12 +159,29 @@ impl Registry {
         Ok(answer)
     }
 
-    /// The answer when a conversation already has the session. One that was reset gets its history back, as by an undo.
-    async fn adopted_before(self: &Arc<Self>, holder: ConversationId) -> Result<Answer, ConversationError> {
-        if self.record(holder)?.chain.head().is_none() {
-            match self.undo(holder, None).await {
-                // Another caller may have undone the reset meanwhile.
-                Ok(_) | Err(ConversationError::Conflict(_)) => {}
+    /// The answer when a conversation already has the session. One that was reset gets the history back that has the session, as by
+    /// undoing all that came after it.
+    async fn adopted_before(
+        self: &Arc<Self>,
+        holder: ConversationId,
+        session: &UpstreamId,
+    ) -> Result<Answer, ConversationError> {
+        let is_empty = |record: ConversationRecord| record.chain.is_empty();
+        if is_empty(self.record(holder)?) {
+            let call = |progress| Call::Undo {
+                session: Some(session.clone()),
+                progress,
+            };
+            match self.carry(holder, "conversation/adopt", call, None).await {
+                Ok(_) => {}
+                Err(ConversationError::Conflict(_)) if is_empty(self.record(holder)?) => {
+                    return Err(ConversationError::Conflict(format!(
+                        "conversation {holder} had session {session} and was reset, and the session never became part of a history \
+                         that can be brought back"
+                    )));
+                }
+                // Another caller has undone the reset or prompted meanwhile.
+                Err(ConversationError::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
         }

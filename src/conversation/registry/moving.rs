@@ -43,7 +43,10 @@ impl Registry {
         id: ConversationId,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let call = |progress| Call::Undo { progress };
+        let call = |progress| Call::Undo {
+            session: None,
+            progress,
+        };
         self.carry(id, "conversation/undo", call, request).await
     }
 

@@ -117,7 +117,7 @@ impl<R> Model<R> {
                 };
                 self.edit(at, asked, now, effects);
             }
-            Call::Undo { progress } => self.undo(reply, request, progress, effects),
+            Call::Undo { session, progress } => self.undo(session, reply, request, progress, effects),
             Call::Move {
                 destination,
                 undoes,

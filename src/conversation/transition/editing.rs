@@ -244,6 +244,7 @@ impl<R> Model<R> {
     /// Takes back what was done last in place, once it is known what that was.
     pub(super) fn undo(
         &mut self,
+        session: Option<UpstreamId>,
         reply: R,
         request: Option<Request>,
         progress: Arc<Progress>,
@@ -258,7 +259,7 @@ impl<R> Model<R> {
             request,
             progress,
         });
-        effects.push(Effect::LookBack { job });
+        effects.push(Effect::LookBack { job, session });
     }
 
     /// The lineage was read.

@@ -203,7 +203,13 @@ impl World {
         let progress = works
             .begin("conversation/undo", None, CancellationToken::new())
             .progress();
-        self.call(Call::Undo { progress }, None)
+        self.call(
+            Call::Undo {
+                session: None,
+                progress,
+            },
+            None,
+        )
     }
 
     pub(super) fn move_to(&mut self, cwd: &str, key: Option<&str>) -> u32 {

@@ -300,7 +300,10 @@ fn what_is_taken_back_takes_nothing_along_that_an_earlier_write_left_behind() {
     world.copies("s2", RollCause::Forgotten);
     world.write_fails();
     world.reset();
-    assert_eq!(world.log().last().unwrap(), "write call +rolled:s2 +reset:s2");
+    assert_eq!(
+        world.log().last().unwrap(),
+        "write call +rolled:s2 +updated:s1 +reset:s2"
+    );
     world.write_fails();
     assert_eq!(world.chain(), ["s1", "s2"]);
     world.elapses(Deadline::Rewrite);

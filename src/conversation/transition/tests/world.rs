@@ -292,7 +292,7 @@ impl World {
                 self.job = Some(job);
                 format!("edit {at}")
             }
-            Effect::LookBack { job } => {
+            Effect::LookBack { job, .. } => {
                 self.job = Some(job);
                 "look back".to_owned()
             }

@@ -1,0 +1,160 @@
+//! Undoing a reset: what comes back, whatever was acknowledged of it, and what happened to the conversation since.
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::link::LineageReason;
+use bridge_protocol::turn::StopReason;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::{App, refused};
+
+async fn undo(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
+    app.call("conversation/undo", json!({"conversationId": id})).await
+}
+
+/// Replaces the last turn.
+async fn edit_last(app: &App, id: ConversationId, prompt: &str) {
+    let at = app.checkpoints(id).await.pop().unwrap().id;
+    let edit = json!({"conversationId": id, "at": at, "prompt": prompt});
+    app.call("conversation/edit", edit).await.unwrap();
+}
+
+/// A turn that met a limit, or whose agent died, is in the transcript without having been acknowledged.
+#[tokio::test]
+async fn what_no_turn_acknowledged_comes_back() {
+    for cut in ["[[limit 3600]]", "[[crash]]"] {
+        let home = Home::new();
+        let (_daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["one"]).await;
+        app.ask("conversation/reset", id).await;
+        let turn = app.send(id, &format!("two [[say so far]]{cut}")).await;
+        assert_eq!(turn.stop_reason, StopReason::Failed);
+        let head = app.get(id).await.head;
+        app.ask("conversation/reset", id).await;
+        undo(&app, id).await.unwrap();
+        assert_eq!(app.get(id).await.head, head, "{cut}");
+        let history = app.ask("conversation/history", id).await;
+        let words = history["messages"][0]["content"][0]["text"].as_str().unwrap();
+        assert!(words.starts_with("two"), "{cut}: {history}");
+        undo(&app, id).await.unwrap();
+        assert_eq!(app.remembered(id).await, ["one"], "{cut}");
+    }
+}
+
+/// The same when it is all that there ever was, and when its session is adopted.
+#[tokio::test]
+async fn to_adopt_what_no_turn_acknowledged_brings_it_back() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app
+        .begun(&home.project(), &["one [[say so far]][[limit 3600]]"])
+        .await;
+    let head = app.get(id).await.head;
+    app.ask("conversation/reset", id).await;
+    let adopt = json!({"upstreamId": head});
+    let adopted = app.call("conversation/adopt", adopt).await.unwrap();
+    assert_eq!(adopted["conversation"]["id"], json!(id));
+    assert_eq!(adopted["conversation"]["head"], json!(head));
+}
+
+/// A fork that was never prompted has the history that it came from, also where nobody can read its transcript.
+#[tokio::test]
+async fn a_fork_that_was_never_prompted_comes_back() {
+    let home = Home::new();
+    let agent = format!(
+        "[agents.opaque]\nkind = \"generic\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\n",
+        env!("CARGO_BIN_EXE_sessiond"),
+        home.data().display()
+    );
+    home.configure(&agent);
+    let (_daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "opaque").await;
+    app.send(id, "one").await;
+    let fork = app.fork(id, false).await.unwrap().conversation;
+    app.ask("conversation/reset", fork.id).await;
+    undo(&app, fork.id).await.unwrap();
+    assert_eq!(app.get(fork.id).await.head, fork.head);
+    assert_eq!(app.remembered(fork.id).await, ["one"]);
+}
+
+/// A reset empties the whole chain, and each session in it is known afterwards with the turns that it had.
+#[tokio::test]
+async fn no_session_forgets_its_turns() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let head = app.get(id).await.head;
+    let file = home.transcript_of(&app, id).await;
+    edit_last(&app, id, "better").await;
+    app.ask("conversation/reset", id).await;
+    let entries = app.lineage(id).await;
+    let known = entries
+        .iter()
+        .filter(|entry| Some(&entry.upstream_id) == head.as_ref());
+    let last = known.last().unwrap();
+    assert_eq!((last.reason, last.turns), (LineageReason::Updated, 2));
+
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.remembered(id).await, ["one", "better"]);
+    let aside = home.path().join("aside");
+    std::fs::rename(&file, &aside).unwrap();
+    let before = app.get(id).await.head;
+    refused(undo(&app, id).await, ErrorKind::NotResumable);
+    assert_eq!(app.get(id).await.head, before);
+    std::fs::rename(&aside, &file).unwrap();
+    undo(&app, id).await.unwrap();
+    let link = app.chain(id).await.pop().unwrap();
+    assert_eq!((Some(&link.upstream_id), link.turns), (head.as_ref(), 2));
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
+
+/// Each session leads to its own history, and with it all goes that came after that.
+#[tokio::test]
+async fn the_session_that_is_adopted_is_the_one_that_comes_back() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["zero"]).await;
+    let zeroth = app.get(id).await.head;
+    app.ask("conversation/reset", id).await;
+    app.send(id, "one").await;
+    let first = app.get(id).await.head;
+    app.ask("conversation/reset", id).await;
+    app.send(id, "two").await;
+    app.ask("conversation/reset", id).await;
+    let adopt = json!({"upstreamId": first});
+    let adopted = app.call("conversation/adopt", adopt).await.unwrap();
+    assert_eq!(adopted["conversation"]["head"], json!(first));
+    assert_eq!(app.remembered(id).await, ["one"]);
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.get(id).await.head, zeroth);
+    refused(undo(&app, id).await, ErrorKind::Conflict);
+}
+
+/// A folder that the conversation has left and that no longer exists is not where it goes back to.
+#[tokio::test]
+async fn a_history_comes_back_where_the_conversation_is_now() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let old = home.folder_named("old");
+    let id = app.begun(&old, &["one"]).await;
+    let head = app.get(id).await.head;
+    app.ask("conversation/reset", id).await;
+    let new = format!("{}/new", home.path().display());
+    std::fs::rename(&old, &new).unwrap();
+    let moved = json!({"conversationId": id, "cwd": new});
+    app.call("conversation/move", moved).await.unwrap();
+    let undone = undo(&app, id).await.unwrap();
+    assert_eq!(undone["conversation"]["cwd"], json!(new));
+    assert_eq!(app.get(id).await.head, head);
+    assert_eq!(app.remembered(id).await, ["one"]);
+
+    // A folder that is still there is where the history belongs.
+    let third = home.folder_named("third");
+    app.ask("conversation/reset", id).await;
+    let moved = json!({"conversationId": id, "cwd": third});
+    app.call("conversation/move", moved).await.unwrap();
+    let undone = undo(&app, id).await.unwrap();
+    assert_eq!(undone["conversation"]["cwd"], json!(new));
+    assert_eq!(app.remembered(id).await[..1], ["one"]);
+}
