@@ -2,20 +2,28 @@
 //! and one that is stopped.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::lchown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use bridge_protocol::{BridgeError, ErrorKind};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{SOURCE, command, has, said};
+use crate::home::{kill_now, wait_for_end};
 
 /// What is asked: words, a question, and words after it. JSON does not end a line at the character after the first word.
 const PROMPT: &str = "[[say one\u{2028}]][[ask may I?]][[say two]]";
+
+/// How long a client may run. One that waits for something that never comes is killed. The program in Rust may also wait for
+/// another build.
+const CLIENT_LIMIT: Duration = Duration::from_secs(600);
 
 /// At which line of the daemon the first connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +56,15 @@ const LOSSES: [Loss; 8] = [
     Loss::Question,
     Loss::Result,
 ];
+
+/// The programs that use the clients, each with its interpreter.
+const SCRIPTS: [(&str, &str); 2] = [
+    ("node", "packaging/clients/chat.mjs"),
+    ("python3", "packaging/clients/chat.py"),
+];
+
+/// Another user.
+const STRANGER: u32 = 65534;
 
 /// A client under test.
 struct Program {
@@ -84,7 +101,7 @@ impl Program {
     }
 
     /// Starts it on a socket with these arguments.
-    fn start(&self, socket: &Path, arguments: &[&str]) -> Child {
+    fn start(&self, socket: &Path, arguments: &[&str]) -> Running {
         let mut command = Command::new(self.command[0]);
         command.args(&self.command[1..]);
         match self.has_client {
@@ -94,39 +111,69 @@ impl Program {
             false => command.arg(socket),
         };
         command.args(arguments).current_dir(SOURCE);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command.spawn().unwrap()
+        Running::start(command)
     }
 
     /// Runs it to its end. If it asks what [`PROMPT`] has the agent ask, the first option is typed.
     fn run(&self, socket: &Path, arguments: &[&str]) -> Output {
         let mut running = self.start(socket, arguments);
-        let mut printed = Vec::new();
-        if read_until(&mut running, "may I?", &mut printed) {
-            running.stdin.as_mut().unwrap().write_all(b"1\n").unwrap();
+        if running.read_until("may I?") {
+            running.child.stdin.as_mut().unwrap().write_all(b"1\n").unwrap();
         }
-        let mut output = running.wait_with_output().unwrap();
-        printed.append(&mut output.stdout);
-        Output {
-            stdout: printed,
-            ..output
-        }
+        running.end()
     }
 }
 
-/// Reads what it prints up to this text; whether it came.
-fn read_until(running: &mut Child, text: &str, printed: &mut Vec<u8>) -> bool {
-    let (stdout, mut next) = (running.stdout.as_mut().unwrap(), [0]);
-    while !printed.ends_with(text.as_bytes()) {
-        if stdout.read(&mut next).unwrap() == 0 {
-            return false;
+/// A client that runs, for [`CLIENT_LIMIT`] at most.
+struct Running {
+    child: Child,
+    printed: Vec<u8>,
+    /// Dropped when the client has ended.
+    _ended: mpsc::SyncSender<()>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let (ended, end) = mpsc::sync_channel(1);
+        let pid = Pid::from_child(&child);
+        std::thread::spawn(move || {
+            if end.recv_timeout(CLIENT_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                kill_process(pid, Signal::KILL).unwrap();
+            }
+        });
+        Self {
+            child,
+            printed: Vec::new(),
+            _ended: ended,
         }
-        printed.push(next[0]);
     }
-    true
+
+    /// Reads what it prints up to this text; whether it came.
+    fn read_until(&mut self, text: &str) -> bool {
+        let (stdout, mut next) = (self.child.stdout.as_mut().unwrap(), [0]);
+        while !self.printed.ends_with(text.as_bytes()) {
+            if stdout.read(&mut next).unwrap() == 0 {
+                return false;
+            }
+            self.printed.push(next[0]);
+        }
+        true
+    }
+
+    /// Waits for its end; everything that it printed.
+    fn end(mut self) -> Output {
+        let mut output = self.child.wait_with_output().unwrap();
+        self.printed.append(&mut output.stdout);
+        Output {
+            stdout: self.printed,
+            ..output
+        }
+    }
 }
 
 /// A daemon in a folder of its own, with one conversation.
@@ -210,10 +257,11 @@ impl Daemon {
             .collect()
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills it with SIGKILL, and waits for its end.
     fn kill(&self) {
-        let pid = i32::try_from(self.answer(&["status"])["pid"].as_i64().unwrap()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        let pid = u32::try_from(self.answer(&["status"])["pid"].as_u64().unwrap()).unwrap();
+        kill_now(pid);
+        wait_for_end(pid);
     }
 }
 
@@ -373,14 +421,12 @@ fn check_killed(program: &Program) {
     let daemon = Daemon::start();
     let prompt = "[[say begun]][[stream 500 20]]";
     let mut running = program.start(&daemon.socket(), &[daemon.project(), prompt]);
-    let mut printed = Vec::new();
-    assert!(read_until(&mut running, "begun", &mut printed));
+    assert!(running.read_until("begun"));
     daemon.kill();
     // This starts the next daemon.
     assert_eq!(daemon.conversations().len(), 2);
-    let ended = running.wait_with_output().unwrap();
-    printed.extend(&ended.stdout);
-    let printed = String::from_utf8(printed).unwrap();
+    let ended = running.end();
+    let printed = String::from_utf8_lossy(&ended.stdout);
     assert!(printed.ends_with("\nfailed\n"), "{printed}");
     assert_ends(&ended, "daemon");
     assert_eq!(daemon.texts("user"), [prompt]);
@@ -396,20 +442,16 @@ fn check_killed(program: &Program) {
 fn check_stopped(program: &Program) {
     let daemon = Daemon::start();
     let mut running = program.start(&daemon.socket(), &[daemon.project(), "[[say begun]][[hang]]"]);
-    let mut printed = Vec::new();
-    assert!(read_until(&mut running, "begun", &mut printed));
+    assert!(running.read_until("begun"));
     daemon.sessionctl(&["stop"]);
-    let ended = said("a stopped daemon", &running.wait_with_output().unwrap());
-    assert_eq!(ended, "\ncancelled\n");
+    let printed = said("a stopped daemon", &running.end());
+    assert!(printed.ends_with("begun\ncancelled\n"), "{printed}");
     assert_eq!(daemon.conversations().len(), 2);
 }
 
 #[test]
 fn each_script_shows_everything_once_whatever_happens_to_its_connection() {
-    for (interpreter, file) in [
-        ("node", "packaging/clients/chat.mjs"),
-        ("python3", "packaging/clients/chat.py"),
-    ] {
+    for (interpreter, file) in SCRIPTS {
         if has(interpreter) {
             check_program(&Program::script(interpreter, file));
         }
@@ -425,7 +467,6 @@ fn the_program_in_rust_shows_everything_once_whatever_happens_to_its_connection(
 /// the client during a call.
 const NODE: &str = r#"
 import { BridgeError, Client, ConnectionError } from "./packaging/clients/session-bridge.mjs";
-setTimeout(() => process.exit(3), 120_000).unref();
 const client = await Client.connect({ onConnection: (isUp) => console.log("connected", isUp) });
 const create = () => client.conversation.new({ cwd: "/tmp", requestId: "once" });
 const conversationId = (await create()).conversation.id;
@@ -495,7 +536,7 @@ async def main():
     async for envelope in opened:
         pass
 
-asyncio.run(asyncio.wait_for(main(), 120))
+asyncio.run(main())
 "#;
 
 #[test]
@@ -516,18 +557,13 @@ fn each_client_reports_a_gap_repeats_no_change_and_closes() {
         command
             .env("PYTHONPATH", "packaging/clients")
             .env("PYTHONDONTWRITEBYTECODE", "1");
-        let mut running = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut printed = Vec::new();
-        assert!(read_until(&mut running, "snapshot false\n", &mut printed));
+        let mut running = Running::start(command);
+        assert!(running.read_until("snapshot false\n"));
         daemon.kill();
         // This starts the next daemon.
         daemon.conversations();
-        let printed = said(interpreter, &running.wait_with_output().unwrap());
-        let expected = "connected false\nconnected true\nsnapshot true\nonce true\nread 17000\n\
+        let printed = said(interpreter, &running.end());
+        let expected = "snapshot false\nconnected false\nconnected true\nsnapshot true\nonce true\nread 17000\n\
             true 1001 notFound false\nclosed true\n";
         assert_eq!(printed, expected, "{interpreter}");
         assert_eq!(daemon.conversations().len(), 2, "{interpreter}");
@@ -605,4 +641,25 @@ fn each_client_finds_the_socket() {
         check(&xdg, &[&socket, &default]);
         fs::remove_dir_all(&data_folder).unwrap();
     }
+}
+
+#[test]
+fn each_client_refuses_the_socket_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give a file to another user");
+        return;
+    }
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let socket = folder.path().join("foreign.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    lchown(&socket, Some(STRANGER), Some(STRANGER)).unwrap();
+    for (interpreter, file) in SCRIPTS {
+        if has(interpreter) {
+            let output = Program::script(interpreter, file).run(&socket, &["/", PROMPT]);
+            assert_ends(&output, "65534");
+        }
+    }
+    // None of them connected.
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
