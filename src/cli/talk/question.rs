@@ -273,6 +273,12 @@ impl Question {
         lines
     }
 
+    /// What is asked, for somebody who cannot answer here.
+    pub(super) fn report(&self, look: Look) -> Vec<String> {
+        let subject = look.paint(ATTENTION, &format!("? {}", self.subject));
+        [vec![subject], self.details.clone()].concat()
+    }
+
     /// All that would be done.
     pub(super) fn details(&self) -> String {
         self.details.iter().map(|line| format!("{line}\n")).collect()
@@ -407,10 +413,7 @@ fn choices(interrupt: &Interrupt) -> Vec<Choice> {
 
 /// What is asked and how it can be answered, for those who are not asked here.
 pub(in crate::cli) fn lines(interrupt: &Interrupt) -> Vec<String> {
-    let question = Question::of(interrupt, None, "", Look::default());
-    let mut lines = vec![format!("? {}", subject(interrupt))];
-    lines.extend(question.details);
-    lines
+    Question::of(interrupt, None, "its folder", Look::default()).report(Look::default())
 }
 
 /// The command that answers a question.

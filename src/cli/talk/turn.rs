@@ -490,10 +490,10 @@ impl<'a> Talk<'a> {
                 ..
             } => {
                 self.folder.clone_from(&conversation.cwd);
-                if *gap && own.id.is_some() {
+                let is_own = own.seen(running.as_ref().map(|running| &running.turn_id), start);
+                if *gap && is_own {
                     self.screen.aside("some of the output was missed")?;
                 }
-                let is_own = own.seen(running.as_ref().map(|running| &running.turn_id), start);
                 if watches {
                     let title = one_line(&conversation.title);
                     let (id, state) = (words::short_id(conversation.id), words::state(conversation.state));
@@ -751,7 +751,7 @@ impl<'a> Talk<'a> {
         while let Some(interrupt) = self.questions.pop_front() {
             let look = self.screen.output.note_look;
             let question = Question::of(&interrupt, None, &self.folder, look);
-            for line in question.lines(look) {
+            for line in question.report(look) {
                 self.screen.note(&line)?;
             }
             let how = self.how_to_answer(&interrupt);
