@@ -11,7 +11,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-pub(super) use branching::{Edit, Fork, MinFidelity, Mv};
+use super::talk::answer::{Answer, Cancel, Resume};
+use super::talk::attach::Attach;
+use super::talk::chat::Chat;
+use super::talk::continuing::Continue;
+use super::talk::edit::{Edit, Undo};
+use super::talk::send::Send;
+
+pub(super) use branching::{Fork, MinFidelity, Mv};
 pub(super) use setup::{Completions, DEFINITION, Generate, Man, Program, command, completions, parse};
 
 /// Continue conversations with coding agents across limits and crashes
@@ -64,24 +71,25 @@ pub(super) enum Command {
     Transcripts(Transcripts),
     /// Show the details of a conversation
     Show(One),
+    /// Talk to an agent
+    Chat(Chat),
     /// Send a prompt and print the answer
     Send(Send),
     /// Follow a conversation as it happens
-    Attach(One),
-    /// Schedule a conversation to continue
+    Attach(Attach),
+    /// Continue interrupted turns, now or at a time
+    #[command(alias = "recover")]
     Continue(Continue),
-    /// Continue interrupted turns now
-    Recover(Recover),
     /// Stop the running turn
     Cancel(Cancel),
     /// Open the agent session without sending a prompt
-    Resume(One),
+    Resume(Resume),
     /// Fork a conversation and print the id of the branch
     Fork(Fork),
     /// Replace an earlier prompt and print the new answer
     Edit(Edit),
     /// Undo the last edit, in-place fork, move or reset
-    Undo(One),
+    Undo(Undo),
     /// Move a conversation or a project to another folder
     Mv(Mv),
     /// List the agent sessions that make up a conversation
@@ -217,98 +225,6 @@ pub(super) struct Transcripts {
     /// Print full ids, turns, folders and paths
     #[arg(long, short)]
     pub(super) long: bool,
-}
-
-/// `send`.
-#[derive(Debug, Args)]
-pub(super) struct Send {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// Prompt; - reads it from standard input
-    #[arg(value_name = "TEXT", required = true, num_args = 1.., allow_hyphen_values = false)]
-    pub(super) text: Vec<String>,
-    /// Queue the prompt if a turn is running (default: fail as busy)
-    #[arg(long)]
-    pub(super) queue: bool,
-    /// If a usage limit stops the turn, schedule it for the limit's reset and exit
-    #[arg(long)]
-    pub(super) wait_limit: bool,
-    /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
-    #[arg(long, value_name = "WHAT")]
-    pub(super) on_question: Option<OnQuestion>,
-}
-
-/// How `send` and `edit` handle questions of the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum OnQuestion {
-    /// Exit with code 8; the question stays open for `sessionctl answer`
-    Leave,
-    /// Wait until another client answers
-    Wait,
-    /// Reject the request and let the turn continue
-    Deny,
-}
-
-/// `continue`.
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("when").required(true).args(["at_reset", "at", "now", "cancel"]))]
-pub(super) struct Continue {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// Prompt to send (default: ask the agent to continue); required if no turn was interrupted
-    #[arg(value_name = "TEXT", conflicts_with = "cancel")]
-    pub(super) text: Vec<String>,
-    /// Continue when the usage limit resets
-    #[arg(long)]
-    pub(super) at_reset: bool,
-    /// Continue at this time: 18:30 or 2026-01-31T18:30 (local), or 2026-01-31T18:30:00Z
-    #[arg(long, value_name = "TIME")]
-    pub(super) at: Option<String>,
-    /// Continue now
-    #[arg(long)]
-    pub(super) now: bool,
-    /// Cancel the scheduled continuation
-    #[arg(long)]
-    pub(super) cancel: bool,
-}
-
-/// `recover`.
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("which").required(true).args(["conversation", "all"]))]
-pub(super) struct Recover {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: Option<String>,
-    /// Continue every interrupted conversation, except for turns that you cancelled
-    #[arg(long)]
-    pub(super) all: bool,
-}
-
-/// `cancel`.
-#[derive(Debug, Args)]
-pub(super) struct Cancel {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// Cancel queued prompts too
-    #[arg(long)]
-    pub(super) queued: bool,
-}
-
-/// `answer`.
-#[derive(Debug, Args)]
-pub(super) struct Answer {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// Id of the question, as printed by sessionctl show
-    #[arg(value_name = "INTERRUPT")]
-    pub(super) interrupt: String,
-    /// Id of the option, `cancel`, or an ACP outcome as a JSON object
-    #[arg(value_name = "OPTION")]
-    pub(super) option: String,
 }
 
 /// `adopt`.

@@ -132,7 +132,10 @@ impl Output {
         if self.json {
             return Ok(());
         }
-        self.end_line()?;
+        // A file gets what was asked for byte for byte; on a terminal both streams share the line.
+        if self.look.columns.is_some() {
+            self.end_line()?;
+        }
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())

@@ -40,14 +40,14 @@ fn a_limit_is_waited_for_and_the_wait_is_called_off() {
     assert_eq!(sent.status.code(), Some(7));
     assert!(state(&home, &id)["continuation"].is_object());
     let told = home.said(&["continue", &id, "--cancel"]);
-    assert_eq!(told, "scheduled continuation cancelled");
+    assert_eq!(told, "Cancelled the scheduled continuation.");
     assert_eq!(state(&home, &id)["continuation"], Value::Null);
     let again = home.run(&["continue", &id, "--cancel"]);
     super::check(&again, 0, "");
-    assert_eq!(text(&again.stderr), "nothing was scheduled\n");
+    assert_eq!(text(&again.stderr), "Nothing was scheduled.\n");
 
     let told = home.said(&["continue", &id, "--at-reset"]);
-    assert!(told.starts_with("continues at "), "{told}");
+    assert!(told.starts_with("Continues at "), "{told}");
     let limit = state(&home, &id);
     assert_eq!(limit["continuation"]["at"], limit["limit"]["resetsAt"]);
 }
@@ -57,12 +57,10 @@ fn what_makes_no_sense_is_told_with_what_does() {
     let home = Home::new();
     let id = home.said(&["new"]);
     for (arguments, code) in [
-        (&["continue", &id][..], 2),
+        (&["continue", &id][..], 5),
         (&["continue", &id, "--at", "soon"], 2),
         (&["continue", &id, "--at-reset"], 5),
-        (&["continue", &id, "--now"], 5),
-        (&["recover"], 2),
-        (&["recover", "5d0c2a00"], 4),
+        (&["continue", "5d0c2a00"], 4),
     ] {
         home.printed(arguments, code);
     }
@@ -99,12 +97,12 @@ fn recover_goes_on_with_all_that_was_cut_short() {
         lines.find(|line| line.starts_with(&id[..8])).unwrap_or_default()
     };
     assert!(line(&limited).contains("continues at "), "{told}");
-    assert!(line(&crashed).contains("goes on now"), "{told}");
+    assert!(line(&crashed).contains("continues now"), "{told}");
     assert!(
-        line(&asks).contains("its question is open; answer with: sessionctl answer"),
+        line(&asks).contains("waits for an answer: sessionctl answer"),
         "{told}"
     );
-    assert!(line(&signed_out).contains("goes on now"), "{told}");
+    assert!(line(&signed_out).contains("continues now"), "{told}");
     assert_eq!(told.lines().count(), 4, "{told}");
     for id in [&crashed, &signed_out] {
         wait_idle(&home, id);
@@ -112,9 +110,38 @@ fn recover_goes_on_with_all_that_was_cut_short() {
         assert!(said.contains("Your last turn was cut short."), "{said}");
     }
 
-    let told: Value = serde_json::from_str(&home.said(&["recover", &idle, "--json"])).unwrap();
-    assert_eq!(told, json!({"conversationId": idle, "did": "nothing"}));
-    assert!(home.said(&["recover", &idle]).contains("nothing was cut short"));
+    assert_eq!(home.run(&["recover", &idle]).status.code(), Some(5));
+    // What is left is done, or still waits.
+    let told = home.said(&["continue", "--all", "--json"]);
+    let told: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let did = |id: &str| {
+        told.iter()
+            .find(|one| one["conversationId"] == id)
+            .map(|one| one["did"].clone())
+    };
+    assert_eq!(
+        (did(&limited), did(&asks)),
+        (Some(json!("continues")), Some(json!("asks"))),
+        "{told:?}"
+    );
+}
+
+/// Without a time the turn is continued at once, and its answer is shown.
+#[test]
+fn continue_follows_the_turn() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    assert_eq!(home.run(&["send", &id, "[[crash]]"]).status.code(), Some(6));
+    let answer = home.said(&["continue", &id]);
+    assert!(
+        answer.starts_with("echo: ") && answer.contains("cut short"),
+        "{answer}"
+    );
+    let answer = home.said(&["continue", &id, "--text", "And now this"]);
+    assert_eq!(answer, "echo: And now this");
 }
 
 /// A command that waits, in the background; its output is nobody's.
@@ -134,8 +161,8 @@ fn recover_goes_on_with_the_line_after_a_kill() {
     let id = home.said(&["new"]);
     let running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
     wait_for(&home, &id, |shown| shown["state"] == "prompting");
-    let told = home.said(&["recover", &id]);
-    assert!(told.contains("a turn is running"), "{told}");
+    let busy = home.run(&["continue", &id]);
+    assert_eq!(busy.status.code(), Some(5), "{}", text(&busy.stderr));
     let waiting = begin(&home, &["send", &id, "--queue", "it waited"]);
     wait_for(&home, &id, |shown| {
         shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
@@ -143,13 +170,15 @@ fn recover_goes_on_with_the_line_after_a_kill() {
     let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
     let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
     let daemon = rustix::process::Pid::from_raw(pid).unwrap();
-    super::live::kill_and_wait(daemon);
+    // Those who sent them have gone first: they would have picked it up.
     for mut child in [running, waiting] {
-        assert!(!child.wait().unwrap().success(), "the daemon is gone");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
+    super::live::kill_and_wait(daemon);
     let told = home.said(&["recover", "--all"]);
     assert!(
-        told.starts_with(&id[..8]) && told.contains("goes on now"),
+        told.starts_with(&id[..8]) && told.contains("continues now"),
         "{told}"
     );
     wait_idle(&home, &id);
@@ -170,8 +199,8 @@ fn recover_tells_what_it_could_not_bring_back() {
     home.said(&["send", &id, "[[lose]]"]);
     assert_eq!(home.run(&["send", &id, "again"]).status.code(), Some(6));
     assert_eq!(state(&home, &id)["state"], "failed");
-    let output = home.run(&["recover", &id]);
+    let output = home.run(&["continue", "--all"]);
     let told = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("could not be brought back: "), "{told}");
+    assert!(told.contains("could not be continued: "), "{told}");
 }

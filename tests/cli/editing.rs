@@ -35,7 +35,7 @@ fn an_earlier_prompt_is_replaced_and_brought_back() {
     let edited = home.run(&edit);
     assert_eq!(text(&edited.stdout).trim_end(), "echo: deux mots");
     let told = check_printed(&edit, &edited, 0);
-    assert!(told.contains(&format!("sessionctl undo {id}")), "{told}");
+    assert!(told.contains(&format!("sessionctl undo {}", &id[..8])), "{told}");
     assert_eq!(prompts(&home, &id), ["one", "deux mots"]);
     home.said(&["undo", &id]);
     assert_eq!(prompts(&home, &id), ["one", "two", "three"]);

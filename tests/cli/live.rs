@@ -143,13 +143,23 @@ fn a_folder_that_is_not_there_is_told_with_what_helps() {
 fn a_wrong_answer_is_told_where_the_right_ones_are() {
     let home = Home::new();
     let id = home.said(&["new"]);
+    let none = home.printed(&["answer", &id, "allow"], 4);
+    assert!(none.contains(&format!("sessionctl show {} ", &id[..8])), "{none}");
     home.run(&["send", &id, "[[ask Really?]]"]);
     let show: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     let interrupt = show["conversation"]["interrupts"][0]["id"].as_str().unwrap();
-    for (interrupt, option, code) in [("none", "allow_once", 4), (interrupt, "perhaps", 2)] {
-        let told = home.printed(&["answer", &id, interrupt, option], code);
-        assert!(told.contains(&format!("sessionctl show {id} ")), "{told}");
-    }
+    let wrong = home.printed(&["answer", &id, "perhaps"], 2);
+    let right = format!(
+        "sessionctl answer {} allow --question {interrupt} (or: deny)",
+        &id[..8]
+    );
+    assert!(wrong.contains(&right), "{wrong}");
+    home.printed(&["answer", &id, "allow", "--question", "none"], 4);
+    // Without an answer and a terminal it says what is asked.
+    let asked = home.printed(&["answer", &id], 8);
+    assert!(asked.contains(&right), "{asked}");
+    // What it says can be pasted.
+    home.said(&["answer", &id, "deny", "--question", interrupt]);
 }
 
 #[test]
@@ -176,8 +186,8 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
             .find(|line| line.contains(words))
             .unwrap_or_else(|| panic!("{words} is told"))
     };
-    until("another turn is running; this prompt waits in line behind it");
-    until("the turn that is running waits for an answer: First?");
+    until("another turn is running; this prompt is queued");
+    until("the running turn waits for an answer: First?");
     // Others see it there, once its place is on disk: what was told so far was told before it was asked for.
     let since = Instant::now();
     let shown = loop {
@@ -198,13 +208,17 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
         .spawn()
         .unwrap();
     let told = BufReader::new(attached.stderr.take().unwrap()).lines();
-    let in_line = told.map(Result::unwrap).find(|line| line.contains(" in line"));
-    assert_eq!(in_line.as_deref(), Some("1 prompt waits in line"));
+    let in_line = told.map(Result::unwrap).find(|line| line.contains(" queued"));
+    assert_eq!(in_line.as_deref(), Some("1 prompt is queued"));
     kill_process(Pid::from_child(&attached), Signal::INT).unwrap();
     attached.wait().unwrap();
     let how = until("sessionctl answer");
-    let interrupt = how.split(' ').skip_while(|word| *word != id).nth(1).unwrap();
-    home.said(&["answer", &id, interrupt, "allow_once"]);
+    let interrupt = how
+        .split(' ')
+        .skip_while(|word| *word != "--question")
+        .nth(1)
+        .unwrap();
+    home.said(&["answer", &id, "allow", "--question", interrupt]);
     let output = waiting.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(text(&output.stdout), "echo: Second\n");
@@ -242,22 +256,18 @@ fn attach_goes_on_when_the_daemon_comes_back() {
     // It has subscribed.
     until("idle");
     assert_eq!(home.said(&["send", &id, "Before"]), "echo: Before");
-    for expected in ["> Before", "echo: Before"] {
-        assert_eq!(shown.next().unwrap().unwrap(), expected);
-    }
+    assert_eq!(shown.next().unwrap().unwrap(), "echo: Before");
 
     let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
     let daemon = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
     kill_and_wait(Pid::from_raw(daemon).unwrap());
-    until("waits up to 60 s for a daemon to answer again");
+    until("waiting up to 60 s for it");
     // The next command starts a daemon; attach must not.
     home.said(&["show", &id]);
-    until("a daemon answers again");
+    until("the daemon answers again");
     until("idle");
     assert_eq!(home.said(&["send", &id, "After"]), "echo: After");
-    for expected in ["> After", "echo: After"] {
-        assert_eq!(shown.next().unwrap().unwrap(), expected);
-    }
+    assert_eq!(shown.next().unwrap().unwrap(), "echo: After");
     kill_process(Pid::from_child(&attached), Signal::INT).unwrap();
     assert_eq!(attached.wait().unwrap().code(), Some(0));
 }

@@ -7,6 +7,8 @@
 )]
 
 mod carrying;
+#[cfg(target_os = "linux")]
+mod chatting;
 mod continuing;
 mod demo;
 mod doctor;
@@ -26,6 +28,8 @@ mod progress;
 #[cfg(target_os = "linux")]
 mod questions;
 mod reset_and_rm;
+#[cfg(target_os = "linux")]
+mod screen;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;
@@ -124,7 +128,8 @@ fn transcripts_that_are_still_there_after_their_conversation_are_told() {
 fn a_turn_is_streamed_with_its_tools() {
     let stub = Stub::start();
     let output = run(&stub.home(), &["send", "5d0c2a", "hello", "there"]);
-    check(&output, 0, "✓ Read a.rs: done\necho: hello there\n");
+    check(&output, 0, "echo: hello there\n");
+    assert_eq!(text(&output.stderr), "✓ Read a.rs\n");
 }
 
 #[test]
@@ -137,7 +142,7 @@ fn a_prompt_is_read_from_standard_input() {
         .unwrap();
     child.stdin.take().unwrap().write_all(b"from\nstdin\n").unwrap();
     let output = child.wait_with_output().unwrap();
-    check(&output, 0, "✓ Read a.rs: done\necho: from\nstdin\n");
+    check(&output, 0, "echo: from\nstdin\n");
 }
 
 #[test]
@@ -238,7 +243,7 @@ fn without_a_terminal_a_question_is_left_open_and_told() {
     let output = run(&stub.home(), &["send", ID, "ask"]);
     check(&output, 8, "");
     let told = text(&output.stderr);
-    let how = format!("sessionctl answer {ID} int-1 OPTION (one of: allow_once)");
+    let how = format!("sessionctl answer {} allow --question int-1", &ID[..8]);
     assert!(told.contains("rm a.rs") && told.contains(&how), "{told}");
     assert_eq!(stub.calls_of("conversation/respond"), Vec::<Value>::new());
     assert_eq!(stub.calls_of("conversation/cancel"), Vec::<Value>::new());
@@ -275,7 +280,11 @@ fn a_question_may_be_left_to_somebody_else() {
         line.clear();
         assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is told");
     }
-    check(&run(&stub.home(), &["answer", ID, "int-1", "allow_once"]), 0, "");
+    check(
+        &run(&stub.home(), &["answer", ID, "allow_once", "--question", "int-1"]),
+        0,
+        "",
+    );
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(
         stub.calls_of("conversation/respond")[0]["outcome"],
@@ -316,11 +325,7 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
         .unwrap();
     assert!(first.contains("snapshot"), "{first}");
     // The reader is gone; the next event has nowhere to go.
-    check(
-        &run(&stub.home(), &["send", ID, "hello"]),
-        0,
-        "✓ Read a.rs: done\necho: hello\n",
-    );
+    check(&run(&stub.home(), &["send", ID, "hello"]), 0, "echo: hello\n");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stderr), "");

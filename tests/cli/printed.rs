@@ -24,7 +24,7 @@ pub(crate) fn check_printed(arguments: &[&str], output: &Output, code: i32) -> S
 }
 
 /// The text with a whole id for each that is shortened to its first 8 characters.
-fn with_whole_ids(text: &str) -> String {
+pub(super) fn with_whole_ids(text: &str) -> String {
     let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-');
     let whole = text.split_inclusive(is_end).map(|part| {
         let word = part.trim_end_matches(is_end);

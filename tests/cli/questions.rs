@@ -3,9 +3,10 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::chatting::check_seen;
 use super::home::Home;
 use super::stub::{ID, Stub};
-use super::terminal::Terminal;
+use super::terminal::{ASKED, Terminal};
 use super::{run, sessionctl, text};
 
 fn plain(stub: &Stub) -> Terminal {
@@ -18,20 +19,20 @@ fn plain(stub: &Stub) -> Terminal {
 fn an_answered_question_splits_no_word() {
     let stub = Stub::start();
     let mut terminal = plain(&stub);
-    terminal.until("type a number and Enter");
-    terminal.type_in("1\n");
-    let (shown, code) = terminal.ended();
-    assert!(shown.contains("\none word\r\nmore\r\n"), "{shown:?}");
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    let (shown, code) = terminal.seen();
+    assert!(shown.contains("\none word\nmore\n"), "{shown:?}");
     // Whoever typed the answer knows of it.
     assert!(!shown.contains("answered"), "{shown:?}");
     assert_eq!(code, Some(0), "{shown:?}");
 
     let mut terminal = plain(&stub);
-    terminal.until("type a number and Enter");
-    let answered = run(&stub.home(), &["answer", ID, "int-1", "split"]);
+    terminal.until(ASKED);
+    let answered = run(&stub.home(), &["answer", ID, "split", "--question", "int-1"]);
     assert_eq!(answered.status.code(), Some(0), "{answered:?}");
-    let (shown, code) = terminal.ended();
-    assert!(shown.contains("\none word\r\n"), "{shown:?}");
+    let (shown, code) = terminal.seen();
+    assert!(shown.contains("\none word\n"), "{shown:?}");
     assert!(shown.contains("answered"), "{shown:?}");
     assert_eq!(code, Some(0), "{shown:?}");
 }
@@ -42,26 +43,127 @@ fn a_tool_that_is_cancelled_at_its_question_is_named() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]]"]);
-    terminal.until("type a number and Enter");
+    terminal.until(ASKED);
     terminal.type_in("\x03");
     let (shown, _) = terminal.ended();
-    assert!(shown.contains("Really?: failed"), "{shown:?}");
+    assert!(shown.contains("✗ Really?"), "{shown:?}");
 }
 
-/// The error stands on a line of its own, wherever the answer ended.
+/// The next daemon is started, and the turn that died with its daemon is continued.
 #[test]
-fn the_error_of_a_lost_daemon_is_not_glued_to_the_answer() {
+fn a_turn_whose_daemon_dies_is_picked_up() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
-    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
     let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
     terminal.until("Begun");
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    kill_daemon(&home);
+    terminal.until("starting it again");
+    let (seen, code) = terminal.seen();
+    check_seen("send whose daemon is killed", &seen);
+    assert_eq!(code, Some(0), "{seen}");
+    let history = home.said(&["history", &id]);
+    assert_eq!(
+        history.matches("[[hang]]").count(),
+        1,
+        "the prompt ran once: {history}"
+    );
+}
+
+/// A daemon that was stopped on purpose stays stopped.
+#[test]
+fn a_stopped_daemon_is_not_started_again() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
+    terminal.until("Begun");
+    home.said(&["stop"]);
     let (shown, code) = terminal.ended();
-    assert!(shown.starts_with("\r\nerror: "), "{shown:?}");
-    assert_eq!(code, Some(3), "{shown:?}");
-    // In a pipe the answer ends its line too.
-    let status = home.run(&["status"]);
-    assert_eq!(status.status.code(), Some(3), "{}", text(&status.stderr));
+    assert_ne!(code, Some(0), "{shown:?}");
+    let status = home.run(&["--no-start", "ls"]);
+    assert_eq!(status.status.code(), Some(3), "{shown:?}");
+}
+
+/// Kills the daemon of a home as the machine would when memory runs out.
+pub(crate) fn kill_daemon(home: &Home) {
+    let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
+    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_command_of_three_lines_is_asked_about_whole() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = r#"[[ask Run the clean-up?]] [[tool Bash {"command":"set -e\ncd /tmp/x\nrm -r old","description":"Clean up"}]] [[say Cleaned]]"#;
+    for columns in [80, 200] {
+        let mut terminal = Terminal::run(&home, columns, &["send", &id, prompt]);
+        terminal.until(ASKED);
+        terminal.type_in("y");
+        let (seen, code) = terminal.seen();
+        check_seen(&format!("approving a command at {columns} columns"), &seen);
+        assert_eq!(code, Some(0), "{seen}");
+    }
+}
+
+#[test]
+fn a_change_is_asked_about_with_its_diff() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let file = home.path().join("a.txt");
+    std::fs::write(&file, "one\ntwo\nthree\n").unwrap();
+    let prompt = "[[ask Edit a.txt?]] [[write a.txt one\nzwei\nthree\n]] [[say Written]]";
+    let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
+    let asked = terminal.until(ASKED);
+    assert!(
+        asked.contains("\x1b[31m- two\x1b[0m") && asked.contains("\x1b[32m+ zwei\x1b[0m"),
+        "{asked:?}"
+    );
+    terminal.type_in("n");
+    let (seen, code) = terminal.seen();
+    check_seen("refusing a change", &seen);
+    assert_eq!(code, Some(0), "{seen}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
+    // What is too long to be shown is read in the pager.
+    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
+    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]]");
+    let mut command = home.command(&["send", &id, &prompt]);
+    let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
+    terminal.until("d shows all");
+    terminal.until(ASKED);
+    terminal.type_in("d");
+    terminal.until("PAGED:");
+    terminal.until("line 59");
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
+}
+
+/// The question outlives the command that met it.
+#[test]
+fn answer_shows_the_question_and_asks() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = r#"[[ask Run it?]] [[tool Bash {"command":"make\nmake install"}]] [[say Done]]"#;
+    let asked = home.run(&["send", &id, prompt]);
+    assert_eq!(asked.status.code(), Some(8));
+    let told = text(&asked.stderr);
+    assert!(told.contains("    make\n    make install\n"), "{told}");
+    let mut terminal = Terminal::run(&home, 80, &["answer", &id]);
+    let shown = terminal.until(ASKED);
+    assert!(shown.contains("make install"), "{shown:?}");
+    terminal.type_in("y");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+}
+
+#[test]
+fn a_limit_says_when_it_resets_and_what_helps() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let terminal = Terminal::run(&home, 200, &["send", &id, "Write it [[limit 3600]]"]);
+    let (seen, code) = terminal.seen();
+    check_seen("send at a limit", &seen);
+    assert_eq!(code, Some(7), "{seen}");
 }

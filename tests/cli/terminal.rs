@@ -15,6 +15,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use super::history;
 use super::home::Home;
+use super::screen::{ROWS, Screen};
 
 /// Longer than anything here takes on a busy machine; only a hang meets it.
 const PATIENCE: Timespec = Timespec {
@@ -31,6 +32,7 @@ pub(crate) struct Terminal {
     child: Child,
     settings: Termios,
     shown: String,
+    display: Screen,
 }
 
 impl Terminal {
@@ -57,7 +59,7 @@ impl Terminal {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave: OwnedFd = rustix::fs::open(name, flags, Mode::empty()).unwrap();
         let size = Winsize {
-            ws_row: 24,
+            ws_row: u16::try_from(ROWS).unwrap(),
             ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
@@ -93,6 +95,7 @@ impl Terminal {
             child,
             settings,
             shown: String::new(),
+            display: Screen::new(usize::from(columns)),
         }
     }
 
@@ -114,7 +117,18 @@ impl Terminal {
     }
 
     /// Reads to the end; gives what is shown and the exit code. The terminal is as it was found.
-    pub(crate) fn ended(mut self) -> (String, Option<i32>) {
+    pub(crate) fn ended(self) -> (String, Option<i32>) {
+        let (shown, _, code) = self.closed();
+        (shown, code)
+    }
+
+    /// Reads to the end; gives what a person sees at last and the exit code.
+    pub(crate) fn seen(self) -> (String, Option<i32>) {
+        let (_, seen, code) = self.closed();
+        (seen, code)
+    }
+
+    fn closed(mut self) -> (String, String, Option<i32>) {
         while self.more() {}
         let code = self.child.wait().unwrap().code();
         let left = tcgetattr(&self.screen).unwrap();
@@ -123,7 +137,7 @@ impl Terminal {
             (left.input_modes, left.output_modes, left.local_modes),
             (found.input_modes, found.output_modes, found.local_modes)
         );
-        (self.shown, code)
+        (self.shown, self.display.text(), code)
     }
 
     /// Reads what there is; whether the terminal is still in use.
@@ -134,6 +148,8 @@ impl Terminal {
         match self.screen.read(&mut bytes) {
             Ok(0) => false,
             Ok(count) => {
+                let answers = self.display.take(&bytes[..count]);
+                self.type_in(&answers);
                 self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
                 true
             }
@@ -147,22 +163,24 @@ impl Terminal {
     }
 }
 
+/// The end of the last line of a question.
+pub(crate) const ASKED: &str = "? helps";
+
 #[test]
-fn what_is_typed_answers_a_question() {
+fn a_key_answers_a_question_and_others_do_nothing() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let prompt = "[[ask Really?]] [[say Done it]]";
-    for (typed, allowed) in [("1\n", true), ("2\n", false), ("reject_once\n", false)] {
+    for (key, allowed) in [("y", true), ("n", false)] {
         let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
         terminal.until("? Really?");
-        terminal.until("type a number and Enter");
-        // What is no answer is asked again.
-        terminal.type_in("9\n");
-        terminal.until("? Really?");
-        terminal.until("type a number and Enter");
-        terminal.type_in(typed);
+        terminal.until(ASKED);
+        // No keys of this question, the arrow up, and text that is pasted.
+        terminal.type_in("9aq\r\x1b[A\x1b[200~yes\x1b[201~?");
+        terminal.until("Other keys do nothing.");
+        terminal.type_in(key);
         let (shown, code) = terminal.ended();
-        assert_eq!(shown.contains("Done it"), allowed, "{typed:?}: {shown:?}");
+        assert_eq!(shown.contains("Done it"), allowed, "{key:?}: {shown:?}");
         assert_eq!(code, Some(0), "{shown:?}");
     }
 }
@@ -171,12 +189,12 @@ fn what_is_typed_answers_a_question() {
 fn what_was_typed_before_the_question_is_no_answer_to_it() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let prompt = "[[say Working]] [[stream 10 20]] [[ask Really?]] [[say Done it]]";
+    let prompt = "[[say Working]] [[tool wait {}]] [[stream 10 20]] [[ask Really?]] [[say Done it]]";
     let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
     terminal.until("Working");
-    terminal.type_in("1\n1\n");
-    terminal.until("type a number and Enter");
-    terminal.type_in("2\n");
+    terminal.type_in("yyy\ny");
+    terminal.until(ASKED);
+    terminal.type_in("n");
     let (shown, _) = terminal.ended();
     assert!(!shown.contains("Done it"), "{shown:?}");
 }
@@ -199,8 +217,8 @@ fn the_first_ctrl_c_cancels_the_turn_and_the_second_leaves() {
     terminal.type_in(CTRL_C);
     let (shown, code) = terminal.ended();
     assert!(
-        shown.contains("left before the turn has ended")
-            && shown.contains(&format!("sessionctl attach {id}")),
+        shown.contains("left before the turn ended")
+            && shown.contains(&format!("sessionctl attach {}", &id[..8])),
         "{shown:?}"
     );
     assert_eq!(code, Some(1), "{shown:?}");
@@ -212,11 +230,11 @@ fn a_question_is_void_when_its_turn_is_cancelled() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
-    terminal.until("type a number and Enter");
+    terminal.until(ASKED);
     terminal.type_in(CTRL_C);
     let (shown, code) = terminal.ended();
     assert!(
-        shown.contains("the question is void") && !shown.contains("Done it"),
+        shown.contains("question withdrawn: the turn was cancelled") && !shown.contains("Done it"),
         "{shown:?}"
     );
     assert_eq!(code, Some(1), "{shown:?}");
@@ -243,6 +261,8 @@ fn no_escape_sequence_of_a_title_or_the_agent_reaches_the_terminal() {
     ] {
         let (shown, _) = Terminal::run_plain(&home, 40, arguments).ended();
         assert!(!shown.is_empty(), "{arguments:?}");
+        // The spinner's own.
+        let shown = shown.replace("\x1b[2K", "");
         let steers = |character: char| {
             character == '\u{202e}' || (character.is_control() && !"\r\n\t".contains(character))
         };

@@ -113,11 +113,16 @@ impl Turn<'_> {
             let echo = format!("echo: {}", self.message);
             self.say(&echo)?;
         }
-        for directive in directives {
+        let mut directives = directives.into_iter().peekable();
+        while let Some(directive) = directives.next() {
             if self.session.is_stopped() {
                 return Ok(End::Interrupted);
             }
-            if let ControlFlow::Break(end) = self.follow(directive)? {
+            let flow = match directive {
+                Directive::Ask(question) => self.ask(&question, directives.peek())?,
+                directive => self.follow(directive)?,
+            };
+            if let ControlFlow::Break(end) = flow {
                 return Ok(end);
             }
         }
@@ -133,7 +138,7 @@ impl Turn<'_> {
             Directive::Stream { chunks, interval_ms } => return self.stream(chunks, interval_ms),
             Directive::Tool { name, input_json } => return self.call_tool(&name, &input_json),
             Directive::Write { path, text } => return self.write_file(&path, &text),
-            Directive::Ask(question) => return self.ask(&question),
+            Directive::Ask(question) => return self.ask(&question, None),
             Directive::Limit { duration_ms } => return self.limit(duration_ms),
             Directive::Fail(kind) => return self.fail(kind),
             Directive::Crash => self.crash(),

@@ -1,10 +1,8 @@
-//! Arguments of `fork`, `edit` and `mv`.
+//! Arguments of `fork` and `mv`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-
-use super::OnQuestion;
 
 /// `fork`.
 #[derive(Debug, Args)]
@@ -40,26 +38,6 @@ pub(in crate::cli) enum MinFidelity {
     Text,
     /// No history required
     None,
-}
-
-/// `edit`.
-#[derive(Debug, Args)]
-pub(in crate::cli) struct Edit {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: String,
-    /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
-    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
-    pub(in crate::cli) at: Option<String>,
-    /// New prompt; - reads it from standard input; omit to edit the old prompt in $EDITOR
-    #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
-    pub(in crate::cli) text: Vec<String>,
-    /// Fail if less than this of the earlier history would be kept (default: text)
-    #[arg(long, value_name = "LEVEL")]
-    pub(in crate::cli) min_fidelity: Option<MinFidelity>,
-    /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
-    #[arg(long, value_name = "WHAT")]
-    pub(in crate::cli) on_question: Option<OnQuestion>,
 }
 
 /// `mv`.

@@ -8,8 +8,8 @@ pub(super) const TEMPLATE: &str =
 
 /// The headings in order, each with its commands.
 pub(super) const GROUPS: [(&str, &[&str]); 6] = [
-    ("Talk", &["send", "attach", "answer", "cancel"]),
-    ("Continue", &["continue", "recover", "resume"]),
+    ("Talk", &["chat", "send", "attach", "answer", "cancel"]),
+    ("Continue", &["continue", "resume"]),
     (
         "Find",
         &[

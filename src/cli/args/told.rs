@@ -84,48 +84,6 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         },
     ),
     (
-        "send",
-        Told {
-            description: &[
-                "Ctrl-C cancels the turn. A second Ctrl-C ends the command and leaves the turn running.",
-            ],
-            examples: &[
-                "sessionctl send . 'Why does the test fail?'",
-                "git diff | sessionctl send 90e2e180 -",
-                "sessionctl send . -- --a prompt that begins with dashes",
-            ],
-            ..Told::NOTHING
-        },
-    ),
-    (
-        "continue",
-        Told {
-            description: &[
-                "If the agent has recorded the interrupted prompt, it is asked to continue, or TEXT is sent. Otherwise the prompt \
-                 is sent again, followed by TEXT.",
-                "A scheduled continuation survives restarts of the daemon. If you send a prompt earlier and the agent answers \
-                 it, the continuation is cancelled.",
-            ],
-            examples: &[
-                "sessionctl continue . --at-reset",
-                "sessionctl continue . --at 06:30 'Now run the long tests'",
-                "sessionctl continue . --cancel",
-            ],
-            ..Told::NOTHING
-        },
-    ),
-    (
-        "recover",
-        Told {
-            description: &[
-                "If a usage limit still applies, the daemon continues the turn at its reset. To answer an open question, use \
-                 sessionctl answer.",
-            ],
-            exits: "Exits with 1 if a conversation could not be continued.",
-            ..Told::NOTHING
-        },
-    ),
-    (
         "fork",
         Told {
             examples: &[
@@ -134,17 +92,6 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
                 "sessionctl fork . --at 3",
                 "sessionctl fork . --at CHECKPOINT",
                 "sessionctl fork . --cwd ../another-checkout",
-            ],
-            ..Told::NOTHING
-        },
-    ),
-    (
-        "edit",
-        Told {
-            examples: &[
-                "sessionctl edit . --at 3 Use a trait instead",
-                "sessionctl edit . --at -2",
-                "sessionctl undo .",
             ],
             ..Told::NOTHING
         },
@@ -256,16 +203,6 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         },
     ),
     (
-        "answer",
-        Told {
-            examples: &[
-                "sessionctl answer . INTERRUPT allow_once",
-                "sessionctl answer . INTERRUPT '{\"action\":\"decline\"}'",
-            ],
-            ..Told::NOTHING
-        },
-    ),
-    (
         "doctor",
         Told {
             description: &[
@@ -305,15 +242,6 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
                 "sessionctl man sessiond",
                 "sessionctl man > sessionctl.1",
                 "sessionctl man fork | man -l -",
-            ],
-            ..Told::NOTHING
-        },
-    ),
-    (
-        "undo",
-        Told {
-            description: &[
-                "Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.",
             ],
             ..Told::NOTHING
         },

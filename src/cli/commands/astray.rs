@@ -34,21 +34,23 @@ impl Named {
         let conversation = match command {
             Command::Rename(rename) => Some(&rename.conversation),
             Command::Fork(fork) => Some(&fork.conversation),
-            Command::Edit(edit) => Some(&edit.conversation),
+            Command::Edit(edit) => edit.conversation.as_ref(),
+            Command::Chat(chat) => chat.conversation.as_ref(),
             Command::Checkpoints(past) | Command::History(past) => Some(&past.conversation),
-            Command::Send(send) => Some(&send.conversation),
-            Command::Cancel(cancel) => Some(&cancel.conversation),
-            Command::Answer(answer) => Some(&answer.conversation),
+            Command::Send(send) => send.conversation.as_ref(),
+            Command::Cancel(cancel) => cancel.conversation.as_ref(),
+            Command::Answer(answer) => answer.conversation.as_ref(),
+            Command::Attach(attach) => attach.conversation.as_ref(),
+            Command::Resume(resume) => resume.conversation.as_ref(),
+            Command::Undo(undo) => undo.conversation.as_ref(),
+            Command::Continue(continue_) => continue_.conversation.as_ref(),
             Command::Rm(remove) => Some(&remove.conversation),
             Command::Export(export) => Some(&export.conversation),
             Command::Show(one)
             | Command::Chain(one)
             | Command::Lineage(one)
-            | Command::Attach(one)
-            | Command::Resume(one)
             | Command::Close(one)
             | Command::Reset(one)
-            | Command::Undo(one)
             | Command::Tree(one) => Some(&one.conversation),
             _ => None,
         };

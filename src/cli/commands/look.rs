@@ -11,7 +11,7 @@ use super::{Context, conversation_ref};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::question;
+use crate::cli::talk::question;
 use crate::cli::words;
 
 /// Entries of the lineage that are asked for at once; the daemon's own limit of a page.
@@ -40,7 +40,9 @@ pub(super) async fn show(context: &mut Context<'_>, word: &str) -> Outcome<Exit>
             context.output.line(&line)?;
         }
         let how = question::command(&words::short_id(answer.conversation.id), interrupt);
-        context.output.line(&look.paint(ATTENTION, &format!("  {how}")))?;
+        context
+            .output
+            .line(&look.paint(ATTENTION, &format!("  answer with: {how}")))?;
     }
     Ok(Exit::Done)
 }

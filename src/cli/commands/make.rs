@@ -5,13 +5,13 @@ use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::method;
 
-use super::edit::{least, not_branched, place};
 use super::{Context, conversation_ref, real_folder, this_folder};
 use crate::cli::args::{Fork, New, Rename};
 use crate::cli::exit::Exit;
 use crate::cli::output::DIM;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
+use crate::cli::talk::edit::{least, not_branched, place};
 use crate::cli::words;
 
 /// Makes a conversation and prints its id.

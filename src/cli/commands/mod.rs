@@ -4,12 +4,9 @@
 
 mod adopt;
 mod astray;
-mod attach;
 mod carry;
 mod doctor;
-mod edit;
 mod generate;
-mod go_on;
 mod keep;
 mod list;
 mod look;
@@ -17,11 +14,9 @@ mod make;
 mod man;
 mod mv;
 mod past;
-mod send;
 mod steer;
 mod transcripts;
 mod tree;
-mod view;
 
 use bridge_protocol::ConversationRef;
 use bridge_protocol::client::Call as _;
@@ -34,8 +29,10 @@ use super::exit::Exit;
 use super::manual::Definition;
 use super::output::Output;
 use super::problem::{Outcome, Problem};
+use super::talk;
 use astray::Named;
 
+pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
 pub(super) use tree::gather;
 
 /// What every command is given.
@@ -92,8 +89,8 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
     match command {
         Command::New(new) => make::new(context, new).await,
         Command::Fork(fork) => make::fork(context, fork).await,
-        Command::Edit(options) => edit::edit(context, options).await,
-        Command::Undo(one) => edit::undo(context, &one).await,
+        Command::Edit(options) => talk::edit::edit(context, options).await,
+        Command::Undo(options) => talk::edit::undo(context, options).await,
         Command::Mv(options) => mv::mv(context, options).await,
         Command::Rename(rename) => make::rename(context, rename).await,
         Command::Ls(options) => list::list(context, options).await,
@@ -105,13 +102,13 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::History(past) => past::history(context, &past).await,
         Command::Agents => look::agents(context).await,
         Command::Status => look::status(context).await,
-        Command::Send(options) => send::send(context, options).await,
-        Command::Attach(one) => attach::attach(context, &one.conversation).await,
-        Command::Continue(options) => go_on::continue_at(context, options).await,
-        Command::Recover(options) => go_on::recover(context, options).await,
-        Command::Cancel(cancel) => steer::cancel(context, cancel).await,
-        Command::Resume(one) => steer::resume(context, &one.conversation).await,
-        Command::Answer(answer) => steer::answer(context, answer).await,
+        Command::Chat(options) => talk::chat::chat(context, options).await,
+        Command::Send(options) => talk::send::send(context, options).await,
+        Command::Attach(options) => talk::attach::attach(context, options).await,
+        Command::Continue(options) => talk::continuing::continue_(context, options).await,
+        Command::Cancel(options) => talk::answer::cancel(context, options).await,
+        Command::Resume(options) => talk::answer::resume(context, options).await,
+        Command::Answer(options) => talk::answer::answer(context, options).await,
         Command::Close(one) => steer::close(context, &one.conversation).await,
         Command::Reset(one) => steer::reset(context, &one.conversation).await,
         Command::Rm(remove) => steer::remove(context, remove).await,
@@ -133,7 +130,7 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
 
 /// What the word for a conversation means: `.` is the newest one of this folder, anything else is the daemon's to look
 /// up.
-async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
+pub(super) async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
     if word != "." {
         return Ok(word.into());
     }
@@ -156,7 +153,7 @@ async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRe
 }
 
 /// The current folder, as it is sent to the daemon.
-fn this_folder() -> Outcome<String> {
+pub(super) fn this_folder() -> Outcome<String> {
     let folder = std::env::current_dir().map_err(|error| {
         Problem::new(
             Exit::Failed,

@@ -20,10 +20,10 @@ use crate::cli::progress::watched;
 use crate::cli::words;
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
-pub(super) const CHECKPOINT_PAGE: u32 = 500;
+pub(in crate::cli) const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
-pub(super) const MESSAGE_PAGE: u32 = 1_000;
+pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
 
 /// Lists the places after the turns of the history, newest first.
 pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
@@ -222,13 +222,13 @@ fn tell_gaps(context: &mut Context<'_>, gaps: &[HistoryGap]) -> Outcome {
 }
 
 /// A program that shows long text a screen at a time.
-struct Pager {
+pub(in crate::cli) struct Pager {
     child: Child,
 }
 
 impl Pager {
     /// Starts `$PAGER`, else `less` if it is there; nothing when neither starts or `$PAGER` is empty.
-    fn start() -> Option<Self> {
+    pub(in crate::cli) fn start() -> Option<Self> {
         let wanted = std::env::var("PAGER").ok();
         if wanted.as_deref().is_some_and(|wanted| wanted.trim().is_empty()) {
             return None;
@@ -251,7 +251,7 @@ impl Pager {
     }
 
     /// Hands text over; false when the reader has seen enough.
-    fn take(&mut self, text: &str) -> bool {
+    pub(in crate::cli) fn take(&mut self, text: &str) -> bool {
         let Some(input) = &mut self.child.stdin else {
             return false;
         };
@@ -259,7 +259,7 @@ impl Pager {
     }
 
     /// Waits until the reader leaves.
-    fn end(mut self) {
+    pub(in crate::cli) fn end(mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {
             tracing::debug!(%error, "the pager could not be waited for");

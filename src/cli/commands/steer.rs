@@ -1,99 +1,19 @@
-//! Acting on what there is: `cancel`, `resume`, `answer`, `close`, `reset`, `rm`, `stop`.
+//! Acting on what there is: `close`, `reset`, `rm`, `stop`.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
-use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
 
 use super::{Context, conversation_ref};
-use crate::cli::args::{Answer, Cancel, Remove, Stop};
+use crate::cli::args::{Remove, Stop};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::question;
 use crate::cli::start;
 use crate::cli::words;
 use crate::paths::told::shell_word;
-
-/// Stops the running turn.
-pub(super) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let answer = daemon
-        .call(method::Cancel {
-            conversation_id: conversation,
-            queued: options.queued,
-            ..Default::default()
-        })
-        .await?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/cancel")?;
-    } else if !answer.cancelled {
-        context.output.note("there was nothing to cancel")?;
-    }
-    Ok(Exit::Done)
-}
-
-/// Opens the session and tells how.
-pub(super) async fn resume(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon
-        .call(method::Resume {
-            conversation_id: conversation,
-            ..Default::default()
-        })
-        .await?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/resume")?;
-        return Ok(Exit::Done);
-    }
-    let look = context.output.look;
-    for line in words::tried(&answer.resumed.attempts) {
-        context.output.line(&look.paint(DIM, &line))?;
-    }
-    let line = words::resumed(&answer.resumed);
-    let style = if answer.resumed.fidelity == Fidelity::Full {
-        None
-    } else {
-        Some(ATTENTION)
-    };
-    let line = style.map_or(line.clone(), |style| look.paint(style, &line));
-    context.output.line(&line)?;
-    Ok(Exit::Done)
-}
-
-/// Answers a question of the agent.
-pub(super) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let answer = daemon
-        .call(method::Respond {
-            conversation_id: conversation,
-            interrupt_id: options.interrupt.into(),
-            outcome: question::outcome(&options.option),
-            by: Some(question::ANSWERER.to_owned()),
-            ..Default::default()
-        })
-        .await
-        .map_err(|error| match Problem::from(error) {
-            problem if matches!(problem.exit, Exit::NotFound | Exit::Usage) => problem.hint(format!(
-                "sessionctl show {} tells which questions are open, and how they may be answered",
-                options.conversation
-            )),
-            problem => problem,
-        })?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/respond")?;
-    } else if let Some(turn) = answer.turn_id {
-        context.output.note(&format!(
-            "the agent that asked is gone; turn {turn} tells its successor"
-        ))?;
-    }
-    Ok(Exit::Done)
-}
 
 /// Closes the session.
 pub(super) async fn close(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {

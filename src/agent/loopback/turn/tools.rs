@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{End, Flow, PERMISSION_TOOL, Turn, new_message_id};
+use super::{Directive, End, Flow, PERMISSION_TOOL, Turn, new_message_id};
 
 /// A call as the transcript has it.
 #[derive(Serialize)]
@@ -72,8 +72,9 @@ impl Turn<'_> {
         Ok(Flow::Continue(()))
     }
 
-    /// Asks the person; without an allowance the rest of the prompt is not done.
-    pub(super) fn ask(&mut self, question: &str) -> io::Result<Flow> {
+    /// Asks the person; without an allowance the rest of the prompt is not done. What comes next is what is asked about: a
+    /// file's change is sent as a diff, a command as the tool's input, as real agents do.
+    pub(super) fn ask(&mut self, question: &str, next: Option<&Directive>) -> io::Result<Flow> {
         let input_json = json!({ "question": question }).to_string();
         let call = Call {
             name: PERMISSION_TOOL,
@@ -82,6 +83,22 @@ impl Turn<'_> {
             input_json: &input_json,
         };
         let id = self.begin(&call)?;
+        let mut asked = json!({
+            "toolCallId": id, "name": PERMISSION_TOOL, "title": question, "kind": "other",
+            "status": "pending", "rawInput": { "question": question }, "content": [],
+        });
+        match next {
+            Some(Directive::Write { path, text }) => {
+                let old = fs::read_to_string(self.settings.cwd.join(path)).ok();
+                asked["kind"] = json!("edit");
+                asked["content"] = json!([{ "type": "diff", "path": path, "oldText": old, "newText": text }]);
+            }
+            Some(Directive::Tool { input_json, .. }) if input_json.contains("\"command\"") => {
+                asked["kind"] = json!("execute");
+                asked["rawInput"] = serde_json::from_str(input_json)?;
+            }
+            _ => {}
+        }
         let output = &self.agent.output;
         let request = output.next_request_id();
         self.session.expect_answer(request);
@@ -90,10 +107,7 @@ impl Turn<'_> {
             "session/request_permission",
             &json!({
                 "sessionId": self.session.id,
-                "toolCall": {
-                    "toolCallId": id, "name": PERMISSION_TOOL, "title": question, "kind": "other",
-                    "status": "pending", "rawInput": { "question": question }, "content": [],
-                },
+                "toolCall": asked,
                 "options": [
                     { "optionId": "allow_once", "name": "Allow", "kind": "allow_once" },
                     { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" },

@@ -9,11 +9,11 @@ use std::process::Command;
 
 use tempfile::NamedTempFile;
 
-use super::exit::Exit;
-use super::problem::{Outcome, Problem};
+use crate::cli::exit::Exit;
+use crate::cli::problem::{Outcome, Problem};
 
 /// What to do about an edit that came to nothing.
-const NOTHING_SENT: &str = "nothing was sent; the conversation is as it was";
+const NOTHING_SENT: &str = "nothing was sent; the conversation is unchanged";
 
 /// What a person has written.
 pub(super) struct Written {

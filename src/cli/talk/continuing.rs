@@ -1,80 +1,121 @@
-//! Going on with what was cut short: `continue` at a time, `recover` now.
+//! `continue`: what a limit, a missing sign-in, a crash or a stop interrupted, now or at a time.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
 use std::collections::HashSet;
+use std::rc::Rc;
 
+use bridge_protocol::ErrorKind;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
+use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::{BridgeError, ConversationId, ConversationRef, ErrorKind};
-
+use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, civil};
-use jsonrpsee::core::ClientError;
 use serde::Serialize;
 
-use super::{Context, conversation_ref};
-use crate::cli::args::{Continue, Recover};
+use super::question;
+use super::send::finish;
+use super::turn::{Start, Talk, continue_now};
+use crate::cli::commands::Context;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{question, words};
+use crate::cli::{select, words};
 
 /// How many conversations are asked for at once.
 const PAGE: u32 = 500;
 
-/// What is looked for: the states in which a conversation waits for somebody, and whatever the state a turn that was cut
-/// short, as by a sign-in that was missing.
-const CUT_SHORT: [(Option<ConversationState>, Option<bool>); 4] = [
+/// What `--all` looks for: the states in which a conversation waits, and in any state an interrupted turn.
+const INTERRUPTED: [(Option<ConversationState>, Option<bool>); 4] = [
     (Some(ConversationState::Limited), None),
     (Some(ConversationState::Interrupted), None),
     (Some(ConversationState::Failed), None),
     (None, Some(true)),
 ];
 
-/// Has a conversation go on by itself, or not any more.
-pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) -> Outcome<Exit> {
+/// `continue`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without a time, continues now and follows the turn. If the agent has recorded the interrupted prompt, it is asked to continue, or \
+TEXT is sent. Otherwise the prompt is sent again, followed by TEXT.
+
+A scheduled continuation survives restarts and is sent exactly once. If you send a prompt earlier and the agent answers it, the \
+continuation is cancelled.
+
+With --all, each conversation whose usage limit still applies continues at its reset. Exits with 1 if one could not be continued.
+
+Examples:
+  sessionctl continue .
+  sessionctl continue . --at-reset
+  sessionctl continue . --at 06:30 --text 'Now run the long tests'
+  sessionctl continue . --cancel
+  sessionctl continue --all")]
+#[command(group = clap::ArgGroup::new("when").args(["at_reset", "at", "cancel", "all"]))]
+pub(in crate::cli) struct Continue {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV", conflicts_with = "all")]
+    pub(in crate::cli) conversation: Option<String>,
+    /// Continue every interrupted conversation, except for turns that you cancelled
+    #[arg(long)]
+    all: bool,
+    /// Continue when the usage limit resets
+    #[arg(long)]
+    at_reset: bool,
+    /// Continue at this time: 18:30 or 2026-01-31T18:30 (local), or 2026-01-31T18:30:00Z
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// Cancel the scheduled continuation
+    #[arg(long)]
+    cancel: bool,
+    /// Prompt to send (default: ask the agent to continue); required if no turn was interrupted
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["cancel", "all"])]
+    text: Option<String>,
+}
+
+/// Continues a conversation, now or later, or all that were interrupted.
+pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Continue) -> Outcome<Exit> {
+    if options.all {
+        return all(context).await;
+    }
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let at = match &options.at {
-        Some(text) => Some(ContinueAt::Time(time(text, now, &zone)?)),
-        None if options.now => Some(ContinueAt::Now),
-        None => options.at_reset.then_some(ContinueAt::Reset),
+        Some(text) => ContinueAt::Time(time(text, now, &zone)?),
+        None if options.at_reset => ContinueAt::Reset,
+        None => ContinueAt::Now,
     };
-    let text = (!options.text.is_empty()).then(|| PromptContent::text(&options.text.join(" ")));
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let id = words::short_id(conversation.id);
+    let mut call = continue_now(conversation.id);
+    call.at = (!options.cancel).then_some(at);
+    call.cancel = options.cancel;
+    call.text = options.text.as_deref().map(PromptContent::text);
+    // Programs ask again for what became of it.
+    if at == ContinueAt::Now && !options.cancel && !context.output.json {
+        let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
+        let ended = talk.follow(Start::Continue(call)).await;
+        return finish(&talk, &ended.map_err(|problem| refused(problem, &id))?);
+    }
     // The answer to a cancellation does not say whether there was anything to cancel.
-    let was_scheduled = match options.cancel {
-        true => is_scheduled(
-            &daemon
-                .call(method::GetConversation {
-                    conversation_id: conversation.clone(),
-                })
-                .await?
-                .conversation,
-        ),
-        false => false,
-    };
+    let was_scheduled =
+        conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
     let answer = daemon
-        .call(method::Continue {
-            conversation_id: conversation,
-            at,
-            text,
-            cancel: options.cancel,
-            ..Default::default()
-        })
+        .call(call)
         .await
-        .map_err(in_own_words)?;
+        .map_err(|error| refused(error.into(), &id))?;
     if context.output.json {
         context.answer(&daemon, "conversation/continue")?;
         return Ok(Exit::Done);
     }
     let line = match &answer.continuation {
-        Some(continuation) => format!("continues at {}", words::moment(continuation.at, now, &zone)),
-        None if was_scheduled => "scheduled continuation cancelled".to_owned(),
+        Some(continuation) => {
+            let at = words::moment(continuation.at, now, &zone);
+            format!("Continues at {at}. Cancel with: sessionctl continue {id} --cancel")
+        }
+        None if was_scheduled => "Cancelled the scheduled continuation.".to_owned(),
         None => {
-            context.output.note("nothing was scheduled")?;
+            context.output.note("Nothing was scheduled.")?;
             return Ok(Exit::Done);
         }
     };
@@ -82,23 +123,19 @@ pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) ->
     Ok(Exit::Done)
 }
 
-/// Whether something is sent automatically: a continuation, or a prompt that waits for one.
-fn is_scheduled(conversation: &Conversation) -> bool {
-    conversation.continuation.is_some() || conversation.queue.iter().any(|waiting| waiting.held)
-}
-
-/// The same refusal, naming this program's options where they are what helps.
-fn in_own_words(error: ClientError) -> Problem {
-    let is_conflict = matches!(&error, ClientError::Call(error) if BridgeError::from(error.clone()).kind == ErrorKind::Conflict);
-    let problem = Problem::from(error);
-    match is_conflict {
-        true => problem.hint("--at TIME with a TEXT sends that; sessionctl send sends it at once"),
-        false => problem,
+/// The same refusal, naming the commands that help.
+fn refused(problem: Problem, id: &str) -> Problem {
+    match problem.kind() {
+        Some(ErrorKind::Conflict) => problem.hint(format!(
+            "send a prompt: sessionctl send {id} 'Continue', or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
+        )),
+        Some(ErrorKind::Busy) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
+        _ => problem,
     }
 }
 
-/// A moment as a person writes it: with its zone, without one by the clock of this machine, or the next time that this
-/// clock shows an hour.
+/// A time as a person writes it: with its zone, without one by the clock of this machine, or the next time that this clock
+/// shows an hour.
 fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Outcome<Timestamp> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
@@ -120,8 +157,9 @@ fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Outcome<Timestamp> {
         None
     };
     read.ok_or_else(|| {
-        Problem::new(Exit::Usage, format!("\"{}\" is no time", one_line(text)))
-            .hint("give an hour (18:30), a local time (2026-01-31T18:30), or one with its zone (2026-01-31T18:30:00Z)")
+        Problem::new(Exit::Usage, format!("invalid time: \"{}\"", one_line(text))).hint(
+            "give an hour (18:30), a local time (2026-01-31T18:30), or one with its zone (2026-01-31T18:30:00Z)",
+        )
     })
 }
 
@@ -129,7 +167,7 @@ fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Outcome<Timestamp> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Recovered {
-    conversation_id: ConversationId,
+    conversation_id: bridge_protocol::ConversationId,
     did: Did,
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<Timestamp>,
@@ -141,52 +179,39 @@ struct Recovered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum Did {
-    /// It goes on, at once or at the reset of its limit.
+    /// It continues, now or at the reset of its limit.
     Continues,
-    /// Nothing was cut short; its session is open again.
+    /// Nothing was interrupted; its session is open again.
     Opened,
-    /// Its question has to be answered by a person.
+    /// A person has to answer its question.
     Asks,
     /// There was nothing to do.
     Nothing,
-    /// It could not be brought back.
+    /// It could not be continued.
     Failed,
 }
 
-/// Goes on with everything that a limit, a missing sign-in, a crash or a stop cut short, and tells what it did.
-pub(super) async fn recover(context: &mut Context<'_>, options: Recover) -> Outcome<Exit> {
+/// Continues everything that was interrupted, and says what it did.
+async fn all(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let conversations = match &options.conversation {
-        Some(word) => {
-            let conversation = conversation_ref(&daemon, word).await?;
-            vec![
-                daemon
-                    .call(method::GetConversation {
-                        conversation_id: conversation,
-                    })
-                    .await?
-                    .conversation,
-            ]
-        }
-        None => all_cut_short(&daemon).await?,
-    };
-    if conversations.is_empty() && !context.output.json {
-        context.output.note("no conversation was cut short")?;
+    let conversations = interrupted(&daemon).await?;
+    if conversations.is_empty() {
+        context.output.note("No conversation was interrupted.")?;
     }
     let mut exit = Exit::Done;
     for conversation in conversations {
-        let recovered = recover_one(&daemon, &conversation).await?;
+        let recovered = recover(&daemon, &conversation).await?;
         if recovered.did == Did::Failed {
             exit = Exit::Failed;
         }
-        tell(context, &conversation, &recovered)?;
+        report(context, &conversation, &recovered)?;
     }
     Ok(exit)
 }
 
-async fn all_cut_short(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
+async fn interrupted(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
-    for (state, cut_short) in CUT_SHORT {
+    for (state, cut_short) in INTERRUPTED {
         let mut cursor = None;
         loop {
             let page = daemon
@@ -209,7 +234,7 @@ async fn all_cut_short(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
     Ok(found)
 }
 
-async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Recovered> {
+async fn recover(daemon: &Daemon, conversation: &Conversation) -> Outcome<Recovered> {
     let did = |did, at, detail| Recovered {
         conversation_id: conversation.id,
         did,
@@ -237,21 +262,14 @@ async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Re
         return Ok(did(Did::Continues, Some(at), None));
     }
     let reset = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
-    let at = match (waits, reset.filter(|at| *at > now)) {
-        // What is held goes out behind it.
+    let mut call = continue_now(conversation.id);
+    call.at = Some(match (waits, reset.filter(|at| *at > now)) {
+        // Held prompts are sent after it.
         (Some(at), _) => ContinueAt::Time(at),
         (None, Some(_)) => ContinueAt::Reset,
         (None, None) => ContinueAt::Now,
-    };
-    let id = ConversationRef::from(conversation.id);
-    let answered = daemon
-        .call(method::Continue {
-            conversation_id: id.clone(),
-            at: Some(at),
-            ..Default::default()
-        })
-        .await;
-    let problem = match answered {
+    });
+    let problem = match daemon.call(call).await {
         Ok(answer) => {
             let at = answer.continuation.map(|continuation| continuation.at);
             return Ok(did(Did::Continues, at, None));
@@ -259,52 +277,45 @@ async fn recover_one(daemon: &Daemon, conversation: &Conversation) -> Outcome<Re
         Err(error) => Problem::from(error),
     };
     match problem.exit {
-        // Nothing of it was cut short.
         Exit::Busy if conversation.state == ConversationState::Idle => Ok(did(Did::Nothing, None, None)),
-        Exit::Busy => match daemon
-            .call(method::Resume {
-                conversation_id: id,
+        Exit::Busy => {
+            let call = method::Resume {
+                conversation_id: conversation.id.into(),
                 ..Default::default()
-            })
-            .await
-        {
-            Ok(answer) => Ok(did(Did::Opened, None, Some(words::resumed(&answer.resumed)))),
-            Err(error) => {
-                let problem = Problem::from(error);
-                match problem.exit {
-                    Exit::NoDaemon => Err(problem),
-                    _ => Ok(did(Did::Failed, None, problem.message)),
-                }
+            };
+            match daemon.call(call).await.map_err(Problem::from) {
+                Ok(answer) => Ok(did(Did::Opened, None, Some(words::resumed(&answer.resumed)))),
+                Err(problem) if problem.exit == Exit::NoDaemon => Err(problem),
+                Err(problem) => Ok(did(Did::Failed, None, problem.message)),
             }
-        },
+        }
         Exit::NoDaemon => Err(problem),
         _ => Ok(did(Did::Failed, None, problem.message)),
     }
 }
 
-fn tell(context: &mut Context<'_>, conversation: &Conversation, recovered: &Recovered) -> Outcome {
+fn report(context: &mut Context<'_>, conversation: &Conversation, recovered: &Recovered) -> Outcome {
     if context.output.json {
         let object = RawJson::from_value(recovered)
-            .map_err(|error| Problem::new(Exit::Failed, format!("it cannot be told: {error}")))?;
+            .map_err(|error| Problem::new(Exit::Failed, format!("could not write the result: {error}")))?;
         return context.output.raw(&object);
     }
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let detail = recovered.detail.as_deref().map(one_line).unwrap_or_default();
     let what = match (recovered.did, recovered.at.filter(|at| *at > now)) {
         (Did::Continues, Some(at)) => format!("continues at {}", words::moment(at, now, &zone)),
-        (Did::Continues, None) => "goes on now".to_owned(),
+        (Did::Continues, None) => "continues now".to_owned(),
         (Did::Opened, _) => detail,
-        (Did::Asks, _) => format!("its question is open; {detail}"),
-        (Did::Nothing, _) if detail.is_empty() => "nothing was cut short".to_owned(),
+        (Did::Asks, _) => format!("waits for an answer: {detail}"),
+        (Did::Nothing, _) if detail.is_empty() => "was not interrupted".to_owned(),
         (Did::Nothing, _) => detail,
-        (Did::Failed, _) => format!("could not be brought back: {detail}"),
+        (Did::Failed, _) => format!("could not be continued: {detail}"),
     };
     let look = context.output.look;
     let title = look.paint(DIM, &one_line(&conversation.title));
     let line = format!("{}  {what}  {title}", words::short_id(conversation.id));
     context.output.line(line.trim_end())
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,94 +1,143 @@
 //! Going back in a conversation: `edit` and `undo`, and the places that `--at` names.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
-use std::cell::RefCell;
+use std::rc::Rc;
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::EditAnswer;
 use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationRef, ErrorKind};
+use clap::Args;
 
-use super::past::{CHECKPOINT_PAGE, MESSAGE_PAGE};
-use super::send::{Following, follow, prompt_of};
-use super::{Context, conversation_ref};
-use crate::cli::args::{Edit, MinFidelity, One};
+use super::editor::{self, Written};
+use super::files;
+use super::send::finish;
+use super::turn::{Ended, OnQuestion, Start, Talk, request_id};
+use crate::cli::args::MinFidelity;
+use crate::cli::commands::{CHECKPOINT_PAGE, Context, MESSAGE_PAGE};
 use crate::cli::connect::Daemon;
-use crate::cli::editor::{self, Written};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
-use crate::cli::words;
+use crate::cli::{select, words};
+
+/// `edit`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl edit . --at 3 Use a trait instead
+  sessionctl edit . --at -2
+  sessionctl undo .")]
+pub(in crate::cli) struct Edit {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+    /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
+    at: Option<String>,
+    /// New prompt; - inserts standard input; omit to edit the old prompt in $EDITOR
+    #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
+    text: Vec<String>,
+    /// Fail if less than this of the earlier history would be kept (default: text)
+    #[arg(long, value_name = "LEVEL")]
+    min_fidelity: Option<MinFidelity>,
+    /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
+    #[arg(long, value_name = "WHAT")]
+    on_question: Option<OnQuestion>,
+}
+
+/// `undo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.")]
+pub(in crate::cli) struct Undo {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+}
 
 /// Replaces an earlier prompt and follows the new turn to its end.
-pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
+pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    let named = options.at.clone();
-    let at = place(&daemon, &conversation, options.at.as_deref().unwrap_or("-1")).await?;
-    let reads_stdin = options.text == ["-"];
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (id, named) = (words::short_id(conversation.id), options.at.as_deref());
+    let at = place(&daemon, &conversation.id.into(), named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {
-        false => prompt_of(&options.text)?,
+        false => files::prompt(&daemon, &conversation, &files::text_of(&options.text)?, &[""; 0]).await?,
         true => {
-            let old = old_prompt(&daemon, &conversation, &at).await?;
-            if let Some(without) = &old.without {
-                let look = context.output.note_look;
-                context.output.note(&look.paint(ATTENTION, without))?;
+            let opened = opened(&daemon, &conversation.id.into(), &at).await?;
+            if let Some(lost) = &opened.lost {
+                context
+                    .output
+                    .note(&context.output.note_look.paint(ATTENTION, lost))?;
             }
-            // Whatever stands in it is meant: a lone dash too.
-            PromptContent::text(&written.insert(editor::edited(&old.text)?).text)
+            // Whatever it contains is meant: a lone dash too.
+            PromptContent::text(&written.insert(opened.written).text)
         }
     };
-    let edited: RefCell<Option<EditAnswer>> = RefCell::default();
-    let (of_call, text) = (&daemon, prompt.clone());
-    let least = options.min_fidelity.map(least);
-    let call = async {
-        let answer = of_call
-            .call(method::Edit {
-                conversation_id: conversation.clone(),
-                at,
-                prompt: text,
-                min_fidelity: least.unwrap_or_default(),
-                ..Default::default()
-            })
-            .await?;
-        let turn = answer.turn.clone();
-        edited.replace(Some(answer));
-        Ok(turn)
+    let call = method::Edit {
+        conversation_id: conversation.id.into(),
+        at,
+        prompt,
+        min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
+        request_id: Some(request_id()),
     };
-    let following = Following {
-        queue: false,
-        on_question: options.on_question,
-        reads_stdin,
-        method: "conversation/edit",
-        reads_first: true,
+    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
+    let ended = talk.follow(Start::Edit(call)).await;
+    let mut is_taken = false;
+    let ended = match ended.map_err(|problem| not_branched(problem, &id, named)) {
+        Ok(ended) => {
+            is_taken = replaced(&mut talk, &ended)?;
+            finish(&talk, &ended)
+        }
+        Err(problem) => Err(problem),
     };
-    let followed = follow(context, &daemon, conversation.clone(), &prompt, following, call).await;
-    let answer = edited.into_inner();
-    if let Some(answer) = &answer
-        && !context.output.json
-    {
-        told(context, &options.conversation, answer)?;
-    }
-    // From the moment in which it was accepted it stands in the transcript.
-    let is_taken = answer.is_some_and(|answer| answer.link.is_some());
-    let followed = followed.map_err(|problem| not_branched(problem, &options.conversation, named.as_deref()));
+    drop(talk);
     match written {
-        Some(written) if !is_taken => not_lost(context, written, followed),
-        _ => followed,
+        Some(written) if !is_taken => not_lost(context, written, ended),
+        _ => ended,
     }
 }
 
-/// Keeps what somebody has written for an edit that came to nothing, and says where.
-fn not_lost(context: &mut Context<'_>, written: Written, followed: Outcome<Exit>) -> Outcome<Exit> {
+/// Says what an edit has changed, if it was accepted: from then on the prompt is in the transcript.
+pub(super) fn replaced(talk: &mut Talk<'_>, ended: &Ended) -> Outcome<bool> {
+    let Ended::Edited(EditAnswer {
+        link,
+        dropped,
+        fidelity,
+        ..
+    }) = ended
+    else {
+        return Ok(true);
+    };
+    if link.is_none() {
+        talk.screen.note("Nothing was replaced.")?;
+        return Ok(false);
+    }
+    let (id, turns) = (words::short_id(talk.id), words::count(*dropped, "turn", "turns"));
+    let line = format!("Replaced {turns}. Undo with: sessionctl undo {id}");
+    match fidelity {
+        Fidelity::Full => talk.screen.styled(DIM, &line)?,
+        less => {
+            let less = words::fidelity(*less);
+            talk.screen
+                .styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
+        }
+    }
+    Ok(true)
+}
+
+/// Keeps what was written for an edit that was not accepted, and says where.
+fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome<Exit>) -> Outcome<Exit> {
     let path = written.keep()?;
     let kept = format!("what you wrote is in {}", path.display());
-    match followed {
-        // Programs are told of problems only, and it would be lost on them.
+    match ended {
+        // Programs read problems only.
         Ok(exit) if context.output.json => Err(Problem::new(exit, kept)),
         Ok(exit) => {
             context.output.note(&kept)?;
@@ -104,40 +153,18 @@ fn not_lost(context: &mut Context<'_>, written: Written, followed: Outcome<Exit>
     }
 }
 
-/// Tells what an edit has changed.
-fn told(context: &mut Context<'_>, conversation: &str, answer: &EditAnswer) -> Outcome {
-    let Some(link) = &answer.link else {
-        return context.output.note("the conversation is as it was");
-    };
-    let (look, turns) = (
-        context.output.note_look,
-        words::count(answer.dropped, "turn", "turns"),
-    );
-    let branch = words::branch(&link.upstream_id, answer.via);
-    let mut line =
-        format!("in place of {turns}, on {branch}; sessionctl undo {conversation} brings that back");
-    let style = match answer.fidelity {
-        Fidelity::Full => DIM,
-        fidelity => {
-            line = format!("{line}; the history before it: {}", words::fidelity(fidelity));
-            ATTENTION
-        }
-    };
-    context.output.note(&look.paint(style, &line))
-}
-
-/// Takes back the last edit, branch in place or move.
-pub(super) async fn undo(context: &mut Context<'_>, one: &One) -> Outcome<Exit> {
+/// Undoes the last edit, in-place fork, move or reset.
+pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &one.conversation).await?;
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
     let call = daemon.call(method::Undo {
-        conversation_id: conversation,
+        conversation_id: conversation.id.into(),
         ..Default::default()
     });
     let undone = watched(context.output, &daemon, "conversation/undo", call).await;
     let answer = undone.map_err(Problem::from).map_err(|problem| match problem.kind() {
         Some(ErrorKind::NotResumable) => {
-            problem.hint("the conversation is as it was; put the transcript back to where its agent looks for it and undo then")
+            problem.hint("the conversation is unchanged; put the transcript back where its agent looks for it, then undo again")
         }
         _ => problem,
     })?;
@@ -159,7 +186,11 @@ pub(super) async fn undo(context: &mut Context<'_>, one: &One) -> Outcome<Exit> 
 }
 
 /// The place that a word means: a step as `checkpoints` counts them, `-1` for the last and so on back, or an id.
-pub(super) async fn place(daemon: &Daemon, conversation: &ConversationRef, word: &str) -> Outcome<String> {
+pub(in crate::cli) async fn place(
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    word: &str,
+) -> Outcome<String> {
     let Ok(step) = word.parse::<i64>() else {
         return Ok(word.to_owned());
     };
@@ -199,7 +230,7 @@ pub(super) async fn place(daemon: &Daemon, conversation: &ConversationRef, word:
 }
 
 /// The least fidelity, as the daemon is asked for it.
-pub(super) fn least(level: MinFidelity) -> Fidelity {
+pub(in crate::cli) fn least(level: MinFidelity) -> Fidelity {
     match level {
         MinFidelity::Full => Fidelity::Full,
         MinFidelity::Partial => Fidelity::Partial,
@@ -209,7 +240,7 @@ pub(super) fn least(level: MinFidelity) -> Fidelity {
 }
 
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.
-pub(super) fn not_branched(problem: Problem, conversation: &str, at: Option<&str>) -> Problem {
+pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Option<&str>) -> Problem {
     match problem.kind() {
         Some(ErrorKind::InvalidParams) if at.is_some_and(|at| at.parse::<i64>().is_err()) => problem.hint(
             format!("sessionctl checkpoints {conversation} lists the turns; --at takes their numbers and their ids"),
@@ -221,10 +252,27 @@ pub(super) fn not_branched(problem: Problem, conversation: &str, at: Option<&str
     }
 }
 
+/// The prompt of a turn as the user changed it.
+pub(super) struct Opened {
+    /// What the user wrote.
+    pub(super) written: Written,
+    /// What of the old prompt the editor did not show, as a sentence.
+    pub(super) lost: Option<String>,
+}
+
+/// Opens the prompt of the turn at a place in the editor.
+pub(super) async fn opened(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> Outcome<Opened> {
+    let old = old_prompt(daemon, conversation, at).await?;
+    Ok(Opened {
+        written: editor::edited(&old.text)?,
+        lost: old.without,
+    })
+}
+
 /// A prompt as it can be opened in an editor.
 struct OldPrompt {
     text: String,
-    /// What of it the text does not hold, as a sentence.
+    /// What of it the text does not contain, as a sentence.
     without: Option<String>,
 }
 

@@ -1,0 +1,208 @@
+//! `answer`, `cancel` and `resume`: single calls about a conversation's turn and session.
+
+use std::rc::Rc;
+
+use bridge_protocol::InterruptId;
+use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::{Conversation, RespondAnswer};
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::method;
+use bridge_protocol::turn::Interrupt;
+use clap::Args;
+
+use super::question;
+use super::turn::Talk;
+use crate::cli::commands::Context;
+use crate::cli::exit::Exit;
+use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::{select, words};
+
+/// `answer`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without an answer, shows the question on a terminal and asks.
+
+Examples:
+  sessionctl answer .
+  sessionctl answer 90e2e180 allow
+  sessionctl answer 90e2e180 deny --question INTERRUPT
+  sessionctl answer 90e2e180 '{\"action\":\"decline\"}'")]
+pub(in crate::cli) struct Answer {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+    /// allow, always, deny, cancel, the id or name of an option, or an ACP outcome as JSON
+    #[arg(value_name = "ANSWER")]
+    answer: Option<String>,
+    /// Id of the question (default: the only open one)
+    #[arg(long, value_name = "ID")]
+    question: Option<String>,
+}
+
+/// `cancel`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Cancel {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+    /// Cancel queued prompts too
+    #[arg(long)]
+    queued: bool,
+}
+
+/// `resume`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Resume {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+}
+
+/// Answers a question of the agent.
+pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let id = words::short_id(conversation.id);
+    let named = options.question.as_deref();
+    let interrupt = open_question(&conversation, named)?;
+    let Some(answer) = &options.answer else {
+        let Some(interrupt) = interrupt else {
+            return Err(not_open(&id, named.unwrap_or_default()));
+        };
+        let subject = question::subject(&interrupt);
+        let how = question::command(&id, &interrupt);
+        let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
+        let Some(answered) = talk.settle(interrupt).await? else {
+            return Err(Problem::new(Exit::Asked, format!("the agent asks: {subject}")).hint(how));
+        };
+        drop(talk);
+        return started(context, &id, &answered);
+    };
+    let outcome = match &interrupt {
+        Some(interrupt) => question::outcome(interrupt, answer).ok_or_else(|| {
+            let message = format!("the question has no answer {}", one_line(answer));
+            Problem::new(Exit::Usage, message).hint(question::command(&id, interrupt))
+        })?,
+        // The daemon knows what became of it.
+        None => question::chosen(answer),
+    };
+    let interrupt_id = match (&interrupt, named) {
+        (Some(interrupt), _) => interrupt.id.clone(),
+        (None, named) => InterruptId::from(named.unwrap_or_default()),
+    };
+    let call = method::Respond {
+        conversation_id: conversation.id.into(),
+        interrupt_id,
+        outcome,
+        by: Some(question::ANSWERER.to_owned()),
+        ..Default::default()
+    };
+    let answered = daemon
+        .call(call)
+        .await
+        .map_err(|error| match Problem::from(error) {
+            problem if problem.exit == Exit::NotFound => not_open(&id, named.unwrap_or_default()),
+            problem => problem,
+        })?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/respond")?;
+        return Ok(Exit::Done);
+    }
+    let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
+    context
+        .output
+        .note(&format!("Answered {}: {subject}", one_line(answer)))?;
+    started(context, &id, &answered)
+}
+
+/// Says that the answer started a turn, because the agent that asked has ended.
+fn started(context: &mut Context<'_>, id: &str, answered: &RespondAnswer) -> Outcome<Exit> {
+    if answered.turn_id.is_some() {
+        context.output.note(&format!(
+            "The agent that asked has ended; a new turn tells it. Follow it with: sessionctl attach {id}"
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The question that is meant: the named one, or the only one. Nothing if the named one is not open.
+fn open_question(conversation: &Conversation, named: Option<&str>) -> Outcome<Option<Interrupt>> {
+    let id = words::short_id(conversation.id);
+    let open = &conversation.interrupts;
+    match (named, open.as_slice()) {
+        (Some(named), open) => Ok(open
+            .iter()
+            .find(|interrupt| interrupt.id.as_str() == named)
+            .cloned()),
+        (None, [one]) => Ok(Some(one.clone())),
+        (None, []) => {
+            let problem = Problem::new(Exit::NotFound, format!("no question is open in {id}"));
+            Err(problem.hint(format!("sessionctl show {id} shows what it is doing")))
+        }
+        (None, [first, ..]) => {
+            let each = |interrupt: &Interrupt| {
+                format!(
+                    "{} ({})",
+                    one_line(interrupt.id.as_str()),
+                    question::subject(interrupt)
+                )
+            };
+            let questions: Vec<String> = open.iter().map(each).collect();
+            let message = format!("several questions are open: {}", questions.join(", "));
+            Err(Problem::new(Exit::Usage, message).hint(question::command(&id, first)))
+        }
+    }
+}
+
+fn not_open(id: &str, question: &str) -> Problem {
+    let message = format!("question {} is not open in {id}", one_line(question));
+    Problem::new(Exit::NotFound, message).hint(format!("sessionctl show {id} lists the open questions"))
+}
+
+/// Stops the running turn.
+pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let call = method::Cancel {
+        conversation_id: conversation.id.into(),
+        queued: options.queued,
+        ..Default::default()
+    };
+    let answer = daemon.call(call).await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/cancel")?;
+        return Ok(Exit::Done);
+    }
+    let id = words::short_id(conversation.id);
+    context.output.note(&match answer.cancelled {
+        true => format!("Cancelled the turn of {id}. Its history keeps what was said."),
+        false => format!("Nothing to cancel in {id}."),
+    })?;
+    Ok(Exit::Done)
+}
+
+/// Opens the session and says how.
+pub(in crate::cli) async fn resume(context: &mut Context<'_>, options: Resume) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let call = method::Resume {
+        conversation_id: conversation.id.into(),
+        ..Default::default()
+    };
+    let answer = daemon.call(call).await?;
+    if context.output.json {
+        context.answer(&daemon, "conversation/resume")?;
+        return Ok(Exit::Done);
+    }
+    let look = context.output.look;
+    for line in words::tried(&answer.resumed.attempts) {
+        context.output.line(&look.paint(DIM, &line))?;
+    }
+    let line = words::resumed(&answer.resumed);
+    context.output.line(&match answer.resumed.fidelity {
+        Fidelity::Full => line,
+        _ => look.paint(ATTENTION, &line),
+    })?;
+    Ok(Exit::Done)
+}

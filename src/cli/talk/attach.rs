@@ -1,0 +1,38 @@
+//! `attach`: a conversation as it happens, whoever talks to it, also over a restart of the daemon.
+//!
+//! It must not start a daemon that was stopped on purpose.
+
+use std::rc::Rc;
+
+use clap::Args;
+
+use super::turn::{OnQuestion, Start, Talk};
+use crate::cli::commands::Context;
+use crate::cli::exit::Exit;
+use crate::cli::problem::Outcome;
+use crate::cli::select;
+
+/// `attach`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows the running turn and all later ones, and asks the agent's questions. If the daemon ends, waits until one answers again. \
+Ctrl-C leaves and cancels nothing.
+
+Examples:
+  sessionctl attach .
+  sessionctl attach 90e2e180 --json")]
+pub(in crate::cli) struct Attach {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+}
+
+/// Follows a conversation until Ctrl-C or its end.
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, options: Attach) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
+    talk.unattended = OnQuestion::Wait;
+    talk.follow(Start::Watch).await?;
+    Ok(Exit::Done)
+}

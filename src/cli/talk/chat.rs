@@ -1,0 +1,638 @@
+//! `chat`: a conversation at a terminal, prompt after prompt.
+//!
+//! It owns the line that is typed: its history, and the commands that begin with a slash. Turns are followed by `turn`.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::rc::Rc;
+
+use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::{Conversation, ConversationState, RespondAnswer, SessionInfo, Settings};
+use bridge_protocol::event::Event;
+use bridge_protocol::history::Checkpoint;
+use bridge_protocol::method;
+use bridge_protocol::raw::PromptContent;
+use clap::Args;
+use reedline::{
+    EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
+    ValidationResult, Validator, default_emacs_keybindings,
+};
+use serde::Deserialize;
+
+use super::edit::{not_branched, opened, place, replaced};
+use super::files;
+use super::send::{finish, new};
+use super::turn::{Start, Talk, continue_now, request_id};
+use crate::cli::commands::{self, Context};
+use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
+use crate::cli::follow::Follower;
+use crate::cli::output::{DIM, Output, STRONG, cut, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::{args, select, words};
+use crate::paths::ownership::NO_LINK;
+
+/// Lines that are kept in the history file.
+const HISTORY_LINES: usize = 1_000;
+
+/// The history file, in the data folder.
+const HISTORY_FILE: &str = "chat-history";
+
+/// Turns that `/rewind` lists.
+const LISTED_TURNS: u32 = 20;
+
+/// The commands: name, arguments, what it does.
+const COMMANDS: [(&str, &str, &str); 9] = [
+    ("help", "", "Show this list"),
+    ("history", "", "Show what was said"),
+    (
+        "edit",
+        "[TURN] [TEXT]",
+        "Replace a prompt and what followed (default: the last)",
+    ),
+    (
+        "rewind",
+        "[TURN]",
+        "Go back to after a turn (without TURN: list the turns)",
+    ),
+    ("undo", "", "Undo the last edit, rewind, move or reset"),
+    (
+        "fork",
+        "[TURN]",
+        "Continue on a branch; this conversation stays as it is",
+    ),
+    ("continue", "", "Continue the interrupted turn"),
+    (
+        "model",
+        "[NAME]",
+        "Change the model (without NAME: list the models)",
+    ),
+    ("mode", "[NAME]", "Change the mode (without NAME: list the modes)"),
+];
+
+/// `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Alt-Enter, or a backslash at the end of a line, begins a new line. @PATH attaches a file. /help lists the commands; the agent's \
+own commands work too. Ctrl-C cancels the turn, a second Ctrl-C leaves and does not cancel it; Ctrl-D leaves.
+
+Examples:
+  sessionctl chat .
+  sessionctl chat --new --agent claude")]
+pub(in crate::cli) struct Chat {
+    /// Conversation: id, part of its title, or . (the last one used in this folder)
+    #[arg(value_name = "CONV", conflicts_with = "new")]
+    pub(in crate::cli) conversation: Option<String>,
+    /// Start a new conversation in this folder
+    #[arg(long)]
+    new: bool,
+    /// Agent of the new conversation (default: default_agent)
+    #[arg(long, value_name = "NAME", requires = "new")]
+    agent: Option<String>,
+}
+
+/// The conversation that is talked in.
+struct Room {
+    daemon: Rc<Daemon>,
+    conversation: Conversation,
+}
+
+/// What a line is.
+#[derive(Debug, PartialEq, Eq)]
+enum Typed<'t> {
+    Prompt,
+    Command { name: &'t str, rest: &'t str },
+}
+
+/// What follows a command.
+enum Next {
+    Ask,
+    Follow(Start),
+}
+
+/// Talks until the user leaves.
+pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome<Exit> {
+    if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
+        return Err(Problem::new(Exit::Usage, "chat needs a terminal")
+            .hint("send one prompt with: sessionctl send . 'Hello'"));
+    }
+    let daemon = context.connect().await?;
+    let conversation = match options.new {
+        true => new(context, &daemon, options.agent).await?,
+        false => select::conversation(context, &daemon, options.conversation.as_deref()).await?,
+    };
+    let mut room = Room {
+        daemon: Rc::new(daemon),
+        conversation,
+    };
+    let mut editor = editor(context)?;
+    room.enter(context).await?;
+    note(context.output, "/help lists the commands, Ctrl-D leaves")?;
+    let mark = Mark(context.output.note_look.sign("› ", "> "));
+    let mut is_leaving = false;
+    loop {
+        let typed = editor.read_line(&mark);
+        let typed = typed
+            .map_err(|error| Problem::new(Exit::Failed, format!("could not read the terminal: {error}")))?;
+        let text = match typed {
+            Signal::Success(text) => text.replace("\\\n", "\n"),
+            Signal::CtrlC if !is_leaving => {
+                is_leaving = true;
+                note(context.output, "Ctrl-C again, or Ctrl-D, leaves")?;
+                continue;
+            }
+            Signal::CtrlC | Signal::CtrlD => return Ok(Exit::Done),
+            _ => continue,
+        };
+        is_leaving = false;
+        if let Err(error) = editor.sync_history() {
+            tracing::debug!(%error, "the history cannot be written");
+        }
+        if text.trim().is_empty() {
+            continue;
+        }
+        let next = match typed_as(&text) {
+            Typed::Prompt => room.prompt(&text).await,
+            Typed::Command { name, rest } => room.command(context, name, rest, &text).await,
+        };
+        let done = match next {
+            Ok(Next::Ask) => Ok(true),
+            Ok(Next::Follow(start)) => room.follow(context, start).await,
+            Err(problem) => Err(problem),
+        };
+        match done {
+            Ok(true) => {}
+            Ok(false) => return Ok(Exit::Done),
+            Err(problem) => context.output.problem(&problem),
+        }
+    }
+}
+
+impl Room {
+    /// Says where the user is, and what is open here: the running turn, questions.
+    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome {
+        let look = context.output.note_look;
+        let columns = look.columns.unwrap_or(80);
+        let conversation = &self.conversation;
+        let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
+        let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
+        context
+            .output
+            .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
+        note(context.output, &cut(&place, columns, look))?;
+        // What cannot be read can be talked about all the same.
+        if let Some(last) = self.turns(1).await.unwrap_or_default().first() {
+            let mark = look.sign("›", ">");
+            note(
+                context.output,
+                &cut(&format!("{mark} {}", one_line(&last.prompt)), columns, look),
+            )?;
+            note(context.output, &cut(&one_line(&last.reply), columns, look))?;
+        }
+        if matches!(
+            conversation.state,
+            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+        ) {
+            return self.report(context, Start::Running).await;
+        }
+        for interrupt in conversation.interrupts.clone() {
+            let answered = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?
+                .settle(interrupt)
+                .await;
+            match answered {
+                // An answer whose agent has ended starts a turn.
+                Ok(Some(RespondAnswer { turn_id: Some(_) })) => self.report(context, Start::Running).await?,
+                Ok(_) => {}
+                Err(problem) => context.output.problem(&problem),
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a turn, and reports a problem without ending the chat.
+    async fn report(&mut self, context: &mut Context<'_>, start: Start) -> Outcome {
+        if let Err(problem) = self.follow(context, start).await {
+            context.output.problem(&problem);
+        }
+        Ok(())
+    }
+
+    /// Follows a turn. False if the user left during it.
+    async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Outcome<bool> {
+        let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?;
+        let ended = talk.follow(start).await;
+        self.daemon = talk.daemon();
+        if talk.has_left {
+            drop(talk);
+            if let Err(problem) = ended {
+                context.output.problem(&problem);
+            }
+            return Ok(false);
+        }
+        let ended = ended?;
+        replaced(&mut talk, &ended)?;
+        finish(&talk, &ended).map(|_| true)
+    }
+
+    /// The turn of a prompt, with the files that it names.
+    async fn prompt(&self, text: &str) -> Outcome<Next> {
+        let named = files::named_in(text);
+        let content = files::prompt(&self.daemon, &self.conversation, text, &named).await?;
+        Ok(Next::Follow(Start::Prompt(Start::prompt(
+            self.conversation.id,
+            content,
+        ))))
+    }
+
+    async fn command(
+        &mut self,
+        context: &mut Context<'_>,
+        name: &str,
+        rest: &str,
+        line: &str,
+    ) -> Outcome<Next> {
+        let id = self.conversation.id;
+        let given = Some(rest).filter(|rest| !rest.is_empty());
+        match (name, given) {
+            ("help", _) => help(context.output)?,
+            ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
+            ("continue", _) => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
+            ("edit", _) => return self.edit(context, rest).await,
+            ("rewind", None) => self.list_turns(context).await?,
+            ("rewind", Some(turn)) => {
+                self.branch(Some(turn), true).await?;
+                context
+                    .output
+                    .note(&format!("Went back to after turn {turn}. /undo takes this back."))?;
+            }
+            ("fork", turn) => {
+                let source = words::short_id(id);
+                self.conversation = self.branch(turn, false).await?;
+                self.enter(context).await?;
+                note(
+                    context.output,
+                    &format!("a branch of {source}; go back with: sessionctl chat {source}"),
+                )?;
+            }
+            ("model" | "mode", None) => {
+                let options = Options::of(name, &self.session().await?);
+                options.list(context.output, name)?;
+            }
+            ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
+            _ => return self.unknown(name, line).await,
+        }
+        Ok(Next::Ask)
+    }
+
+    /// A command of the agent; another one is refused, unless it is not known which the agent has.
+    async fn unknown(&self, name: &str, line: &str) -> Outcome<Next> {
+        let commands = self.session().await?.commands;
+        let known: Option<Vec<AgentCommand>> = commands.and_then(|commands| commands.read().ok());
+        if known.is_none_or(|known| known.iter().any(|command| command.name == name)) {
+            return self.prompt(line).await;
+        }
+        Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
+            .hint("/help lists the commands; begin the line with a space to send it as text"))
+    }
+
+    /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
+    async fn edit(&self, context: &mut Context<'_>, rest: &str) -> Outcome<Next> {
+        let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        let (turn, text) = match first.parse::<i64>() {
+            Ok(_) => (first, others.trim()),
+            Err(_) => ("-1", rest),
+        };
+        let conversation = self.conversation.id.into();
+        let at = place(&self.daemon, &conversation, turn).await?;
+        let prompt = match text.is_empty() {
+            true => {
+                let opened = opened(&self.daemon, &conversation, &at).await?;
+                if let Some(lost) = &opened.lost {
+                    note(context.output, lost)?;
+                }
+                PromptContent::text(&opened.written.text)
+            }
+            false => files::prompt(&self.daemon, &self.conversation, text, &files::named_in(text)).await?,
+        };
+        Ok(Next::Follow(Start::Edit(method::Edit {
+            conversation_id: conversation,
+            at,
+            prompt,
+            request_id: Some(request_id()),
+            ..Default::default()
+        })))
+    }
+
+    /// Branches after a turn.
+    async fn branch(&self, turn: Option<&str>, in_place: bool) -> Outcome<Conversation> {
+        let conversation = self.conversation.id.into();
+        let at = match turn {
+            Some(turn) => Some(place(&self.daemon, &conversation, turn).await?),
+            None => None,
+        };
+        let call = method::Fork {
+            conversation_id: conversation,
+            in_place,
+            at,
+            request_id: Some(request_id()),
+            ..Default::default()
+        };
+        let id = words::short_id(self.conversation.id);
+        let answer = self.daemon.call(call).await;
+        Ok(answer
+            .map_err(|error| not_branched(error.into(), &id, turn))?
+            .conversation)
+    }
+
+    /// The last turns, newest first.
+    async fn turns(&self, count: u32) -> Outcome<Vec<Checkpoint>> {
+        let call = method::Checkpoints {
+            conversation_id: self.conversation.id.into(),
+            before: None,
+            limit: Some(count),
+        };
+        Ok(self.daemon.call(call).await?.checkpoints)
+    }
+
+    async fn list_turns(&self, context: &mut Context<'_>) -> Outcome {
+        let look = context.output.note_look;
+        let columns = look.columns.unwrap_or(80);
+        let turns = self.turns(LISTED_TURNS).await?;
+        for turn in turns.iter().rev() {
+            let line = format!("{:>4}  {}", turn.step, one_line(&turn.prompt));
+            context.output.note(&cut(&line, columns, look))?;
+        }
+        let hint = match turns.is_empty() {
+            true => "nothing was said yet",
+            false => "/rewind TURN goes back to after it",
+        };
+        note(context.output, hint)
+    }
+
+    /// What the agent reported of its session.
+    async fn session(&self) -> Outcome<SessionInfo> {
+        let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
+        match follower.next().await?.envelope.event {
+            Event::Snapshot { session, .. } => Ok(session.unwrap_or_default()),
+            _ => Ok(SessionInfo::default()),
+        }
+    }
+
+    async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
+        let value = Some(Options::of(name, &self.session().await?).value(value));
+        let settings = match name {
+            "model" => Settings {
+                model: value.clone(),
+                ..Settings::default()
+            },
+            _ => Settings {
+                mode: value.clone(),
+                ..Settings::default()
+            },
+        };
+        let call = method::Update {
+            conversation_id: self.conversation.id.into(),
+            settings,
+            ..Default::default()
+        };
+        self.conversation = self.daemon.call(call).await?.conversation;
+        context.output.note(&format!(
+            "Changed the {name} to {}.",
+            one_line(&value.unwrap_or_default())
+        ))
+    }
+}
+
+#[derive(Deserialize)]
+struct AgentCommand {
+    name: String,
+}
+
+/// The models or modes that the agent offers.
+#[derive(Default)]
+struct Options {
+    current: String,
+    all: Vec<Offered>,
+}
+
+/// ACP's session mode, or a value of a configuration option.
+#[derive(Deserialize)]
+struct Offered {
+    #[serde(alias = "id", alias = "modelId")]
+    value: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConfigOption {
+    id: String,
+    #[serde(default)]
+    category: Option<String>,
+    #[serde(default)]
+    current_value: serde_json::Value,
+    #[serde(default)]
+    options: Vec<Offered>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Modes {
+    current_mode_id: String,
+    available_modes: Vec<Offered>,
+}
+
+impl Options {
+    /// What the agent reported: a configuration option of this category, else its modes.
+    fn of(category: &str, session: &SessionInfo) -> Self {
+        let configured = session.config_options.as_ref();
+        let configured: Vec<serde_json::Value> = configured
+            .and_then(|options| options.read().ok())
+            .unwrap_or_default();
+        // Options of other shapes hide none.
+        let mut configured = configured
+            .into_iter()
+            .filter_map(|option| serde_json::from_value::<ConfigOption>(option).ok());
+        let is_it = |option: &ConfigOption| option.category.as_deref().unwrap_or(&option.id) == category;
+        if let Some(option) = configured.find(is_it) {
+            return Self {
+                current: option.current_value.as_str().unwrap_or_default().to_owned(),
+                all: option.options,
+            };
+        }
+        let modes = session.modes.as_ref().filter(|_| category == "mode");
+        let modes: Option<Modes> = modes.and_then(|modes| modes.read().ok());
+        modes.map_or_else(Self::default, |modes| Self {
+            current: modes.current_mode_id,
+            all: modes.available_modes,
+        })
+    }
+
+    /// The value that a typed name means.
+    fn value(&self, typed: &str) -> String {
+        let is_it = |option: &&Offered| option.value == typed || option.name.eq_ignore_ascii_case(typed);
+        self.all
+            .iter()
+            .find(is_it)
+            .map_or(typed, |option| &option.value)
+            .to_owned()
+    }
+
+    fn list(&self, output: &mut Output, name: &str) -> Outcome {
+        if self.all.is_empty() {
+            return note(
+                output,
+                &format!("the agent has not reported its {name}s; it does with the first prompt"),
+            );
+        }
+        let look = output.note_look;
+        for option in &self.all {
+            let mark = if option.value == self.current {
+                look.sign("●", "*")
+            } else {
+                " "
+            };
+            let about = option.description.as_deref().unwrap_or(&option.name);
+            let line = format!("{mark} {:<16} {}", one_line(&option.value), one_line(about));
+            output.note(&cut(&line, look.columns.unwrap_or(80), look))?;
+        }
+        Ok(())
+    }
+}
+
+/// A line that begins with a slash and a name is a command; a path is not.
+fn typed_as(text: &str) -> Typed<'_> {
+    let Some(line) = text.strip_prefix('/') else {
+        return Typed::Prompt;
+    };
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_:".contains(letter);
+    match !name.is_empty() && name.chars().all(is_name) {
+        true => Typed::Command {
+            name,
+            rest: rest.trim(),
+        },
+        false => Typed::Prompt,
+    }
+}
+
+fn help(output: &mut Output) -> Outcome {
+    for (name, arguments, about) in COMMANDS {
+        let usage = format!("/{name} {arguments}");
+        output.note(&format!("  {usage:<22} {about}"))?;
+    }
+    output.note("  @PATH                  Attach a file")?;
+    output.note("  Alt-Enter              Begin a new line")
+}
+
+/// Runs another command, as if it had been typed in a shell.
+async fn run(context: &mut Context<'_>, command: &[&str]) -> Outcome {
+    let line: Vec<OsString> = ["sessionctl"].iter().chain(command).map(OsString::from).collect();
+    let arguments = args::parse(&line).map_err(|error| Problem::new(Exit::Usage, error.to_string()))?;
+    Box::pin(commands::run(arguments.command, context))
+        .await
+        .map(drop)
+}
+
+fn note(output: &mut Output, text: &str) -> Outcome {
+    let text = output.note_look.paint(DIM, text);
+    output.note(&text)
+}
+
+fn editor(context: &mut Context<'_>) -> Outcome<Reedline> {
+    let editor = Reedline::create()
+        .with_ansi_colors(context.output.note_look.coloured)
+        .use_bracketed_paste(true)
+        .with_validator(Box::new(Backslash))
+        .with_history_exclusion_prefix(Some(" ".to_owned()))
+        .with_edit_mode(Box::new(Emacs::new(default_emacs_keybindings())) as Box<dyn EditMode>);
+    let file = context.reach.paths.data.join(HISTORY_FILE);
+    match history(&file) {
+        Ok(history) => Ok(editor.with_history(Box::new(history))),
+        Err(error) => {
+            note(
+                context.output,
+                &format!("typed lines are not kept: {}: {error}", file.display()),
+            )?;
+            Ok(editor)
+        }
+    }
+}
+
+/// The typed lines of earlier chats, in a file that only its owner can read.
+fn history(file: &Path) -> Result<FileBackedHistory, String> {
+    let opened = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(NO_LINK)
+        .open(file);
+    let own = opened.and_then(|opened| opened.set_permissions(Permissions::from_mode(0o600)));
+    own.map_err(|error| error.to_string())?;
+    FileBackedHistory::with_file(HISTORY_LINES, file.to_owned()).map_err(|error| error.to_string())
+}
+
+/// A line that ends with a backslash goes on.
+struct Backslash;
+
+impl Validator for Backslash {
+    fn validate(&self, line: &str) -> ValidationResult {
+        match line.ends_with('\\') {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Complete,
+        }
+    }
+}
+
+/// What stands before the line.
+struct Mark(&'static str);
+
+impl Prompt for Mark {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
+        self.0.into()
+    }
+
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        "  ".into()
+    }
+
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        format!("search: {} ", search.term).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_a_name_after_a_slash() {
+        let command = |name, rest| Typed::Command { name, rest };
+        for (text, expected) in [
+            ("/undo", command("undo", "")),
+            ("/edit 3  another text", command("edit", "3  another text")),
+            ("/mcp:tool_x a", command("mcp:tool_x", "a")),
+            ("/usr/bin/env is what?", Typed::Prompt),
+            ("/ hm", Typed::Prompt),
+            (" /undo", Typed::Prompt),
+            ("undo", Typed::Prompt),
+        ] {
+            assert_eq!(typed_as(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Files and standard input as parts of a prompt.
+//!
+//! It owns in which of ACP's shapes a file goes to the agent: its text where the agent takes that, else a link that the agent
+//! opens. It must not know what the prompt is for.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use bridge_protocol::agent::AgentInfo;
+use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::method;
+use bridge_protocol::raw::{PromptContent, RawJson};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
+use crate::cli::problem::{Outcome, Problem};
+
+/// The longest prompt: below what the daemon takes in one line by default, with room for escapes.
+const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Capabilities {
+    prompt_capabilities: PromptCapabilities,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PromptCapabilities {
+    embedded_context: bool,
+}
+
+/// The text that words on a command line are; `-` is standard input.
+pub(super) fn text_of(words: &[String]) -> Outcome<String> {
+    let Some(at) = words.iter().position(|word| word == "-") else {
+        return Ok(words.join(" "));
+    };
+    let input = read_text(io::stdin().lock(), "standard input")?;
+    let around = [&words[..at], &words[at + 1..]].map(|words| words.join(" "));
+    let [before, after] = around;
+    let parts = [before, input.trim_end_matches('\n').to_owned(), after];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    Ok(parts.join("\n\n"))
+}
+
+/// Checks that there is something to send.
+///
+/// # Errors
+/// There is no text and no file.
+pub(super) fn check(text: &str, files: &[impl AsRef<Path>]) -> Outcome {
+    match text.trim().is_empty() && files.is_empty() {
+        true => Err(Problem::new(Exit::Usage, "the prompt is empty")
+            .hint("give some text, - for standard input, or --file PATH: sessionctl send . 'Hello'")),
+        false => Ok(()),
+    }
+}
+
+/// A prompt of a text and the files beside it.
+pub(super) async fn prompt(
+    daemon: &Daemon,
+    conversation: &Conversation,
+    text: &str,
+    files: &[impl AsRef<Path>],
+) -> Outcome<PromptContent> {
+    check(text, files)?;
+    if files.is_empty() {
+        return Ok(PromptContent::text(text));
+    }
+    let agents = daemon.call(method::ListAgents::default()).await?.agents;
+    let agent = agents.iter().find(|agent| agent.name == conversation.agent);
+    let embeds = agent.is_none_or(takes_text);
+    let mut blocks = Vec::new();
+    if !text.trim().is_empty() {
+        blocks.push(RawJson::from(json!({"type": "text", "text": text})));
+    }
+    for file in files {
+        blocks.push(block(file.as_ref(), embeds)?);
+    }
+    Ok(PromptContent::blocks(blocks))
+}
+
+/// Whether an agent takes the text of a file. Before it runs, an agent of a known kind is taken to: they all do.
+fn takes_text(agent: &AgentInfo) -> bool {
+    match &agent.capabilities {
+        Some(known) => {
+            let known: Capabilities = known.read().unwrap_or_default();
+            known.prompt_capabilities.embedded_context
+        }
+        None => agent.kind != "generic",
+    }
+}
+
+/// ACP's block of a file.
+fn block(path: &Path, embeds: bool) -> Outcome<RawJson> {
+    let path = fs::canonicalize(path).map_err(|error| unreadable(path, &error))?;
+    let mut file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
+    let size = file.metadata().map_err(|error| unreadable(&path, &error))?;
+    if size.is_dir() {
+        let problem = Problem::new(Exit::Usage, format!("{} is a folder", path.display()));
+        return Err(problem.hint("name the files in it, or the folder in the text of the prompt"));
+    }
+    let uri = file_uri(&path);
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let mut bytes = Vec::new();
+    if embeds && size.len() <= PROMPT_LIMIT_BYTES {
+        file.by_ref()
+            .take(PROMPT_LIMIT_BYTES)
+            .read_to_end(&mut bytes)
+            .map_err(|error| unreadable(&path, &error))?;
+        if let Ok(text) = String::from_utf8(bytes) {
+            return Ok(RawJson::from(
+                json!({"type": "resource", "resource": {"uri": uri, "text": text}}),
+            ));
+        }
+    }
+    Ok(RawJson::from(
+        json!({"type": "resource_link", "uri": uri, "name": name, "size": size.len()}),
+    ))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Problem {
+    let exit = match error.kind() {
+        io::ErrorKind::NotFound => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    Problem::file("read", path, error).with_exit(exit)
+}
+
+/// The address of a file. Bytes that an address cannot have are written as `%XX`.
+fn file_uri(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    let letters = path.as_os_str().as_bytes().iter().map(|byte| match plain(*byte) {
+        true => char::from(*byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    format!("file://{}", letters.collect::<String>())
+}
+
+fn read_text(source: impl Read, name: &str) -> Outcome<String> {
+    let mut text = String::new();
+    let read = source.take(PROMPT_LIMIT_BYTES + 1).read_to_string(&mut text);
+    let read =
+        read.map_err(|error| Problem::new(Exit::Usage, format!("could not read {name} as text: {error}")))?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > PROMPT_LIMIT_BYTES {
+        let problem = Problem::new(
+            Exit::Usage,
+            format!("the prompt is longer than {PROMPT_LIMIT_BYTES} bytes"),
+        );
+        return Err(problem.hint("write the text to a file and attach that with --file PATH"));
+    }
+    Ok(text)
+}
+
+/// The files that a text names as `@PATH`. Other words that begin so are text.
+pub(super) fn named_in(text: &str) -> Vec<String> {
+    let words = text.split_whitespace().filter_map(|word| word.strip_prefix('@'));
+    let files = words.map(|word| match Path::new(word).is_file() {
+        true => word,
+        // The end of a sentence is no part of the name.
+        false => word.trim_end_matches(['.', ',', ';', ':', '?', '!', ')']),
+    });
+    files
+        .filter(|word| Path::new(word).is_file())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_only_what_it_may_have() {
+        assert_eq!(file_uri(Path::new("/a b/ü%.rs")), "file:///a%20b/%C3%BC%25.rs");
+    }
+
+    #[test]
+    fn a_file_is_sent_as_the_agent_takes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |path: &Path, embeds| block(path, embeds).unwrap().read::<serde_json::Value>().unwrap();
+        let text = folder.path().join("a.txt");
+        fs::write(&text, "one\n").unwrap();
+        assert_eq!(read(&text, true)["resource"]["text"], "one\n");
+        assert_eq!(read(&text, false)["type"], "resource_link");
+        let picture = folder.path().join("b.png");
+        fs::write(&picture, [0xff, 0xfe]).unwrap();
+        assert_eq!(read(&picture, true)["name"], "b.png");
+        assert_eq!(block(folder.path(), true).unwrap_err().exit, Exit::Usage);
+        assert_eq!(
+            block(&folder.path().join("none"), true).unwrap_err().exit,
+            Exit::Usage
+        );
+    }
+
+    #[test]
+    fn only_files_that_exist_are_attached() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.rs");
+        fs::write(&file, "").unwrap();
+        let file = file.to_str().unwrap();
+        let text = format!("see @{file}, mail me@example.org or @nobody and (@{file}) @{file}");
+        assert_eq!(named_in(&text), [file, file]);
+    }
+}

@@ -1,0 +1,482 @@
+//! Questions of the agent: what is asked, what each answer means, and the command that gives it.
+//!
+//! It owns what a person must have seen before they answer: the whole command, the change as a diff, the folder. Pure, except
+//! that the file that would be overwritten is read for its diff. It must not know how an answer gets to the daemon.
+
+use std::fs;
+use std::path::Path;
+
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::{Interrupt, InterruptKind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use similar::{ChangeTag, TextDiff};
+
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
+use crate::cli::words;
+
+#[cfg(test)]
+mod tests;
+
+/// The name that other clients see for an answer given here.
+pub(in crate::cli) const ANSWERER: &str = "sessionctl";
+
+/// Lines of a change that are shown with the question; `d` shows all.
+const SHOWN_LINES: usize = 24;
+
+/// The largest file that is read for a diff.
+const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
+
+/// Lines of context around a change.
+const CONTEXT_LINES: usize = 3;
+
+/// The keys of options, in the order in which they are shown.
+const KEYS: &str = "yanN123456789";
+
+/// One way to answer.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Choice {
+    /// ACP's id of the option.
+    pub(super) option_id: String,
+    /// The agent's words for it.
+    #[serde(default)]
+    pub(super) name: String,
+    /// ACP's kind of the option.
+    #[serde(default)]
+    kind: String,
+}
+
+/// The part of a tool call that a person has to see. A request may leave out what an earlier update contained.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ToolCall {
+    /// The agent's words for it.
+    pub(super) title: Option<String>,
+    kind: Option<String>,
+    raw_input: Option<Value>,
+    content: Option<Vec<Value>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+enum Content {
+    #[serde(rename_all = "camelCase")]
+    Diff {
+        path: String,
+        #[serde(default)]
+        old_text: Option<String>,
+        new_text: String,
+    },
+    Content {
+        content: Block,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Block {
+    #[serde(default)]
+    text: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    message: Option<String>,
+}
+
+impl ToolCall {
+    /// The call with what a later update says of it.
+    pub(super) fn updated(&mut self, later: Self) {
+        self.title = later.title.or(self.title.take());
+        self.kind = later.kind.or(self.kind.take());
+        self.raw_input = later.raw_input.or(self.raw_input.take());
+        let content = later.content.filter(|content| !content.is_empty());
+        self.content = content.or(self.content.take());
+    }
+
+    /// What came of it, on one line: lines added and removed, or the first line of its output.
+    pub(super) fn result(&self) -> Option<String> {
+        let (mut added, mut removed, mut changes) = (0, 0, false);
+        for (_, old, new) in self.edits() {
+            changes = true;
+            for change in TextDiff::from_lines(&old, &new).iter_all_changes() {
+                match change.tag() {
+                    ChangeTag::Insert => added += 1,
+                    ChangeTag::Delete => removed += 1,
+                    ChangeTag::Equal => {}
+                }
+            }
+        }
+        if changes {
+            return Some(format!("+{added} -{removed}"));
+        }
+        let text = self.texts().collect::<Vec<_>>().join("\n");
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        let first = one_line(lines.next()?);
+        Some(match lines.count() {
+            0 => first,
+            more => format!("{first} (+{})", words::count(more as u64, "line", "lines")),
+        })
+    }
+
+    /// The command that it runs, with its line breaks.
+    fn command(&self) -> Option<String> {
+        match self.input("command")? {
+            Value::String(command) => Some(command.clone()),
+            Value::Array(words) => {
+                let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
+                Some(words?.join(" "))
+            }
+            _ => None,
+        }
+    }
+
+    fn input(&self, name: &str) -> Option<&Value> {
+        self.raw_input.as_ref()?.get(name)
+    }
+
+    fn input_text(&self, name: &str) -> Option<&str> {
+        self.input(name)?.as_str()
+    }
+
+    /// The contents of kinds that are known here. One that cannot be read hides none of the others.
+    fn contents(&self) -> impl Iterator<Item = Content> {
+        let contents = self.content.iter().flatten();
+        contents.filter_map(|content| Content::deserialize(content).ok())
+    }
+
+    /// The files that it changes: path, text before, text after.
+    fn edits(&self) -> Vec<(String, String, String)> {
+        let told = self.contents().filter_map(|content| match content {
+            Content::Diff {
+                path,
+                old_text,
+                new_text,
+            } => Some((path, old_text.unwrap_or_default(), new_text)),
+            _ => None,
+        });
+        told.collect()
+    }
+
+    /// The same, from the arguments of the usual tools where the agent sends no diff.
+    fn edits_of_input(&self, folder: &str) -> Option<(String, String, String)> {
+        let path = self.input_text("file_path").or_else(|| self.input_text("path"))?;
+        if let (Some(old), Some(new)) = (self.input_text("old_string"), self.input_text("new_string")) {
+            return Some((path.to_owned(), old.to_owned(), new.to_owned()));
+        }
+        let new = self.input_text("content")?;
+        let file = Path::new(folder).join(path);
+        let is_small = fs::metadata(&file).is_ok_and(|file| file.is_file() && file.len() <= FILE_LIMIT_BYTES);
+        let old = is_small.then(|| fs::read_to_string(&file).ok()).flatten();
+        Some((path.to_owned(), old.unwrap_or_default(), new.to_owned()))
+    }
+
+    fn texts(&self) -> impl Iterator<Item = String> {
+        self.contents().filter_map(|content| match content {
+            Content::Content { content } => content.text,
+            _ => None,
+        })
+    }
+}
+
+/// A question as it is asked on a terminal.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// What is asked, on one line.
+    subject: String,
+    /// What would be done, line by line.
+    details: Vec<String>,
+    /// How many of the details belong to the command, which is never cut.
+    command_lines: usize,
+    choices: Vec<(char, Choice)>,
+}
+
+impl Question {
+    /// The question of an interrupt, with what is known of its tool call already.
+    pub(super) fn of(interrupt: &Interrupt, known: Option<&ToolCall>, folder: &str, look: Look) -> Self {
+        // Whoever decides by it must not be deceived by control characters, wherever it is shown.
+        let look = Look {
+            columns: look.columns.or(Some(0)),
+            ..look
+        };
+        let mut call = known.cloned().unwrap_or_default();
+        let asked = interrupt.tool_call.as_ref().and_then(|call| call.read().ok());
+        call.updated(asked.unwrap_or_default());
+        let command = call.command();
+        let place = one_line(call.input_text("cwd").unwrap_or(folder));
+        let subject = match &command {
+            Some(_) => format!("Run in {place}"),
+            None => subject(interrupt),
+        };
+        let mut details = Vec::new();
+        if let Some(command) = &command {
+            details.extend(
+                command
+                    .lines()
+                    .map(|line| format!("    {}", look.paint(STRONG, &look.safe(line)))),
+            );
+        }
+        let command_lines = details.len();
+        let described = call.input_text("description").map(str::to_owned);
+        let mut reasons: Vec<String> = described.into_iter().chain(call.texts()).collect();
+        reasons.dedup();
+        for line in reasons.iter().flat_map(|reason| reason.lines()) {
+            details.push(format!("  {}", look.paint(DIM, &look.safe(line))));
+        }
+        let mut edits = call.edits();
+        if edits.is_empty() {
+            edits.extend(call.edits_of_input(folder));
+        }
+        let shows_input = command.is_none() && edits.is_empty();
+        for (path, old, new) in edits {
+            details.push(format!("  {}", look.paint(STRONG, &one_line(&path))));
+            details.extend(diff(&old, &new, look));
+        }
+        if shows_input {
+            details.extend(input_lines(call.raw_input.as_ref(), &subject, look));
+        }
+        Self {
+            subject,
+            details,
+            command_lines,
+            choices: keyed(interrupt),
+        }
+    }
+
+    /// The lines that ask it.
+    pub(super) fn lines(&self, look: Look) -> Vec<String> {
+        let mut lines = vec![look.paint(ATTENTION, &format!("? {}", self.subject))];
+        let shown = SHOWN_LINES.max(self.command_lines);
+        lines.extend(self.details.iter().take(shown).cloned());
+        if let Some(more @ 1..) = self.details.len().checked_sub(shown) {
+            let more = words::count(more as u64, "more line", "more lines");
+            lines.push(look.paint(ATTENTION, &format!("  ({more}: d shows all)")));
+        }
+        for (key, choice) in &self.choices {
+            let meaning = match key {
+                'y' => "once",
+                'a' => "always",
+                'n' => "no",
+                'N' => "never",
+                _ => "",
+            };
+            let name = one_line(if choice.name.is_empty() {
+                &choice.option_id
+            } else {
+                &choice.name
+            });
+            let key = look.paint(STRONG, &key.to_string());
+            lines.push(format!("  {key}  {meaning:<6}  {name}"));
+        }
+        lines
+    }
+
+    /// What is asked, for somebody who cannot answer here.
+    pub(super) fn report(&self, look: Look) -> Vec<String> {
+        let subject = look.paint(ATTENTION, &format!("? {}", self.subject));
+        [vec![subject], self.details.clone()].concat()
+    }
+
+    /// All that would be done.
+    pub(super) fn details(&self) -> String {
+        self.details.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The keys that answer it, as one line.
+    pub(super) fn keys(&self) -> String {
+        let keys: Vec<String> = self.choices.iter().map(|(key, _)| key.to_string()).collect();
+        format!("{} answer, d shows all, ? helps", keys.join(" "))
+    }
+
+    /// What the keys do, a line each.
+    pub(super) fn help(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .choices
+            .iter()
+            .map(|(key, choice)| match key {
+                'y' => "y  allows this once; the agent asks again next time".to_owned(),
+                'a' => format!(
+                    "a  allows this from now on, as the agent says: {}",
+                    one_line(&choice.name)
+                ),
+                'n' => "n  refuses this once; the agent continues without it".to_owned(),
+                'N' => format!("N  refuses this from now on: {}", one_line(&choice.name)),
+                key => format!("{key}  {}", one_line(&choice.name)),
+            })
+            .collect();
+        lines.push("d  shows the whole command or change in the pager".to_owned());
+        lines.push("Ctrl-C cancels the turn. Other keys do nothing.".to_owned());
+        lines
+    }
+
+    /// Whether it has no options, so that only a command can answer it.
+    pub(super) fn is_free(&self) -> bool {
+        self.choices.is_empty()
+    }
+
+    /// What a key answered.
+    pub(super) fn said(&self, key: char) -> String {
+        match (key, self.choice(key)) {
+            ('y', _) => "allowed once".to_owned(),
+            ('a', _) => "allowed from now on".to_owned(),
+            (_, Some(choice)) if !matches!(key, 'n' | 'N') => one_line(&choice.name),
+            _ => "refused".to_owned(),
+        }
+    }
+
+    /// The option of a key.
+    pub(super) fn choice(&self, key: char) -> Option<&Choice> {
+        self.choices
+            .iter()
+            .find(|(own, _)| *own == key)
+            .map(|(_, choice)| choice)
+    }
+}
+
+/// Each option with its key: the first of each kind has the kind's own, the others are numbered.
+fn keyed(interrupt: &Interrupt) -> Vec<(char, Choice)> {
+    let mut numbers = '1'..='9';
+    let mut keyed: Vec<(char, Choice)> = Vec::new();
+    for choice in choices(interrupt) {
+        let own = match choice.kind.as_str() {
+            "allow_once" => Some('y'),
+            "allow_always" => Some('a'),
+            "reject_once" => Some('n'),
+            "reject_always" => Some('N'),
+            _ => None,
+        };
+        let own = own.filter(|key| keyed.iter().all(|(taken, _)| taken != key));
+        if let Some(key) = own.or_else(|| numbers.next()) {
+            keyed.push((key, choice));
+        }
+    }
+    keyed.sort_by_key(|(key, _)| KEYS.find(*key));
+    keyed
+}
+
+/// The changed lines with their surroundings.
+fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
+    let diff = TextDiff::from_lines(old, new);
+    let mut lines = Vec::new();
+    for (at, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
+        if at > 0 {
+            lines.push(look.paint(DIM, &format!("  {}", look.sign("⋮", "..."))));
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let (sign, style) = match change.tag() {
+                ChangeTag::Delete => ("-", BAD),
+                ChangeTag::Insert => ("+", GOOD),
+                ChangeTag::Equal => (" ", DIM),
+            };
+            let text = look.safe(change.value().trim_end_matches(['\n', '\r']));
+            lines.push(format!("  {}", look.paint(style, &format!("{sign} {text}"))));
+        }
+    }
+    lines
+}
+
+/// The arguments of a tool that is not known here, unless the subject says them already.
+fn input_lines(input: Option<&Value>, subject: &str, look: Look) -> Vec<String> {
+    let Some(input) = input.filter(|input| !input.is_null()) else {
+        return Vec::new();
+    };
+    let is_said = |value: &Value| value.as_str().is_some_and(|text| one_line(text) == subject);
+    if is_said(input) || input.as_object().is_some_and(|input| input.values().all(is_said)) {
+        return Vec::new();
+    }
+    let text = serde_json::to_string_pretty(input).unwrap_or_default();
+    text.lines()
+        .map(|line| format!("    {}", look.safe(line)))
+        .collect()
+}
+
+/// What is asked, on one line.
+pub(super) fn subject(interrupt: &Interrupt) -> String {
+    let call = interrupt
+        .tool_call
+        .as_ref()
+        .and_then(|call| call.read::<ToolCall>().ok());
+    let message = || interrupt.request.read::<Message>().ok()?.message;
+    let text = call.and_then(|call| call.title).or_else(message);
+    text.map_or_else(|| "the agent asks".to_owned(), |text| one_line(&text))
+}
+
+/// The options, in the agent's order.
+fn choices(interrupt: &Interrupt) -> Vec<Choice> {
+    let options = interrupt.options.as_ref();
+    options
+        .and_then(|options| options.read().ok())
+        .unwrap_or_default()
+}
+
+/// What is asked and how it can be answered, for those who are not asked here.
+pub(in crate::cli) fn lines(interrupt: &Interrupt) -> Vec<String> {
+    Question::of(interrupt, None, "its folder", Look::default()).report(Look::default())
+}
+
+/// The command that answers a question.
+pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> String {
+    let id = one_line(interrupt.id.as_str());
+    let words: Vec<String> = keyed(interrupt)
+        .iter()
+        .map(|(key, choice)| match key {
+            'y' => "allow".to_owned(),
+            'a' => "always".to_owned(),
+            'n' => "deny".to_owned(),
+            _ => one_line(&choice.option_id),
+        })
+        .collect();
+    let word = match words.split_first() {
+        None => {
+            return format!("sessionctl answer {conversation} '{{\"action\":\"decline\"}}' --question {id}");
+        }
+        Some((first, [])) => return format!("sessionctl answer {conversation} {first} --question {id}"),
+        Some((first, others)) => format!("{first} --question {id} (or: {})", others.join(", ")),
+    };
+    format!("sessionctl answer {conversation} {word}")
+}
+
+/// ACP's outcome of an answer as it is typed: `allow`, `always`, `deny`, an option's id or name, `cancel`, or a whole outcome.
+/// Nothing if the question has no such option.
+pub(super) fn outcome(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
+    if answer.trim_start().starts_with('{') {
+        return RawJson::from_text(answer.to_owned()).ok();
+    }
+    if interrupt.kind == InterruptKind::Elicitation {
+        return matches!(answer, "deny" | "cancel").then(|| refusal(interrupt));
+    }
+    let choices = choices(interrupt);
+    let of_kind = |kind: &str| choices.iter().find(|choice| choice.kind == kind);
+    let choice = match answer {
+        "cancel" => return Some(RawJson::from(json!({"outcome": "cancelled"}))),
+        "allow" => of_kind("allow_once"),
+        "always" => of_kind("allow_always"),
+        "deny" => return Some(refusal(interrupt)),
+        _ => None,
+    };
+    let named = |choice: &&Choice| choice.option_id == answer || choice.name.eq_ignore_ascii_case(answer);
+    choice.or_else(|| choices.iter().find(named)).map(selected)
+}
+
+/// ACP's outcome of an option that is known by its id only.
+pub(super) fn chosen(option_id: &str) -> RawJson {
+    RawJson::from(json!({"outcome": "selected", "optionId": option_id}))
+}
+
+/// ACP's outcome of an option.
+pub(super) fn selected(choice: &Choice) -> RawJson {
+    chosen(&choice.option_id)
+}
+
+/// ACP's outcome that grants nothing: the option that refuses this once, else one that refuses, else none at all.
+pub(super) fn refusal(interrupt: &Interrupt) -> RawJson {
+    if interrupt.kind == InterruptKind::Elicitation {
+        return RawJson::from(json!({"action": "decline"}));
+    }
+    let choices = choices(interrupt);
+    let once = choices.iter().find(|choice| choice.kind == "reject_once");
+    let refusing = once.or_else(|| choices.iter().find(|choice| choice.kind.starts_with("reject")));
+    refusing.map_or_else(|| RawJson::from(json!({"outcome": "cancelled"})), selected)
+}

@@ -1,0 +1,229 @@
+//! What is asked, and what an answer means.
+
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::{Interrupt, InterruptKind};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn interrupt(tool_call: Option<Value>, options: Option<Value>, request: Value) -> Interrupt {
+    Interrupt {
+        id: "int-1".into(),
+        kind: InterruptKind::Permission,
+        tool_call: tool_call.map(RawJson::from),
+        options: options.map(RawJson::from),
+        request: RawJson::from(request),
+        raised_at: "2026-11-03T10:00:00Z".parse().unwrap(),
+        orphaned: false,
+    }
+}
+
+fn permission(tool_call: Value) -> Interrupt {
+    let options = json!([
+        {"optionId": "allow-always", "name": "Yes, and don't ask again for rm", "kind": "allow_always"},
+        {"optionId": "allow", "name": "Yes", "kind": "allow_once"},
+        {"optionId": "allow-2", "name": "Yes, in a copy", "kind": "allow_once"},
+        {"optionId": "reject", "name": "No", "kind": "reject_once"},
+    ]);
+    interrupt(Some(tool_call), Some(options), json!({}))
+}
+
+fn asked(tool_call: Value) -> Vec<String> {
+    let question = Question::of(&permission(tool_call), None, "/home/u/src", Look::default());
+    let lines = question.lines(Look::default());
+    lines
+        .into_iter()
+        .take_while(|line| !line.starts_with("  y  "))
+        .collect()
+}
+
+#[test]
+fn a_command_is_shown_whole() {
+    let lines = asked(json!({"toolCallId": "1", "kind": "execute", "title": "set -e",
+        "rawInput": {"command": "set -e\ncd /tmp\u{1b}[2J\nrm -r x", "description": "Clean up"}}));
+    assert_eq!(
+        lines,
+        [
+            "? Run in /home/u/src",
+            "    set -e",
+            "    cd /tmp[2J",
+            "    rm -r x",
+            "  Clean up"
+        ]
+    );
+    let words = asked(json!({"rawInput": {"command": ["bash", "-lc", "ls"], "cwd": "/elsewhere"}}));
+    assert_eq!(words, ["? Run in /elsewhere", "    bash -lc ls"]);
+    let long = vec!["true"; 100].join("\n");
+    assert_eq!(asked(json!({"rawInput": {"command": long}})).len(), 101);
+}
+
+#[test]
+fn a_change_is_shown_as_a_diff() {
+    let expected = [
+        "? Edit a.rs",
+        "  a.rs",
+        "    one",
+        "  - two",
+        "  + zwei",
+        "    three",
+    ];
+    let diff = json!({"type": "diff", "path": "a.rs", "oldText": "one\ntwo\nthree\n", "newText": "one\nzwei\nthree\n"});
+    assert_eq!(
+        asked(json!({"title": "Edit a.rs", "content": [{"type": "later"}, diff]})),
+        expected
+    );
+    let input =
+        json!({"file_path": "a.rs", "old_string": "one\ntwo\nthree", "new_string": "one\nzwei\nthree"});
+    assert_eq!(asked(json!({"title": "Edit a.rs", "rawInput": input})), expected);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.txt");
+    fs::write(&file, "old\n").unwrap();
+    let lines = asked(json!({"title": "Write", "rawInput": {"path": file, "content": "new\n"}}));
+    assert_eq!(lines[2..], ["  - old", "  + new"]);
+}
+
+#[test]
+fn a_long_change_is_cut_and_can_be_read_whole() {
+    let text: String = (0..100).map(|line| format!("{line}\n")).collect();
+    let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});
+    let question = Question::of(&permission(call.clone()), None, "/", Look::default());
+    assert_eq!(asked(call).last().unwrap(), "  (77 more lines: d shows all)");
+    assert_eq!(question.details().lines().count(), 101);
+}
+
+#[test]
+fn arguments_that_are_not_known_are_shown() {
+    let lines = asked(json!({"title": "pay", "rawInput": {"amount": 5}}));
+    assert_eq!(lines, ["? pay", "    {", "      \"amount\": 5", "    }"]);
+    assert_eq!(
+        asked(json!({"title": "Really?", "rawInput": {"question": "Really?"}})),
+        ["? Really?"]
+    );
+    // What an earlier update said of the call counts too.
+    let known = serde_json::from_value(json!({"rawInput": {"command": "ls"}})).unwrap();
+    let question = Question::of(
+        &permission(json!({"title": "x"})),
+        Some(&known),
+        "/",
+        Look::default(),
+    );
+    assert_eq!(question.details(), "    ls\n");
+}
+
+#[test]
+fn each_option_has_a_key_of_its_own() {
+    let question = Question::of(&permission(json!({"title": "x"})), None, "/", Look::default());
+    let chosen = |key| question.choice(key).map(|choice| choice.option_id.as_str());
+    let table = [
+        ('y', Some("allow")),
+        ('a', Some("allow-always")),
+        ('n', Some("reject")),
+        ('1', Some("allow-2")),
+        ('2', None),
+        ('Y', None),
+        ('\n', None),
+        ('q', None),
+    ];
+    for (key, expected) in table {
+        assert_eq!(chosen(key), expected, "{key:?}");
+    }
+    assert!(
+        question
+            .help()
+            .iter()
+            .any(|line| line.contains("don't ask again for rm"))
+    );
+    let free = Question::of(
+        &interrupt(None, None, json!({"message": "Which?"})),
+        None,
+        "/",
+        Look::default(),
+    );
+    assert!(free.is_free());
+}
+
+#[test]
+fn an_answer_is_a_word_an_option_or_given_whole() {
+    let permission = permission(json!({"title": "x"}));
+    let selected = |id: &str| Some(json!({"outcome": "selected", "optionId": id}));
+    let table = [
+        ("allow", selected("allow")),
+        ("always", selected("allow-always")),
+        ("deny", selected("reject")),
+        ("allow-2", selected("allow-2")),
+        ("yes, in a copy", selected("allow-2")),
+        ("cancel", Some(json!({"outcome": "cancelled"}))),
+        (r#"{"action":"accept"}"#, Some(json!({"action": "accept"}))),
+        ("{broken", None),
+        ("perhaps", None),
+        ("", None),
+    ];
+    for (answer, expected) in table {
+        let outcome = outcome(&permission, answer).map(|outcome| outcome.read::<Value>().unwrap());
+        assert_eq!(outcome, expected, "{answer}");
+    }
+    let elicitation = Interrupt {
+        kind: InterruptKind::Elicitation,
+        ..interrupt(None, None, json!({"message": "Which branch?"}))
+    };
+    assert!(outcome(&elicitation, "allow").is_none());
+    let declined = outcome(&elicitation, "deny").unwrap();
+    assert_eq!(declined.read::<Value>().unwrap(), json!({"action": "decline"}));
+}
+
+#[test]
+fn a_refusal_takes_the_mildest_option_that_grants_nothing() {
+    let options = |kinds: &[&str]| {
+        let options: Vec<Value> = kinds
+            .iter()
+            .map(|kind| json!({"optionId": format!("{kind}-id"), "kind": kind}))
+            .collect();
+        interrupt(None, Some(json!(options)), json!({}))
+    };
+    let table = [
+        (
+            &["allow_once", "reject_always", "reject_once"][..],
+            json!({"outcome": "selected", "optionId": "reject_once-id"}),
+        ),
+        (
+            &["allow_once", "reject_always"],
+            json!({"outcome": "selected", "optionId": "reject_always-id"}),
+        ),
+        (&["allow_once"], json!({"outcome": "cancelled"})),
+        (&[], json!({"outcome": "cancelled"})),
+    ];
+    for (kinds, expected) in table {
+        let refusal: Value = refusal(&options(kinds)).read().unwrap();
+        assert_eq!(refusal, expected, "{kinds:?}");
+    }
+}
+
+#[test]
+fn the_command_that_answers_can_be_pasted() {
+    assert_eq!(
+        command("5d0c2a4e", &permission(json!({"title": "x"}))),
+        "sessionctl answer 5d0c2a4e allow --question int-1 (or: always, deny, allow-2)"
+    );
+    let free = interrupt(None, None, json!({"message": "Which branch?"}));
+    assert_eq!(
+        command("5d0c2a4e", &free),
+        "sessionctl answer 5d0c2a4e '{\"action\":\"decline\"}' --question int-1"
+    );
+}
+
+#[test]
+fn a_result_is_one_line() {
+    let call = |content: Value| serde_json::from_value::<ToolCall>(json!({ "content": content })).unwrap();
+    let text = |text: &str| json!([{"type": "content", "content": {"type": "text", "text": text}}]);
+    let diff = json!([{"type": "diff", "path": "a", "oldText": "a\nb\n", "newText": "a\nc\nd\n"}]);
+    let table = [
+        (text("\n wrote  it\n"), Some("wrote it")),
+        (text("one\ntwo\nthree"), Some("one (+2 lines)")),
+        (diff, Some("+2 -1")),
+        (json!([]), None),
+        (Value::Null, None),
+    ];
+    for (content, expected) in table {
+        assert_eq!(call(content.clone()).result().as_deref(), expected, "{content}");
+    }
+}

@@ -1,0 +1,452 @@
+//! What a person sees of a conversation while it is followed.
+//!
+//! It owns the way from the agent's updates to text. The answer goes to standard output: as it came to a pipe or a file, as
+//! Markdown to a terminal. What the agent does goes to standard error: a spinner, one line for each tool call, the
+//! plan. It must not know where updates come from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anstyle::Style;
+use bridge_protocol::raw::RawJson;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Deserialize;
+
+use super::markdown::Markdown;
+use super::question::ToolCall;
+use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, cut, one_line};
+use crate::cli::problem::Outcome;
+
+#[cfg(test)]
+mod tests;
+
+/// How often the spinner moves.
+const SPIN: Duration = Duration::from_millis(100);
+
+/// The width of a line where no terminal says it.
+const COLUMNS: usize = 100;
+
+/// The state between two updates.
+pub(super) struct Screen<'a> {
+    /// The streams of the command.
+    pub(super) output: &'a mut Output,
+    stream: Stream,
+    /// The answer, where it is shown as Markdown.
+    markdown: Option<Markdown>,
+    /// The thoughts' line that has not ended yet.
+    thought: String,
+    /// Whether the answer's last line has not ended yet.
+    is_open: bool,
+    tools: BTreeMap<String, Tool>,
+    plan: String,
+    usage: Option<Usage>,
+    spinner: Option<ProgressBar>,
+    /// What is said when the answer's line has ended.
+    later: Vec<String>,
+}
+
+/// The kind of text that was written last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Nothing,
+    Answer,
+    Thoughts,
+}
+
+#[derive(Debug, Default)]
+struct Tool {
+    call: ToolCall,
+    has_ended: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kind {
+    session_update: String,
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    content: Content,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    r#type: String,
+    text: Option<String>,
+    uri: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolStatus {
+    tool_call_id: String,
+    status: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Plan {
+    #[serde(default)]
+    entries: Vec<PlanEntry>,
+}
+
+#[derive(Deserialize)]
+struct PlanEntry {
+    content: String,
+    #[serde(default)]
+    status: String,
+}
+
+/// How much of the context is used and what it cost, as the agent reports it.
+#[derive(Debug, Deserialize)]
+struct Usage {
+    used: u64,
+    size: u64,
+    cost: Option<Cost>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cost {
+    amount: f64,
+    currency: String,
+}
+
+impl<'a> Screen<'a> {
+    /// Nothing has been written yet.
+    pub(super) fn new(output: &'a mut Output) -> Self {
+        let look = output.look;
+        Self {
+            stream: Stream::Nothing,
+            markdown: look.columns.map(|_| Markdown::new(look)),
+            thought: String::new(),
+            is_open: false,
+            tools: BTreeMap::new(),
+            plan: String::new(),
+            usage: None,
+            spinner: None,
+            later: Vec::new(),
+            output,
+        }
+    }
+
+    /// Whether standard error is a terminal.
+    pub(super) fn is_watched(&self) -> bool {
+        self.output.note_look.columns.is_some() && !self.output.json
+    }
+
+    /// Shows that the agent works, with the time since.
+    pub(super) fn spin(&mut self) {
+        if !self.is_watched() || self.spinner.is_some() {
+            return;
+        }
+        let look = self.output.note_look;
+        let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let ticks = look.sign("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ", "|/-\\ ");
+        let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        spinner.set_style(style.tick_chars(ticks));
+        spinner.enable_steady_tick(SPIN);
+        self.spinner = Some(spinner);
+        self.doing("waiting for the agent");
+    }
+
+    /// Takes the spinner away.
+    pub(super) fn still(&mut self) {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
+        }
+    }
+
+    /// Shows something that the agent said or did.
+    pub(super) fn update(&mut self, update: &RawJson) -> Outcome {
+        let Ok(kind) = update.read::<Kind>() else {
+            return Ok(());
+        };
+        match kind.session_update.as_str() {
+            "agent_message_chunk" => self.answer(update),
+            "agent_thought_chunk" => self.thoughts(update),
+            "tool_call" | "tool_call_update" => self.tool(update),
+            "plan" => self.plan(update),
+            "usage_update" => {
+                self.usage = update.read().ok().or(self.usage.take());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is known of a tool call.
+    pub(super) fn tool_call(&self, id: &str) -> Option<&ToolCall> {
+        self.tools.get(id).map(|tool| &tool.call)
+    }
+
+    /// Prints the bytes of an event or an answer, for `--json`.
+    pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
+        self.output.raw(value)
+    }
+
+    /// Says something about the conversation, on standard error.
+    pub(super) fn note(&mut self, text: &str) -> Outcome {
+        self.end_stream()?;
+        self.write(|output| output.note(text))
+    }
+
+    /// The same, in a style.
+    pub(super) fn styled(&mut self, style: Style, text: &str) -> Outcome {
+        let text = self.output.note_look.paint(style, text);
+        self.note(&text)
+    }
+
+    /// The same, dimmed.
+    pub(super) fn aside(&mut self, text: &str) -> Outcome {
+        self.styled(DIM, text)
+    }
+
+    /// Says something dimmed that may wait for the end of the answer's line, so that it tears no word.
+    pub(super) fn later(&mut self, text: &str) -> Outcome {
+        if self.is_mid_line() {
+            self.later.push(text.to_owned());
+            return Ok(());
+        }
+        self.aside(text)
+    }
+
+    /// Whether a line of the answer has not been shown to its end.
+    fn is_mid_line(&self) -> bool {
+        self.markdown
+            .as_ref()
+            .is_some_and(|markdown| !markdown.partial().is_empty())
+    }
+
+    fn say_later(&mut self) -> Outcome {
+        for text in std::mem::take(&mut self.later) {
+            let text = self.output.note_look.paint(DIM, &text);
+            self.write(|output| output.note(&text))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the turn that was shown: open lines, tool calls that did not end.
+    pub(super) fn end_turn(&mut self) -> Outcome {
+        self.end_stream()?;
+        if std::mem::take(&mut self.is_open) {
+            self.write(|output| output.text("\n"))?;
+        }
+        self.still();
+        for tool in std::mem::take(&mut self.tools).into_values() {
+            if !tool.has_ended {
+                self.tool_line(&tool.call, Some(false))?;
+            }
+        }
+        self.plan.clear();
+        Ok(())
+    }
+
+    /// Says how much of the context is used and what the conversation cost, where the agent reported it and somebody looks.
+    pub(super) fn usage_line(&mut self) -> Outcome {
+        match self.usage.take().filter(|_| self.is_watched()) {
+            Some(usage) => self.aside(&usage.line(self.output.note_look)),
+            None => Ok(()),
+        }
+    }
+
+    fn answer(&mut self, update: &RawJson) -> Outcome {
+        let Some(text) = self.chunk(update) else {
+            return Ok(());
+        };
+        if self.stream != Stream::Answer {
+            self.end_stream()?;
+            self.stream = Stream::Answer;
+            if std::mem::take(&mut self.is_open) {
+                self.write(|output| output.text("\n"))?;
+            }
+        }
+        let Some(markdown) = &mut self.markdown else {
+            self.is_open = !text.ends_with('\n');
+            return self.write(|output| output.text(&text));
+        };
+        let lines = markdown.push(&text);
+        let partial = one_line(markdown.partial());
+        self.doing(if partial.is_empty() { "writing" } else { &partial });
+        self.write(|output| output.text(&lines))?;
+        if self.is_mid_line() {
+            Ok(())
+        } else {
+            self.say_later()
+        }
+    }
+
+    /// Thoughts are shown to those who watch, and kept nowhere else.
+    fn thoughts(&mut self, update: &RawJson) -> Outcome {
+        let Some(text) = self.chunk(update).filter(|_| self.is_watched()) else {
+            return Ok(());
+        };
+        if self.stream != Stream::Thoughts {
+            self.end_stream()?;
+            self.stream = Stream::Thoughts;
+        }
+        self.thought.push_str(&text);
+        let whole = self.thought.rfind('\n').map_or(0, |at| at + 1);
+        let rest = self.thought.split_off(whole);
+        let lines = std::mem::replace(&mut self.thought, rest);
+        let preview = one_line(&self.thought);
+        self.doing(if preview.is_empty() { "thinking" } else { &preview });
+        self.dimmed(&lines)
+    }
+
+    fn dimmed(&mut self, lines: &str) -> Outcome {
+        for line in lines.lines() {
+            let line = self.output.note_look.paint(DIM, line);
+            self.write(|output| output.note(&line))?;
+        }
+        Ok(())
+    }
+
+    fn chunk(&self, update: &RawJson) -> Option<String> {
+        let Chunk { content } = update.read().ok()?;
+        let text = match (content.text, content.uri) {
+            (Some(text), _) => self.output.look.safe(&text),
+            (None, Some(uri)) => format!("[{}]", one_line(&uri)),
+            (None, None) => format!("[{}]", one_line(&content.r#type)),
+        };
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    fn tool(&mut self, update: &RawJson) -> Outcome {
+        let (Ok(status), Ok(call)) = (update.read::<ToolStatus>(), update.read::<ToolCall>()) else {
+            return Ok(());
+        };
+        self.end_stream()?;
+        let tool = self.tools.entry(status.tool_call_id).or_default();
+        tool.call.updated(call);
+        let call = tool.call.clone();
+        let worked = match status.status.as_deref() {
+            Some("completed") => true,
+            Some("failed") => false,
+            _ if tool.has_ended => return Ok(()),
+            _ => {
+                self.doing(&title(&call));
+                return Ok(());
+            }
+        };
+        if std::mem::replace(&mut tool.has_ended, true) {
+            return Ok(());
+        }
+        self.doing("waiting for the agent");
+        self.tool_line(&call, Some(worked))
+    }
+
+    /// A tool call that has ended, on one line.
+    fn tool_line(&mut self, call: &ToolCall, worked: Option<bool>) -> Outcome {
+        let look = self.output.note_look;
+        let mark = match worked {
+            Some(true) => look.paint(GOOD, look.sign("✓", "+")),
+            _ => look.paint(BAD, look.sign("✗", "x")),
+        };
+        let columns = look.columns.unwrap_or(COLUMNS).saturating_sub(2);
+        let title = cut(&title(call), columns, look);
+        let room = columns.saturating_sub(title.chars().count() + 2);
+        let result = call.result().filter(|_| room > 8);
+        let result = result.map_or_else(String::new, |result| {
+            format!("  {}", look.paint(DIM, &cut(&result, room, look)))
+        });
+        self.note(&format!("{mark} {title}{result}"))
+    }
+
+    fn plan(&mut self, update: &RawJson) -> Outcome {
+        let Ok(plan) = update.read::<Plan>() else {
+            return Ok(());
+        };
+        let look = self.output.note_look;
+        let lines: Vec<String> = plan.entries.iter().map(|entry| plan_line(entry, look)).collect();
+        let text = lines.join("\n");
+        if text.is_empty() || text == self.plan {
+            return Ok(());
+        }
+        self.plan.clone_from(&text);
+        self.note(&format!("{}\n{text}", look.paint(STRONG, "plan")))
+    }
+
+    /// Shows what has not ended its line.
+    fn end_stream(&mut self) -> Outcome {
+        let stream = std::mem::replace(&mut self.stream, Stream::Nothing);
+        if stream == Stream::Thoughts {
+            let rest = std::mem::take(&mut self.thought);
+            return self.dimmed(&rest);
+        }
+        let rest = self.markdown.as_mut().map(Markdown::end).unwrap_or_default();
+        self.write(|output| output.text(&rest))?;
+        self.say_later()
+    }
+
+    /// Says beside the spinner what the agent does.
+    fn doing(&self, what: &str) {
+        if let Some(spinner) = &self.spinner {
+            spinner.set_message(what.to_owned());
+        }
+    }
+
+    /// Writes while the spinner is out of the way.
+    fn write(&mut self, write: impl FnOnce(&mut Output) -> Outcome) -> Outcome {
+        let output = &mut *self.output;
+        match &self.spinner {
+            Some(spinner) => spinner.suspend(|| write(output)),
+            None => write(output),
+        }
+    }
+}
+
+impl Drop for Screen<'_> {
+    fn drop(&mut self) {
+        self.still();
+    }
+}
+
+fn title(call: &ToolCall) -> String {
+    let title = call.title.as_deref().map(one_line).unwrap_or_default();
+    if title.is_empty() {
+        "tool".to_owned()
+    } else {
+        title
+    }
+}
+
+fn plan_line(entry: &PlanEntry, look: Look) -> String {
+    let content = one_line(&entry.content);
+    match entry.status.as_str() {
+        "completed" => look.paint(DIM, &format!("  {} {content}", look.sign("✓", "[x]"))),
+        "in_progress" => look.paint(STRONG, &format!("  {} {content}", look.sign("▸", "[~]"))),
+        _ => format!("  {} {content}", look.sign("○", "[ ]")),
+    }
+}
+
+impl Usage {
+    fn line(&self, look: Look) -> String {
+        let percent = self.used * 100 / self.size.max(1);
+        let context = format!(
+            "context {percent}% ({} of {} tokens)",
+            thousands(self.used),
+            thousands(self.size)
+        );
+        match &self.cost {
+            Some(cost) if cost.currency == "USD" => {
+                format!("{context} {} ${:.2}", look.sign("·", "-"), cost.amount)
+            }
+            Some(cost) => format!(
+                "{context} {} {:.2} {}",
+                look.sign("·", "-"),
+                cost.amount,
+                one_line(&cost.currency)
+            ),
+            None => context,
+        }
+    }
+}
+
+/// A number of tokens, as people say it.
+fn thousands(tokens: u64) -> String {
+    match tokens {
+        0..1_000 => tokens.to_string(),
+        _ => format!("{}k", (tokens + 500) / 1_000),
+    }
+}

@@ -1,0 +1,229 @@
+//! `chat` and `send` at a terminal, with what a person sees.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::home::Home;
+use super::printed::with_whole_ids;
+use super::questions::kill_daemon;
+use super::terminal::{ASKED, Terminal};
+use crate::daemon::error_words::{compare, plain};
+
+/// What the prompt of `chat` begins with.
+const MARK: &str = "› ";
+
+/// The agent's answer in Markdown, with a tool call in the middle.
+const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
+                        [[say ```sh\nls *.rs\n```\n\n| a | b |\n|---|---|\n| one | two |\n]]";
+
+/// Checks what is seen on a terminal against `printed-words.txt`; ids, times and the size of the context do not matter.
+#[track_caller]
+pub(crate) fn check_seen(what: &str, seen: &str) {
+    let lines = seen
+        .trim_end()
+        .lines()
+        .map(|line| match line.starts_with("context ") {
+            true => "context of so many tokens",
+            false => line,
+        });
+    let seen = plain(&with_whole_ids(&lines.collect::<Vec<_>>().join("\n")));
+    compare("printed-words.txt", &format!("screen of {what}: {seen}"));
+}
+
+/// Types a line into a chat that waits for it. What is shown after this is no echo of it.
+fn enter(terminal: &mut Terminal, line: &str) {
+    terminal.type_in(&format!("{line}\r"));
+    terminal.until("\x1b[?2004l");
+}
+
+#[test]
+fn a_chat_shows_markdown_and_tool_calls() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Plans"]);
+    for (columns, colours) in [(80, true), (200, true), (80, false)] {
+        let mut terminal = match colours {
+            true => Terminal::run(&home, columns, &["send", &id, MARKDOWN]),
+            false => Terminal::run_plain(&home, columns, &["send", &id, MARKDOWN]),
+        };
+        let raw = match colours {
+            true => terminal.until("\x1b[36mls *.rs\x1b[0m"),
+            false => String::new(),
+        };
+        assert_eq!(raw.contains("\x1b[1mlook\x1b[0m"), colours, "{raw:?}");
+        let (seen, code) = terminal.seen();
+        let style = if colours {
+            "with colours"
+        } else {
+            "without colours"
+        };
+        check_seen(&format!("Markdown {style} at {columns} columns"), &seen);
+        assert_eq!(code, Some(0), "{seen}");
+    }
+    // A pipe gets the text as it is, and nothing else.
+    let piped = home.run(&["send", &id, MARKDOWN]);
+    let text = super::text(&piped.stdout);
+    assert!(
+        text.starts_with("# Plan\n\nFirst **look**, then `run`:\n\n- one item\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("| one | two |\n") && !text.contains("Read"),
+        "{text}"
+    );
+    assert_eq!(super::text(&piped.stderr), "✓ Read  Read ran\n");
+}
+
+#[test]
+fn a_chat_takes_prompts_and_commands() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Talk"]);
+    let mut terminal = Terminal::run(&home, 80, &["chat", &id]);
+    terminal.until(MARK);
+    terminal.type_in("first\\\r");
+    enter(&mut terminal, "line two");
+    terminal.until("echo: first");
+    terminal.until(MARK);
+    enter(&mut terminal, "second");
+    terminal.until("echo: second");
+    terminal.until(MARK);
+    enter(&mut terminal, "/edit 2 zwei");
+    terminal.until("echo: zwei");
+    terminal.until("Replaced 1 turn");
+    terminal.until(MARK);
+    enter(&mut terminal, "/undo");
+    terminal.until("is the head again");
+    terminal.until(MARK);
+    enter(&mut terminal, "/rewind");
+    terminal.until("2  second");
+    terminal.until(MARK);
+    enter(&mut terminal, "/rewind 1");
+    terminal.until("Went back to after turn 1.");
+    terminal.until(MARK);
+    enter(&mut terminal, "[[recall]]");
+    let recalled = terminal.until("\"user\":\"first\\nline two\"");
+    assert!(!recalled.contains("second"), "{recalled:?}");
+    terminal.until(MARK);
+    enter(&mut terminal, "/nonsense");
+    terminal.until("unknown command: /nonsense");
+    terminal.until(MARK);
+    enter(&mut terminal, "/help");
+    terminal.until("/rewind [TURN]");
+    terminal.until(MARK);
+    enter(&mut terminal, "/fork 1");
+    terminal.until(&format!("a branch of {}", &id[..8]));
+    terminal.until(MARK);
+    enter(&mut terminal, "only here");
+    terminal.until("echo: only here");
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+    // The branch is another conversation.
+    assert!(!home.said(&["history", &id]).contains("only here"));
+    // What was typed is there the next time, and nobody else's to read.
+    let history = home.path().join("data/chat-history");
+    assert_eq!(
+        fs::metadata(&history).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert!(fs::read_to_string(&history).unwrap().contains("only here"));
+    let mut terminal = Terminal::run(&home, 80, &["chat", &id]);
+    terminal.until(MARK);
+    enter(&mut terminal, "\x1b[A");
+    terminal.until("echo: only here");
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    let (_, code) = terminal.ended();
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run(&home, 80, &["chat", &id]);
+    terminal.until(MARK);
+    enter(&mut terminal, "[[say Begun]] [[hang]]");
+    terminal.until("Begun");
+    terminal.type_in("\x03");
+    terminal.until("the turn was cancelled");
+    terminal.until(MARK);
+    // A turn that does not end for it.
+    enter(&mut terminal, "[[say Still]] [[deaf]] [[hang]]");
+    terminal.until("Still");
+    terminal.type_in("\x03");
+    terminal.until("Ctrl-C again leaves at once");
+    terminal.type_in("\x03");
+    let (shown, code) = terminal.ended();
+    assert!(
+        shown.contains(&format!("sessionctl attach {}", &id[..8])),
+        "{shown:?}"
+    );
+    assert_eq!(code, Some(0), "{shown:?}");
+    home.said(&["cancel", &id]);
+    // At the prompt two leave as well.
+    let mut terminal = Terminal::run(&home, 80, &["chat", &id]);
+    terminal.until(MARK);
+    terminal.type_in("\x03");
+    terminal.until("Ctrl-C again");
+    terminal.until(MARK);
+    terminal.type_in("\x03");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+}
+
+#[test]
+fn a_chat_asks_attaches_and_outlives_its_daemon() {
+    let home = Home::new();
+    let notes = home.path().join("notes.md");
+    fs::write(&notes, "The secret is 42.\n").unwrap();
+    let mut terminal = Terminal::run(&home, 80, &["chat", "--new"]);
+    terminal.until(MARK);
+    enter(&mut terminal, "see @notes.md, please");
+    terminal.until("echo: see @notes.md, please");
+    terminal.until(MARK);
+    assert!(
+        home.said(&["history", ".", "--json"])
+            .contains("The secret is 42.")
+    );
+    enter(&mut terminal, "[[ask Really?]] [[say Done it]]");
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    terminal.until("Done it");
+    terminal.until(MARK);
+    enter(&mut terminal, "[[say Begun]] [[hang]]");
+    terminal.until("Begun");
+    kill_daemon(&home);
+    terminal.until("the turn was cut short; continuing it");
+    terminal.until("echo: ");
+    terminal.until(MARK);
+    kill_daemon(&home);
+    enter(&mut terminal, "after");
+    terminal.until("echo: after");
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+}
+
+#[test]
+fn files_and_standard_input_are_part_of_a_prompt() {
+    let home = Home::new();
+    fs::write(home.path().join("a.txt"), "of the file\n").unwrap();
+    let mut command = home.command(&["send", "--new", "--file", "a.txt", "look:", "-"]);
+    command.stdin(fs::File::open(home.path().join("a.txt")).unwrap());
+    let output = command.output().unwrap();
+    let answer = super::text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(answer, "echo: look:\n\nof the file\n");
+    let history = home.said(&["history", ".", "--json"]);
+    assert!(history.contains("a.txt\\\">\\nof the file"), "{history}");
+    let missing = home.run(&["send", ".", "--file", "none", "x"]);
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
+}
+
+#[test]
+fn a_chat_needs_a_terminal() {
+    let home = Home::new();
+    home.printed(&["chat", "--new"], 2);
+}

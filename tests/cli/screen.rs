@@ -1,0 +1,134 @@
+//! A terminal's screen: what a person sees after all the control sequences.
+
+use std::mem;
+
+use vte::{Params, Parser, Perform};
+
+/// The rows of the terminals of these tests.
+pub(crate) const ROWS: usize = 24;
+
+/// The screen with everything that has scrolled off it.
+pub(crate) struct Screen {
+    parser: Parser,
+    cells: Cells,
+}
+
+#[derive(Default)]
+struct Cells {
+    columns: usize,
+    lines: Vec<Vec<char>>,
+    row: usize,
+    column: usize,
+    saved: (usize, usize),
+    answers: String,
+}
+
+impl Screen {
+    pub(crate) fn new(columns: usize) -> Self {
+        Self {
+            parser: Parser::new(),
+            cells: Cells {
+                columns,
+                lines: vec![Vec::new()],
+                ..Cells::default()
+            },
+        }
+    }
+
+    /// Takes what a program wrote; gives what the terminal answers to its questions.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> String {
+        self.parser.advance(&mut self.cells, bytes);
+        mem::take(&mut self.cells.answers)
+    }
+
+    /// What is seen, without the space behind lines and below the text.
+    pub(crate) fn text(&self) -> String {
+        let lines = self
+            .cells
+            .lines
+            .iter()
+            .map(|line| line.iter().collect::<String>());
+        let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
+        format!("{}\n", lines.join("\n").trim_end())
+    }
+}
+
+impl Cells {
+    /// The first line on the screen.
+    fn top(&self) -> usize {
+        self.lines.len().saturating_sub(ROWS)
+    }
+
+    fn go_to(&mut self, row: usize, column: usize) {
+        self.row = row;
+        self.column = column;
+        while self.lines.len() <= row {
+            self.lines.push(Vec::new());
+        }
+    }
+}
+
+impl Perform for Cells {
+    fn print(&mut self, letter: char) {
+        if self.column >= self.columns {
+            self.go_to(self.row + 1, 0);
+        }
+        let line = &mut self.lines[self.row];
+        while line.len() <= self.column {
+            line.push(' ');
+        }
+        line[self.column] = letter;
+        self.column += 1;
+    }
+
+    fn execute(&mut self, byte: u8) {
+        match byte {
+            b'\n' => self.go_to(self.row + 1, self.column),
+            b'\r' => self.column = 0,
+            0x08 => self.column = self.column.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], _: bool, action: char) {
+        let given: Vec<usize> = params.iter().map(|param| usize::from(param[0])).collect();
+        let count = given.first().copied().unwrap_or(0);
+        let many = count.max(1);
+        match action {
+            _ if !intermediates.is_empty() => {}
+            'A' => self.row = self.row.saturating_sub(many).max(self.top()),
+            'B' => self.go_to(self.row + many, self.column),
+            'C' => self.column = (self.column + many).min(self.columns - 1),
+            'D' => self.column = self.column.saturating_sub(many),
+            'E' => self.go_to(self.row + many, 0),
+            'G' => self.column = many - 1,
+            'H' | 'f' => {
+                let column = given.get(1).copied().unwrap_or(1).max(1);
+                self.go_to(self.top() + many - 1, column - 1);
+            }
+            'J' => {
+                if count == 0 {
+                    self.lines[self.row].truncate(self.column);
+                    self.lines.truncate(self.row + 1);
+                }
+            }
+            'K' => match count {
+                0 => self.lines[self.row].truncate(self.column),
+                _ => self.lines[self.row].clear(),
+            },
+            'n' if count == 6 => {
+                let (row, column) = (self.row - self.top() + 1, self.column + 1);
+                self.answers.push_str(&format!("\x1b[{row};{column}R"));
+            }
+            _ => {}
+        }
+    }
+
+    fn esc_dispatch(&mut self, _: &[u8], _: bool, byte: u8) {
+        match byte {
+            b'7' => self.saved = (self.row, self.column),
+            b'8' => self.go_to(self.saved.0, self.saved.1),
+            _ => {}
+        }
+    }
+}
