@@ -43,7 +43,7 @@ struct Attached {
 }
 
 /// Follows a conversation until Ctrl-C or its end.
-pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let mut daemon = context.connect().await?;
     let mut interrupts = interrupts()?;
     let mut attached = Attached {

@@ -1,277 +1,154 @@
-//! `tree`: gathers a conversation with everything that branched off it, and draws it.
+//! `tree`: the conversations that are related by forks, as a picture.
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
-use std::collections::BTreeMap;
-
-use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::history::Checkpoint;
-use bridge_protocol::link::{LineageEntry, Link};
-use serde::Serialize;
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::{ConversationId, method};
+use serde_json::json;
 
 use super::past::CHECKPOINT_PAGE;
-use super::{Context, conversation_ref};
+use super::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
-use crate::cli::tree::{Family, draw};
+use crate::cli::select::{self, Target};
+use crate::cli::tree::{Member, draw};
 use crate::cli::words;
 
-/// Conversations that are asked for at once; the daemon's own limit of a page.
-const PAGE: u32 = 500;
+/// The most conversations of a picture.
+const LARGEST: usize = 1_000;
 
-/// The most conversations in one picture: far more than anyone can read.
-const LARGEST_FAMILY: usize = 1_000;
-
-/// What `--json` prints for each conversation of the tree.
-#[derive(Serialize)]
-struct Member<'a> {
-    conversation: &'a Conversation,
-    links: &'a [Link],
-    entries: &'a [LineageEntry],
-    /// The steps of its current history, oldest first; absent where they cannot be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    checkpoints: Option<&'a [Checkpoint]>,
-    #[serde(rename = "askedFor")]
-    asked_for: bool,
-}
-
-/// Draws the conversation's links and forks.
-pub(super) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+/// Draws a conversation with its ancestors, sessions and forks.
+pub(super) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, word).await?;
-    let asked_for = daemon
-        .call(method::GetConversation {
-            conversation_id: conversation,
-        })
-        .await?
-        .conversation;
-    let trunk = trunk(&daemon, asked_for.clone()).await?;
-    let mut family = gather(&daemon, trunk.conversation).await?;
-    if family.conversation.id != asked_for.id {
-        mark(&mut family, asked_for.id);
-    }
-    remember(context, &daemon, &mut family).await?;
+    let asked_for = select::conversation(context, &daemon, target.name()).await?.id;
+    let (mut members, missing) = related(&daemon, asked_for).await?;
     if context.output.json {
-        return print_members(context, &family, asked_for.id).map(|()| Exit::Done);
+        let answer = json!({ "conversations": members, "missingParent": missing });
+        return context.output.line(&answer.to_string()).map(|()| Exit::Done);
     }
+    read_steps(context, &daemon, &mut members).await?;
     let look = context.output.look;
-    if let Some(parent) = trunk.gone {
-        let line = format!("conversation {} (deleted)", words::short_id(parent));
+    if let Some(parent) = missing {
+        let line = format!("{} (deleted)", words::short_id(parent));
         context.output.line(&look.paint(DIM, &line))?;
     }
-    for line in draw(&family, look) {
+    for line in draw(&members, Some(asked_for), look) {
         context.output.line(&line)?;
     }
     Ok(Exit::Done)
 }
 
-/// Where a family begins.
-struct Trunk {
-    /// The first conversation that is still there.
-    conversation: Conversation,
-    /// The deleted one that it branched off.
-    gone: Option<ConversationId>,
-}
-
-/// Climbs from a fork to the conversation that everything came from.
-async fn trunk(daemon: &Daemon, mut conversation: Conversation) -> Outcome<Trunk> {
-    for _ in 0..LARGEST_FAMILY {
-        let Some(parent) = conversation.parent.as_ref() else {
-            break;
-        };
-        let parent = parent.conversation_id;
-        match daemon
+/// The first ancestor and all that branched off it, each after its parent and the forks of one oldest first; and the id of its
+/// parent if that is missing.
+///
+/// # Errors
+/// What the daemon answers.
+pub(in crate::cli) async fn related(
+    daemon: &Daemon,
+    id: ConversationId,
+) -> Outcome<(Vec<Member>, Option<ConversationId>)> {
+    let get = async |id: ConversationId| {
+        let answer = daemon
             .call(method::GetConversation {
-                conversation_id: parent.into(),
+                conversation_id: id.into(),
             })
-            .await
-            .map_err(Problem::from)
-        {
-            Ok(answer) => conversation = answer.conversation,
+            .await;
+        answer.map(|answer| answer.conversation).map_err(Problem::from)
+    };
+    let (mut root, mut missing) = (get(id).await?, None);
+    while let Some(parent) = root.parent.as_ref().map(|parent| parent.conversation_id) {
+        match get(parent).await {
+            Ok(parent) => root = parent,
             Err(problem) if problem.exit == Exit::NotFound => {
-                return Ok(Trunk {
-                    conversation,
-                    gone: Some(parent),
-                });
+                missing = Some(parent);
+                break;
             }
             Err(problem) => return Err(problem),
         }
     }
-    Ok(Trunk {
-        conversation,
-        gone: None,
-    })
-}
-
-/// Marks the conversation that was asked for.
-fn mark(family: &mut Family, id: ConversationId) {
-    family.asked_for = family.conversation.id == id;
-    for fork in &mut family.forks {
-        mark(fork, id);
-    }
-}
-
-/// The conversation with everything that branched off it.
-///
-/// # Errors
-/// What the daemon answers.
-pub(in crate::cli) async fn gather(daemon: &Daemon, root: Conversation) -> Outcome<Family> {
-    let mut by_parent = forks_by_parent(daemon).await?;
-    // Each conversation is visited once: it is taken out of the map when its parent is.
-    let mut visited = vec![root];
-    let mut families = Vec::new();
-    while let Some(conversation) = visited.pop() {
-        if families.len() == LARGEST_FAMILY {
-            break;
-        }
-        visited.extend(by_parent.remove(&conversation.id).unwrap_or_default());
-        families.push(member(daemon, conversation).await?);
-    }
-    // Later ones are further down, so that putting each into its parent from the end keeps whole branches together.
-    while families.len() > 1 {
-        let Some(child) = families.pop() else { break };
-        let parent = child
-            .conversation
-            .parent
-            .as_ref()
-            .map(|parent| parent.conversation_id);
-        let place = families
-            .iter_mut()
-            .find(|family| Some(family.conversation.id) == parent);
-        if let Some(parent) = place {
-            parent.forks.push(child);
-            parent.forks.sort_by_key(|fork| fork.conversation.created_at);
-        }
-    }
-    families
-        .pop()
-        .ok_or_else(|| Problem::new(Exit::NotFound, "the conversation has gone"))
-}
-
-async fn forks_by_parent(daemon: &Daemon) -> Outcome<BTreeMap<ConversationId, Vec<Conversation>>> {
-    let mut by_parent: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    let mut cursor = None;
-    loop {
+    let (all, _) = pages(usize::MAX, async |cursor, limit| {
         let page = daemon
             .call(method::ListConversations {
-                cursor: cursor.take(),
-                limit: Some(PAGE),
+                cursor,
+                limit,
                 ..Default::default()
             })
             .await?;
-        let empty = page.conversations.is_empty();
-        for conversation in page.conversations {
-            if let Some(parent) = &conversation.parent {
-                by_parent
-                    .entry(parent.conversation_id)
-                    .or_default()
-                    .push(conversation);
-            }
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() || empty {
-            return Ok(by_parent);
-        }
+        Ok((page.conversations, page.next_cursor))
+    })
+    .await?;
+    let mut waiting = vec![root];
+    let mut members = Vec::new();
+    while let Some(conversation) = waiting.pop().filter(|_| members.len() < LARGEST) {
+        let is_fork = |fork: &&Conversation| {
+            fork.parent
+                .as_ref()
+                .is_some_and(|parent| parent.conversation_id == conversation.id)
+        };
+        let mut forks: Vec<Conversation> = all.iter().filter(is_fork).cloned().collect();
+        forks.sort_by_key(|fork| std::cmp::Reverse(fork.created_at));
+        waiting.extend(forks);
+        members.push(member(daemon, conversation).await?);
     }
+    Ok((members, missing))
 }
 
-async fn member(daemon: &Daemon, conversation: Conversation) -> Outcome<Family> {
-    let links = daemon
-        .call(method::Chain {
-            conversation_id: conversation.id.into(),
-        })
-        .await?
-        .links;
-    let mut entries = Vec::new();
-    let mut cursor = None;
-    loop {
-        let page = daemon
-            .call(method::Lineage {
-                conversation_id: conversation.id.into(),
-                cursor: cursor.take(),
-                limit: Some(super::look::LINEAGE_PAGE),
-            })
-            .await?;
-        let empty = page.entries.is_empty();
-        entries.extend(page.entries);
-        cursor = page.next_cursor;
-        if cursor.is_none() || empty {
-            break;
-        }
-    }
-    Ok(Family {
+async fn member(daemon: &Daemon, conversation: Conversation) -> Outcome<Member> {
+    let conversation_id = conversation.id.into();
+    let links = daemon.call(method::Chain { conversation_id }).await?.links;
+    let entries = entries(daemon, conversation.id, || Ok(())).await?;
+    Ok(Member {
         conversation,
         links,
         entries,
-        checkpoints: None,
-        forks: Vec::new(),
-        asked_for: false,
+        steps: Vec::new(),
     })
 }
 
-/// Puts the steps of each conversation to it. One whose history cannot be read is drawn without, and that is said.
-async fn remember(context: &mut Context<'_>, daemon: &Daemon, family: &mut Family) -> Outcome {
-    let mut left = vec![family];
-    while let Some(family) = left.pop() {
-        let id = family.conversation.id;
-        match steps(context, daemon, id).await {
-            Ok(steps) => family.checkpoints = Some(steps),
-            Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
-            Err(problem) => {
-                let look = context.output.note_look;
-                let mark = look.paint(
-                    ATTENTION,
-                    &format!("without the steps of {}:", words::short_id(id)),
-                );
-                context.output.note(&format!(
-                    "{mark} {}",
-                    one_line(problem.message.as_deref().unwrap_or_default())
-                ))?;
-            }
-        }
-        left.extend(family.forks.iter_mut());
-    }
-    Ok(())
+/// The whole lineage of a conversation. `each` is called after each page.
+pub(super) async fn entries(
+    daemon: &Daemon,
+    id: ConversationId,
+    mut each: impl FnMut() -> Outcome,
+) -> Outcome<Vec<LineageEntry>> {
+    let page = async |cursor, limit| {
+        let conversation_id = id.into();
+        let page = daemon
+            .call(method::Lineage {
+                conversation_id,
+                cursor,
+                limit,
+            })
+            .await?;
+        each()?;
+        Ok((page.entries, page.next_cursor))
+    };
+    pages(usize::MAX, page).await.map(|(entries, _)| entries)
 }
 
-/// All steps of a conversation's current history, oldest first.
-async fn steps(context: &Context<'_>, daemon: &Daemon, id: ConversationId) -> Outcome<Vec<Checkpoint>> {
-    let mut steps = Vec::new();
-    let mut before = None;
-    loop {
+/// Reads the newest steps of each conversation. One whose history cannot be read is drawn without, with a note.
+async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [Member]) -> Outcome {
+    for member in members {
+        let id = member.conversation.id;
         let call = daemon.call(method::Checkpoints {
             conversation_id: id.into(),
-            before: before.take(),
+            before: None,
             limit: Some(CHECKPOINT_PAGE),
         });
-        let page = watched(context.output, daemon, "conversation/checkpoints", call).await?;
-        let oldest = page.checkpoints.last().filter(|oldest| oldest.step > 1);
-        before = oldest.map(|oldest| oldest.id.clone());
-        steps.extend(page.checkpoints);
-        if before.is_none() {
-            steps.reverse();
-            return Ok(steps);
+        let read = watched(context.output, daemon, "conversation/checkpoints", call).await;
+        match read.map_err(Problem::from) {
+            Ok(page) => member.steps = page.checkpoints.into_iter().rev().collect(),
+            Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
+            Err(problem) => {
+                let mark = format!("without the steps of {}:", words::short_id(id));
+                let mark = context.output.note_look.paint(ATTENTION, &mark);
+                let why = one_line(problem.message.as_deref().unwrap_or_default());
+                context.output.note(&format!("{mark} {why}"))?;
+            }
         }
-    }
-}
-
-fn print_members(context: &mut Context<'_>, family: &Family, asked_for: ConversationId) -> Outcome {
-    let member = Member {
-        conversation: &family.conversation,
-        links: &family.links,
-        entries: &family.entries,
-        checkpoints: family.checkpoints.as_deref(),
-        asked_for: family.conversation.id == asked_for,
-    };
-    let json =
-        serde_json::to_string(&member).map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
-    context.output.line(&json)?;
-    for fork in &family.forks {
-        print_members(context, fork, asked_for)?;
     }
     Ok(())
 }
