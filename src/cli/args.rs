@@ -11,6 +11,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::commands::adopt::{Adopt, Check};
+use super::commands::list::List;
+use super::commands::past::Past;
+use super::commands::transcripts::Transcripts;
+use super::select::Target;
 use super::talk::answer::{Answer, Cancel, Resume};
 use super::talk::attach::Attach;
 use super::talk::chat::Chat;
@@ -35,9 +40,9 @@ pub(super) struct Arguments {
     /// Options of every command.
     #[command(flatten)]
     pub(super) global: Global,
-    /// The command.
+    /// The command; without one, the user picks a conversation.
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: Option<Command>,
 }
 
 /// Options accepted before or after the command.
@@ -65,12 +70,12 @@ pub(super) struct Global {
 pub(super) enum Command {
     /// Create a conversation and print its id
     New(New),
-    /// List conversations, newest first
+    /// List conversations, those of this folder first
     Ls(List),
     /// List agent transcripts on this machine, newest first
     Transcripts(Transcripts),
     /// Show the details of a conversation
-    Show(One),
+    Show(Target),
     /// Talk to an agent
     Chat(Chat),
     /// Send a prompt and print the answer
@@ -93,15 +98,15 @@ pub(super) enum Command {
     /// Move a conversation or a project to another folder
     Mv(Mv),
     /// List the agent sessions that make up a conversation
-    Chain(One),
+    Chain(Target),
     /// Show the log of all changes to the chain
-    Lineage(One),
+    Lineage(Target),
     /// List the turns to fork from or to edit, newest first
     Checkpoints(Past),
     /// Show the messages of a conversation
     History(Past),
     /// Draw a conversation with its sessions and forks
-    Tree(One),
+    Tree(Target),
     /// Create a conversation from an existing transcript
     Adopt(Adopt),
     /// Check a transcript for damage
@@ -151,17 +156,6 @@ pub(super) struct One {
     pub(super) conversation: String,
 }
 
-/// `checkpoints` and `history`.
-#[derive(Debug, Args)]
-pub(super) struct Past {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// Show only the last N entries (default: all)
-    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) last: Option<u32>,
-}
-
 /// `new`.
 #[derive(Debug, Args)]
 pub(super) struct New {
@@ -183,82 +177,6 @@ pub(super) struct New {
     /// Open the agent session now instead of at the first prompt
     #[arg(long)]
     pub(super) open: bool,
-}
-
-/// `ls`.
-#[derive(Debug, Args)]
-pub(super) struct List {
-    /// List only conversations of this folder
-    #[arg(long)]
-    pub(super) here: bool,
-    /// List only conversations of this agent
-    #[arg(long, value_name = "NAME")]
-    pub(super) agent: Option<String>,
-    /// List only conversations with this text in title or folder
-    #[arg(long, value_name = "TEXT")]
-    pub(super) query: Option<String>,
-    /// Maximum number of entries
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) limit: u32,
-    /// Print full ids and folders
-    #[arg(long, short)]
-    pub(super) long: bool,
-}
-
-/// `transcripts`.
-#[derive(Debug, Args)]
-pub(super) struct Transcripts {
-    /// Text to find in title, folder, path or id
-    #[arg(value_name = "QUERY")]
-    pub(super) query: Option<String>,
-    /// List only transcripts of this agent
-    #[arg(long, value_name = "NAME")]
-    pub(super) agent: Option<String>,
-    /// List only transcripts of this folder
-    #[arg(long)]
-    pub(super) here: bool,
-    /// Maximum number of entries
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) limit: u32,
-    /// Print full ids, turns, folders and paths
-    #[arg(long, short)]
-    pub(super) long: bool,
-}
-
-/// `adopt`.
-#[derive(Debug, Args)]
-pub(super) struct Adopt {
-    /// Session id of the agent, the transcript's name, or a prefix of 6 or more characters
-    #[arg(value_name = "ID")]
-    pub(super) id: String,
-    /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME")]
-    pub(super) agent: Option<String>,
-    /// Folder that the agent works in (default: the transcript's folder)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(super) cwd: Option<PathBuf>,
-    /// Title of the conversation
-    #[arg(long, value_name = "TEXT")]
-    pub(super) title: Option<String>,
-}
-
-/// `check`.
-#[derive(Debug, Args)]
-pub(super) struct Check {
-    /// Conversation (checks its newest session), or a session id or prefix
-    #[arg(value_name = "CONV|ID")]
-    pub(super) target: String,
-    /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME")]
-    pub(super) agent: Option<String>,
-    /// Write a repaired copy under a new id, if the damage can be repaired
-    #[arg(long)]
-    pub(super) repair: bool,
-    /// Truncate tool results in the copy to this many bytes (Claude only; default: no limit)
-    #[arg(long, value_name = "BYTES", requires = "repair", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) cut_output: Option<u64>,
 }
 
 /// `keep`.

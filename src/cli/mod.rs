@@ -12,15 +12,18 @@ mod follow;
 mod manual;
 mod output;
 mod past;
+mod picker;
 mod problem;
 mod progress;
 mod select;
 mod start;
+mod table;
 mod talk;
 mod tree;
 mod words;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -63,6 +66,9 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
         }
     };
     let mut output = Output::of_this_process(arguments.global.json);
+    if arguments.command.is_none() && !(picker::is_possible(&output) && output.look.columns.is_some()) {
+        return without_command(&mut output);
+    }
     let exit = match carry_out(arguments, daemon, &mut output) {
         Ok(exit) => exit,
         Err(problem) => {
@@ -71,6 +77,20 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
         }
     };
     exit.into()
+}
+
+/// Prints the help for a call without a command, where there is no terminal to pick a conversation on.
+fn without_command(output: &mut Output) -> ExitCode {
+    if output.json {
+        let problem = Problem::new(Exit::Usage, "no command was given");
+        output.problem(&problem.hint("list the commands: sessionctl help"));
+        return Exit::Usage.into();
+    }
+    let help = args::command().render_help();
+    // A reader that has left needs no help text.
+    match write!(anstream::stderr(), "{}", help.ansi()) {
+        Ok(()) | Err(_) => Exit::Usage.into(),
+    }
 }
 
 /// A call that could not be understood, for a program: the first line says what is wrong, the rest how it is called.
@@ -92,7 +112,10 @@ fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> O
         output,
         daemon,
     };
-    let result = runtime.block_on(commands::run(arguments.command, &mut context));
+    let result = match arguments.command {
+        Some(command) => runtime.block_on(commands::run(command, &mut context)),
+        None => runtime.block_on(select::start(&mut context)),
+    };
     // Nothing that still runs in the background is worth waiting for: a lock that was given up on, a terminal's line.
     runtime.shutdown_background();
     result

@@ -10,6 +10,7 @@ use bridge_protocol::raw::RawJson;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::problem::{Outcome, Problem};
+use super::table::Table;
 
 #[cfg(test)]
 mod tests;
@@ -115,6 +116,15 @@ impl Output {
     /// Writes one line to standard output.
     pub(super) fn line(&mut self, text: &str) -> Outcome {
         self.text(&format!("{text}\n"))
+    }
+
+    /// Writes a list to standard output. If it is empty, says so on standard error.
+    pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> Outcome {
+        let lines = table.lines(self.look);
+        if lines.is_empty() {
+            return self.note(if_empty);
+        }
+        self.text(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())
     }
 
     /// Writes one JSON value as one line to standard output, its bytes as they came. Line breaks between its members

@@ -67,6 +67,17 @@ impl Problem {
         }
     }
 
+    /// An end that prints nothing, with this code.
+    pub(super) fn silent(exit: Exit) -> Self {
+        Self {
+            exit,
+            message: None,
+            hint: None,
+            error: None,
+            details: None,
+        }
+    }
+
     /// Which error of the daemon it was; nothing where it was none.
     pub(super) fn kind(&self) -> Option<ErrorKind> {
         self.error.as_deref().map(|error| error.kind)
@@ -127,13 +138,7 @@ impl Problem {
     /// The output could not be written. A reader that has left wants nothing more: that is no failure.
     pub(super) fn writing(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self {
-                exit: Exit::Done,
-                message: None,
-                hint: None,
-                error: None,
-                details: None,
-            };
+            return Self::silent(Exit::Done);
         }
         Self::new(Exit::Failed, format!("could not write the output: {error}"))
     }
@@ -200,7 +205,7 @@ impl From<PathsError> for Problem {
 fn hint_for(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::NotFound => Some("sessionctl ls shows the conversations there are"),
-        ErrorKind::Ambiguous => Some("sessionctl ls --long shows whole ids"),
+        ErrorKind::Ambiguous => Some("give more characters of the id; sessionctl ls lists them"),
         ErrorKind::Busy => Some(
             "wait for what runs in it, or stop a turn with sessionctl cancel; send --queue has a prompt wait in line",
         ),

@@ -1,41 +1,179 @@
-//! The conversation of a command.
+//! The conversation that a command is about.
+//!
+//! It owns what a command's `CONV` may be, and what is printed about it. The daemon knows the conversations; the picker shows
+//! them if none was named.
 
-use bridge_protocol::ConversationRef;
+use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
+use bridge_protocol::diagnosis::DiagnosticKind;
 use bridge_protocol::method;
+use clap::Args;
 
-use super::commands::{Context, conversation_ref};
+use super::commands::{Context, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::output::{DIM, one_line};
+use super::picker;
 use super::problem::{Outcome, Problem};
+use super::talk::chat;
 use super::words;
 
-/// The conversation that was named.
+/// The name that means this folder's conversation.
+const HERE: &str = ".";
+
+/// Arguments of a command that takes only a conversation.
+#[derive(Debug, Args)]
+pub(super) struct Target {
+    /// Conversation: id or its first 6 characters, part of the title, or . (omit to pick one)
+    #[arg(value_name = "CONV")]
+    conversation: Option<String>,
+}
+
+impl Target {
+    /// What the user typed, if anything.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.conversation.as_deref()
+    }
+}
+
+/// The conversation that is meant, or that the user picks if none was named. Prints which one, unless its id was named.
 ///
 /// # Errors
-/// None was named, or there is no such conversation.
+/// No conversation or several match, or none was named and there is no terminal to pick one on.
 pub(super) async fn conversation(
     context: &mut Context<'_>,
     daemon: &Daemon,
     given: Option<&str>,
 ) -> Outcome<Conversation> {
-    let Some(word) = given else {
-        let problem = Problem::new(Exit::Usage, "no conversation was named");
-        return Err(problem.hint("sessionctl ls lists them; . means the newest in this folder"));
+    let conversation = match given {
+        Some(word) => {
+            let found = resolve(daemon, word).await?;
+            if has_id(&found, word) {
+                return Ok(found);
+            }
+            found
+        }
+        None if picker::is_possible(context.output) => picker::pick(context, daemon, false).await?,
+        None => {
+            return Err(Problem::new(Exit::Usage, "no conversation was named")
+                .hint("sessionctl ls lists them; . is the last one of this folder"));
+        }
     };
-    let conversation_id: ConversationRef = conversation_ref(daemon, word).await?;
-    let conversation = daemon
-        .call(method::GetConversation { conversation_id })
-        .await?
-        .conversation;
-    if word == "." {
-        let look = context.output.note_look;
-        let (sign, id) = (look.sign("→", "->"), words::short_id(conversation.id));
-        let line = format!("{sign} {id} {}", one_line(&conversation.title));
-        let line = look.paint(DIM, line.trim_end());
-        context.output.note(&line)?;
-    }
+    let line = format!("→ {}", words::name(&conversation));
+    let line = context.output.note_look.paint(DIM, &line);
+    context.output.note(&line)?;
     Ok(conversation)
+}
+
+/// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then the user need
+/// not be told which conversation it found.
+fn has_id(found: &Conversation, word: &str) -> bool {
+    found.id.to_string().starts_with(word) || !is_meant(found, word)
+}
+
+/// Whether the word means the conversation itself, and no session of it.
+pub(super) fn is_meant(found: &Conversation, word: &str) -> bool {
+    let has_title = || found.title.to_lowercase().contains(&word.to_lowercase());
+    word == HERE || found.id.to_string().starts_with(word) || has_title()
+}
+
+/// Finds the conversation of an id, a prefix, a part of a title, or of this folder.
+///
+/// # Errors
+/// No conversation or several match.
+pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
+    let found = daemon.call(method::ResolveConversation {
+        name: word.to_owned(),
+        // A folder that was deleted has no conversation of its own, and needs none for an id.
+        cwd: this_folder().ok(),
+    });
+    let found = found.await.map(|answer| answer.conversation).map_err(Problem::from);
+    match found {
+        Err(unknown) if is_unknown(&unknown) => Err(match to_adopt(daemon, word).await {
+            Some(hint) => unknown.hint(hint),
+            None => unknown,
+        }),
+        found => found,
+    }
+}
+
+fn is_unknown(problem: &Problem) -> bool {
+    problem.kind() == Some(ErrorKind::NotFound) && problem.detail("deletedAt").is_none()
+}
+
+/// How a transcript with this id becomes a conversation, if there is one that no conversation has.
+async fn to_adopt(daemon: &Daemon, word: &str) -> Option<String> {
+    if word.chars().count() < super::commands::LEAST_ID_CHARS {
+        return None;
+    }
+    let query = method::ListTranscripts {
+        query: Some(word.to_owned()),
+        ..Default::default()
+    };
+    let listed = daemon.call(query).await.ok()?.transcripts;
+    let mut ids: Vec<String> = listed
+        .into_iter()
+        .filter(|transcript| transcript.conversation_id.is_none())
+        .map(|transcript| one_line(transcript.upstream_id.as_str()))
+        .filter(|id| id.starts_with(word))
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    match ids.as_slice() {
+        [] => None,
+        [id] => Some(format!(
+            "a transcript has this id; create a conversation from it: sessionctl adopt {id}"
+        )),
+        _ => Some(format!(
+            "transcripts have such ids; list them: sessionctl transcripts {word}"
+        )),
+    }
+}
+
+/// `sessionctl` without a command: the user picks or starts a conversation and talks in it.
+///
+/// # Errors
+/// The folder has transcripts of an agent, and no agent is installed that could continue them.
+pub(super) async fn start(context: &mut Context<'_>) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    can_continue(&daemon).await?;
+    let conversation = picker::pick(context, &daemon, true).await?;
+    chat::chat_in(context, daemon, conversation).await
+}
+
+/// Fails if this folder has transcripts of an agent, and only the built-in agent is found.
+async fn can_continue(daemon: &Daemon) -> Outcome {
+    let agents = daemon.call(method::ListAgents::default()).await?.agents;
+    let is_real = |name: &str| name != "loopback";
+    if agents.iter().any(|agent| agent.found && is_real(&agent.kind)) {
+        return Ok(());
+    }
+    let transcripts = method::ListTranscripts {
+        cwd: Some(this_folder()?),
+        ..Default::default()
+    };
+    let transcripts = daemon.call(transcripts).await?.transcripts;
+    let Some(one) = transcripts.into_iter().find(|one| is_real(one.agent.as_str())) else {
+        return Ok(());
+    };
+    let message = format!(
+        "this folder has transcripts of {}, whose program is not installed",
+        one.agent
+    );
+    Err(Problem::new(Exit::Agent, message).hint(
+        install_line(daemon)
+            .await
+            .unwrap_or_else(|| "sessionctl doctor".to_owned()),
+    ))
+}
+
+/// The command that installs a coding agent, as `doctor` prints it; nothing if one is found.
+pub(super) async fn install_line(daemon: &Daemon) -> Option<String> {
+    let diagnosis = daemon.call(method::Diagnose::default()).await.ok()?;
+    let mut agents = diagnosis
+        .diagnostics
+        .into_iter()
+        .filter(|found| found.kind == DiagnosticKind::Agent);
+    agents.find_map(|found| found.data.get("install")?.as_str().map(str::to_owned))
 }

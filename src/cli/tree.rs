@@ -1,14 +1,11 @@
-//! Drawing a conversation's links and forks as a tree by references.
+//! Drawing a conversation with its sessions, steps and forks.
 //!
-//! It owns the order and the shape of the picture: one column for the way to the head, branches beside it. Pure: objects
-//! of the contract in, lines out. It must not know where the objects come from.
+//! It owns the shape of the picture. Pure: objects of the contract in, lines out. It must not know where they come from.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, TreeMember};
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, Relation, RollCause};
-use bridge_protocol::{CheckpointId, UpstreamId};
+use bridge_protocol::link::{LineageEntry, LineageReason, Link};
+use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 
 use super::output::{ATTENTION, DIM, GOOD, Look, STRONG, cut, one_line};
 use super::words;
@@ -16,426 +13,252 @@ use super::words;
 #[cfg(test)]
 mod tests;
 
-/// How many steps of one session are drawn, the newest: a picture of them all would be a history.
+/// How many steps of a session are drawn, the newest.
 const STEPS_DRAWN: usize = 5;
 
 /// How many columns of a step's prompt are drawn.
 const PROMPT_COLUMNS: usize = 40;
 
-/// A conversation with everything that is drawn of it.
+/// A conversation of the tree.
 #[derive(Clone, Debug)]
-pub(super) struct Family {
+pub(super) struct Member {
     /// The conversation.
     pub(super) conversation: Conversation,
     /// Its chain.
     pub(super) links: Vec<Link>,
     /// Its lineage.
     pub(super) entries: Vec<LineageEntry>,
-    /// The steps of its current history, oldest first; nothing where they were not asked for or cannot be read.
-    pub(super) checkpoints: Option<Vec<Checkpoint>>,
-    /// The conversations that branched off it, oldest first.
-    pub(super) forks: Vec<Family>,
-    /// Whether it is the one that was asked for, where the picture shows more than what came of it.
-    pub(super) asked_for: bool,
+    /// The newest steps of its history, oldest first.
+    pub(super) steps: Vec<Checkpoint>,
 }
 
-/// One upstream session as it is drawn.
-#[derive(Debug)]
-struct Node<'a> {
-    reason: LineageReason,
-    relation: Relation,
-    from: Option<&'a UpstreamId>,
-    from_checkpoint: Option<&'a CheckpointId>,
-    cause: Option<RollCause>,
-    fidelity: Fidelity,
-    turns: u64,
-    carried: u64,
-    in_chain: bool,
-    abandoned: bool,
+impl From<TreeMember> for Member {
+    fn from(member: TreeMember) -> Self {
+        Self {
+            conversation: member.conversation,
+            links: member.links,
+            entries: member.entries,
+            steps: Vec::new(),
+        }
+    }
 }
 
-/// The signs that a tree is made of.
-#[derive(Clone, Copy)]
-struct Signs {
-    link: &'static str,
-    head: &'static str,
-    branch: &'static str,
-    last: &'static str,
-    down: &'static str,
-    blank: &'static str,
+/// A line with the lines below it.
+struct Node {
+    line: String,
+    below: Vec<Node>,
 }
 
-/// The lines of the picture, the conversation first.
-pub(super) fn draw(family: &Family, look: Look) -> Vec<String> {
-    let mut lines = vec![heading(family, None, look)];
-    Column::new(family, 0, look).draw(&mut lines, "");
+/// The lines of the picture, from the first conversation. `asked_for` is marked if it is another one.
+pub(super) fn draw(members: &[Member], asked_for: Option<ConversationId>, look: Look) -> Vec<String> {
+    let Some(root) = members.first() else {
+        return Vec::new();
+    };
+    let asked_for = asked_for.filter(|id| *id != root.conversation.id);
+    let picture = Picture {
+        members,
+        asked_for,
+        look,
+    };
+    let mut lines = Vec::new();
+    picture.conversation(root, None).draw(&mut lines, "", "", look);
     lines
 }
 
-fn signs(look: Look) -> Signs {
-    if look.unicode {
-        Signs {
-            link: "○",
-            head: "●",
-            branch: "├─",
-            last: "└─",
-            down: "│ ",
-            blank: "  ",
-        }
-    } else {
-        Signs {
-            link: "o",
-            head: "*",
-            branch: "|-",
-            last: "`-",
-            down: "| ",
-            blank: "  ",
-        }
-    }
-}
-
-/// The line of a conversation; of a fork with the step of its parent that it left behind, where that is known.
-fn heading(family: &Family, behind: Option<u64>, look: Look) -> String {
-    let conversation = &family.conversation;
-    let id = look.paint(STRONG, &words::short_id(conversation.id));
-    let title = one_line(&conversation.title);
-    let title = if title.is_empty() {
-        String::new()
-    } else {
-        format!(" {title:?}")
-    };
-    let about = format!("{}, {}", conversation.agent, words::state(conversation.state));
-    let behind = behind.map_or_else(String::new, |step| format!(", forked behind step {step}"));
-    let asked_for = if family.asked_for {
-        format!("  {}", look.paint(ATTENTION, "<- asked for"))
-    } else {
-        String::new()
-    };
-    format!(
-        "conversation {id}{title} {}{behind}{asked_for}",
-        look.paint(DIM, &format!("({})", one_line(&about)))
-    )
-}
-
-/// One conversation's sessions, by reference.
-struct Column<'a> {
-    look: Look,
-    signs: Signs,
-    head: Option<&'a UpstreamId>,
-    nodes: BTreeMap<&'a UpstreamId, Node<'a>>,
-    checkpoints: &'a [Checkpoint],
-    /// The steps that each session holds, oldest first.
-    steps: BTreeMap<&'a UpstreamId, Vec<&'a Checkpoint>>,
-    /// The last of the steps that stand in the parent's part of the picture already.
-    drawn: u64,
-    /// Sessions that came from no other one of this conversation, oldest first.
-    roots: Vec<&'a UpstreamId>,
-    children: BTreeMap<&'a UpstreamId, Vec<&'a UpstreamId>>,
-    /// The way from a root to the head.
-    trunk: BTreeSet<&'a UpstreamId>,
-    forks: BTreeMap<&'a UpstreamId, Vec<&'a Family>>,
-    /// Conversations that branched off before there was a session, or off one that is not known.
-    loose_forks: Vec<&'a Family>,
-}
-
-impl<'a> Column<'a> {
-    fn new(family: &'a Family, drawn: u64, look: Look) -> Self {
-        let (nodes, order) = nodes(family);
-        let head = family.links.last().map(|link| &link.upstream_id);
-
-        let mut roots = Vec::new();
-        let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for id in order {
-            match nodes.get(id).and_then(|node| node.from) {
-                Some(from) if nodes.contains_key(from) && !leads_to(&nodes, from, id) => {
-                    children.entry(from).or_default().push(id);
-                }
-                _ => roots.push(id),
-            }
-        }
-
-        let mut trunk = BTreeSet::new();
-        let mut at = head;
-        while let Some(id) = at {
-            if !trunk.insert(id) {
-                break;
-            }
-            at = nodes.get(id).and_then(|node| node.from);
-        }
-
-        let mut forks: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut loose_forks = Vec::new();
-        for fork in &family.forks {
-            let origin = fork
-                .entries
-                .iter()
-                .find_map(|entry| entry.from_upstream_id.as_ref())
-                .and_then(|from| nodes.get_key_value(from));
-            match origin {
-                Some((from, _)) => forks.entry(*from).or_default().push(fork),
-                None => loose_forks.push(fork),
-            }
-        }
-        let mut steps: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let checkpoints = family.checkpoints.as_deref().unwrap_or_default();
-        for checkpoint in checkpoints {
-            steps.entry(&checkpoint.upstream_id).or_default().push(checkpoint);
-        }
-        Self {
-            look,
-            signs: signs(look),
-            head,
-            nodes,
-            checkpoints,
-            steps,
-            drawn,
-            roots,
-            children,
-            trunk,
-            forks,
-            loose_forks,
-        }
-    }
-
-    fn draw(&self, lines: &mut Vec<String>, indent: &str) {
-        self.draw_lent(lines, indent);
-        for root in &self.roots {
-            self.draw_down(lines, indent, root);
-        }
-        let count = self.loose_forks.len();
-        for (index, fork) in self.loose_forks.iter().enumerate() {
-            self.draw_fork(lines, indent, fork, index + 1 == count);
-        }
-    }
-
-    /// Steps that stand in sessions of other conversations: a fork by reference has no copy of them.
-    fn draw_lent(&self, lines: &mut Vec<String>, indent: &str) {
-        let lent = self.steps.iter().filter(|(id, _)| !self.nodes.contains_key(*id));
-        let mut lent: Vec<_> = lent
-            .filter_map(|(id, steps)| Some((steps.first()?.step, steps.last()?.step, id)))
-            .collect();
-        lent.sort_unstable();
-        for (first, last, id) in lent {
-            let steps = match first == last {
-                true => format!("step {first} stands"),
-                false => format!("steps {first} to {last} stand"),
+impl Node {
+    fn draw(&self, lines: &mut Vec<String>, first: &str, rest: &str, look: Look) {
+        lines.push(format!("{first}{}", self.line));
+        for (index, node) in self.below.iter().enumerate() {
+            let (branch, down) = match index + 1 == self.below.len() {
+                true => (look.sign("└─ ", "`- "), "   "),
+                false => (look.sign("├─ ", "|- "), look.sign("│  ", "|  ")),
             };
-            let session = one_line(&words::short(id.as_str()));
-            let line = format!("{steps} in session {session}");
-            lines.push(format!("{indent}{}", self.look.paint(DIM, &line)));
+            node.draw(lines, &format!("{rest}{branch}"), &format!("{rest}{down}"), look);
         }
     }
+}
 
-    /// The newest steps of a session, as `--at` takes them.
-    fn draw_steps(&self, lines: &mut Vec<String>, before: &str, id: &UpstreamId) {
-        let steps = self.steps.get(id).map_or(&[][..], Vec::as_slice);
-        let drawn = steps
-            .iter()
-            .take_while(|checkpoint| checkpoint.step <= self.drawn);
-        let more = drawn.count().max(steps.len().saturating_sub(STEPS_DRAWN));
-        if more > 0 {
-            let dots = self.look.sign("…", "...");
-            let line = self.look.paint(DIM, &format!("{dots} {more} more"));
-            lines.push(format!("{before}  {line}"));
+struct Picture<'a> {
+    members: &'a [Member],
+    asked_for: Option<ConversationId>,
+    look: Look,
+}
+
+impl Picture<'_> {
+    /// A conversation, and below it its sessions, oldest first, each with its newest steps and the forks that began in it.
+    fn conversation(&self, member: &Member, parent: Option<&Member>) -> Node {
+        let conversation = &member.conversation;
+        let forks = |from: Option<&UpstreamId>| {
+            let forks = self
+                .members
+                .iter()
+                .filter(move |fork| self.origin(fork, member) == Some(from));
+            forks
+                .map(|fork| self.conversation(fork, Some(member)))
+                .collect::<Vec<Node>>()
+        };
+        let drawn = self.left_at(member, parent).unwrap_or_default();
+        let mut below: Vec<Node> = sessions(member)
+            .into_iter()
+            .map(|session| {
+                let id = &session.entry.upstream_id;
+                let mut below = self.steps(member, id, drawn);
+                below.extend(forks(Some(id)));
+                let line = self.session(member, &session);
+                Node { line, below }
+            })
+            .collect();
+        below.extend(forks(None));
+        let title = match one_line(&conversation.title) {
+            title if title.is_empty() => title,
+            title => format!(" {title:?}"),
+        };
+        let about = format!(
+            "{}, {}",
+            one_line(conversation.agent.as_str()),
+            words::state(conversation.state)
+        );
+        let at = self.left_at(member, parent);
+        let at = at.map_or_else(String::new, |step| format!(", forked after step {step}"));
+        let mark = match self.asked_for == Some(conversation.id) {
+            true => format!(
+                "  {}",
+                self.look.paint(ATTENTION, self.look.sign("← this", "<- this"))
+            ),
+            false => String::new(),
+        };
+        let id = self.look.paint(STRONG, &words::short_id(conversation.id));
+        let line = format!(
+            "{id}{title} {}{mark}",
+            self.look.paint(DIM, &format!("({about}{at})"))
+        );
+        Node { line, below }
+    }
+
+    /// The session of `parent` in which a fork of it began; nothing inside if that is unknown.
+    fn origin<'m>(&self, fork: &Member, parent: &'m Member) -> Option<Option<&'m UpstreamId>> {
+        if fork.conversation.parent.as_ref()?.conversation_id != parent.conversation.id {
+            return None;
         }
-        for checkpoint in steps.iter().skip(more) {
-            let prompt = match one_line(&checkpoint.prompt) {
-                // A picture, say.
+        let from = fork
+            .entries
+            .iter()
+            .find_map(|entry| entry.from_upstream_id.as_ref());
+        let known = parent.entries.iter().map(|entry| &entry.upstream_id);
+        Some(known.into_iter().find(|id| Some(*id) == from))
+    }
+
+    /// The step of its parent after which a conversation began. The parent may have gone back since, and the fork too.
+    fn left_at(&self, member: &Member, parent: Option<&Member>) -> Option<u64> {
+        let at = member.conversation.parent.as_ref()?.checkpoint_id.as_ref()?;
+        parent
+            .and_then(|parent| step_of(at, &parent.steps))
+            .or_else(|| step_of(at, &member.steps))
+    }
+
+    /// The newest steps of a session, as `--at` takes them. Those up to `drawn` stand in the parent's part of the picture.
+    fn steps(&self, member: &Member, id: &UpstreamId, drawn: u64) -> Vec<Node> {
+        let of_session = member.steps.iter().filter(|step| step.upstream_id == *id);
+        let (drawn, new): (Vec<_>, Vec<_>) = of_session.partition(|step| step.step <= drawn);
+        let left_out = drawn.len() + new.len().saturating_sub(STEPS_DRAWN);
+        let mut lines = Vec::new();
+        if left_out > 0 {
+            lines.push(format!("{} {left_out} more", self.look.sign("…", "...")));
+        }
+        for step in new.iter().skip(new.len().saturating_sub(STEPS_DRAWN)) {
+            let prompt = match one_line(&step.prompt) {
+                // A picture has no text.
                 empty if empty.is_empty() => "[no text]".to_owned(),
                 prompt => format!("\"{}\"", cut(&prompt, PROMPT_COLUMNS, self.look)),
             };
-            let line = format!("step {} {prompt}", checkpoint.step);
-            lines.push(format!("{before}  {}", self.look.paint(DIM, &line)));
+            lines.push(format!("step {} {prompt}", step.step));
         }
-    }
-
-    /// Draws a session, what branches off it beside it, and the session that goes on from it below it.
-    fn draw_down(&self, lines: &mut Vec<String>, indent: &str, start: &'a UpstreamId) {
-        let mut next = Some(start);
-        while let Some(id) = next {
-            lines.push(format!("{indent}{}", self.node_line(id)));
-            let children = self.children.get(id).map_or(&[][..], Vec::as_slice);
-            let goes_on = children
-                .iter()
-                .find(|child| self.trunk.contains(*child))
-                .or(children.last())
-                .copied();
-            let beside: Vec<_> = children
-                .iter()
-                .copied()
-                .filter(|child| Some(*child) != goes_on)
-                .collect();
-            let forks = self.forks.get(id).map_or(&[][..], Vec::as_slice);
-            let mut left = beside.len() + forks.len();
-            let before = match goes_on.is_some() || left > 0 {
-                true => self.signs.down,
-                false => self.signs.blank,
-            };
-            self.draw_steps(lines, &format!("{indent}{before}"), id);
-            for child in beside {
-                left -= 1;
-                let (branch, deeper) = self.branch(indent, left == 0 && goes_on.is_none());
-                let first = lines.len();
-                self.draw_down(lines, &deeper, child);
-                if let Some(line) = lines.get_mut(first) {
-                    *line = format!("{branch}{}", line.strip_prefix(&deeper).unwrap_or(line));
-                }
-            }
-            for fork in forks {
-                left -= 1;
-                self.draw_fork(lines, indent, fork, left == 0 && goes_on.is_none());
-            }
-            next = goes_on;
-        }
-    }
-
-    fn draw_fork(&self, lines: &mut Vec<String>, indent: &str, fork: &Family, last: bool) {
-        let (branch, deeper) = self.branch(indent, last);
-        let place = fork.conversation.parent.as_ref();
-        let place = place.and_then(|parent| parent.checkpoint_id.as_ref());
-        // The parent may have gone back since, and the fork too.
-        let in_parent = place.and_then(|place| step_of(place, self.checkpoints));
-        let in_fork = || step_of(place?, fork.checkpoints.as_deref()?);
-        let heading = heading(fork, in_parent.or_else(in_fork), self.look);
-        lines.push(format!("{branch}{heading}"));
-        Column::new(fork, in_parent.unwrap_or_default(), self.look).draw(lines, &deeper);
-    }
-
-    /// What stands before the first line of a branch, and before its further lines.
-    fn branch(&self, indent: &str, last: bool) -> (String, String) {
-        if last {
-            (
-                format!("{indent}{}", self.signs.last),
-                format!("{indent}{}", self.signs.blank),
-            )
-        } else {
-            (
-                format!("{indent}{}", self.signs.branch),
-                format!("{indent}{}", self.signs.down),
-            )
-        }
-    }
-
-    fn node_line(&self, id: &UpstreamId) -> String {
-        let is_head = self.head == Some(id);
-        let sign = if is_head {
-            self.look.paint(GOOD, self.signs.head)
-        } else {
-            self.signs.link.to_owned()
+        let node = |line: String| Node {
+            line: self.look.paint(DIM, &line),
+            below: Vec::new(),
         };
-        let mut parts = Vec::new();
-        if let Some(node) = self.nodes.get(id) {
-            let mut how = words::reason(node.reason).to_owned();
-            let is_branch = matches!(node.reason, LineageReason::Forked | LineageReason::Edited);
-            // Where another conversation was left is told with this one's name.
-            let place = node
-                .from_checkpoint
-                .filter(|_| is_branch && node.from.is_some_and(|from| self.nodes.contains_key(from)));
-            if let Some(step) = place.and_then(|place| step_of(place, self.checkpoints)) {
-                how.push_str(&format!(" behind step {step}"));
-            }
-            if let Some(cause) = node.cause {
-                how.push_str(&format!(" ({})", words::cause(cause)));
-            }
-            parts.push(how);
-            if node.relation != Relation::Fresh {
-                parts.extend(words::relation(node.relation, node.carried).map(str::to_owned));
-                parts.push(words::fidelity(node.fidelity).to_owned());
-            }
-            parts.push(words::turns(node.carried, node.turns));
-            if node.abandoned {
-                parts.push("abandoned".to_owned());
-            } else if !node.in_chain {
-                parts.push("no longer in the chain".to_owned());
-            }
+        lines.into_iter().map(node).collect()
+    }
+
+    fn session(&self, member: &Member, session: &Session) -> String {
+        let at = session
+            .entry
+            .from_checkpoint_id
+            .as_ref()
+            .and_then(|at| step_of(at, &member.steps));
+        let after = at.map_or_else(String::new, |step| format!(" after step {step}"));
+        let id = &session.entry.upstream_id;
+        let mut line = words::origin(&session.entry, &after);
+        line.push_str(match (session.is_abandoned, session.is_in_chain) {
+            (true, _) => ", abandoned",
+            (false, false) => ", no longer in the chain",
+            (false, true) => "",
+        });
+        let (mut sign, mut head) = (self.look.sign("○", "o").to_owned(), String::new());
+        if member.links.last().is_some_and(|link| link.upstream_id == *id) {
+            sign = self.look.paint(GOOD, self.look.sign("●", "*"));
+            head = self
+                .look
+                .paint(ATTENTION, self.look.sign("  ← head", "  <- head"));
         }
-        let mut line = format!(
-            "{sign} {} {}",
-            self.look.paint(DIM, &one_line(&words::short(id.as_str()))),
-            parts.join(", ")
-        );
-        if is_head {
-            line.push_str(&format!("  {}", self.look.paint(ATTENTION, "<- head")));
-        }
-        line
+        let id = self.look.paint(DIM, &words::short(id.as_str()));
+        format!("{sign} {id} {line}{head}")
     }
 }
 
-/// The number of a place in a history that holds it, or a copy of it.
-fn step_of(place: &CheckpointId, checkpoints: &[Checkpoint]) -> Option<u64> {
-    let is_it =
-        |checkpoint: &&Checkpoint| checkpoint.id == *place || checkpoint.origin.as_ref() == Some(place);
-    checkpoints.iter().find(is_it).map(|checkpoint| checkpoint.step)
+/// An upstream session of a conversation.
+struct Session {
+    /// How it came to be, with its turns of today.
+    entry: LineageEntry,
+    is_abandoned: bool,
+    is_in_chain: bool,
 }
 
-/// The sessions of a conversation and the order in which they first came. What the chain says goes before the lineage.
-fn nodes(family: &Family) -> (BTreeMap<&UpstreamId, Node<'_>>, Vec<&UpstreamId>) {
-    let mut nodes: BTreeMap<&UpstreamId, Node<'_>> = BTreeMap::new();
-    let mut order = Vec::new();
-    for entry in &family.entries {
+/// The sessions of a conversation in the order in which they came.
+fn sessions(member: &Member) -> Vec<Session> {
+    let mut sessions: Vec<Session> = Vec::new();
+    for entry in &member.entries {
         let id = &entry.upstream_id;
         if id.is_empty() || matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
             continue;
         }
-        let node = nodes.entry(id).or_insert_with(|| {
-            order.push(id);
-            Node {
-                reason: entry.reason,
-                relation: entry.relation,
-                from: entry.from_upstream_id.as_ref(),
-                from_checkpoint: entry.from_checkpoint_id.as_ref(),
-                cause: entry.cause,
-                fidelity: entry.fidelity,
-                turns: entry.turns,
-                carried: entry.carried_turns,
-                in_chain: false,
-                abandoned: false,
-            }
+        let place = sessions
+            .iter()
+            .position(|session| session.entry.upstream_id == *id);
+        let place = place.unwrap_or_else(|| {
+            sessions.push(Session {
+                entry: entry.clone(),
+                is_abandoned: false,
+                is_in_chain: false,
+            });
+            sessions.len() - 1
         });
-        node.turns = node.turns.max(entry.turns);
-        node.carried = node.carried.max(entry.carried_turns);
+        let session = &mut sessions[place];
+        let most = |of: fn(&LineageEntry) -> u64| of(&session.entry).max(of(entry));
+        let (turns, carried) = (most(|entry| entry.turns), most(|entry| entry.carried_turns));
         match entry.reason {
             LineageReason::Updated => {}
-            LineageReason::Abandoned => node.abandoned = true,
-            reason => {
-                node.reason = reason;
-                node.relation = entry.relation;
-                node.from = entry.from_upstream_id.as_ref();
-                node.from_checkpoint = entry.from_checkpoint_id.as_ref();
-                node.cause = entry.cause;
-                node.fidelity = entry.fidelity;
-                node.abandoned = false;
-            }
+            LineageReason::Abandoned => session.is_abandoned = true,
+            _ => (session.entry, session.is_abandoned) = (entry.clone(), false),
+        }
+        (session.entry.turns, session.entry.carried_turns) = (turns, carried);
+    }
+    for link in &member.links {
+        let mut of_link = sessions
+            .iter_mut()
+            .filter(|session| session.entry.upstream_id == link.upstream_id);
+        if let Some(session) = of_link.next() {
+            session.is_in_chain = true;
+            (session.entry.turns, session.entry.carried_turns) = (link.turns, link.carried_turns);
         }
     }
-    for link in &family.links {
-        if let Some(node) = nodes.get_mut(&link.upstream_id) {
-            node.in_chain = true;
-            node.turns = link.turns;
-            node.carried = link.carried_turns;
-        }
-    }
-    // A fresh session came from nowhere, whatever stood before it.
-    for node in nodes.values_mut() {
-        if node.relation == Relation::Fresh {
-            node.from = None;
-        }
-    }
-    (nodes, order)
+    sessions
 }
 
-/// Whether climbing from `start` comes past `goal`: a reference in a circle, which is drawn as a root.
-fn leads_to(nodes: &BTreeMap<&UpstreamId, Node<'_>>, start: &UpstreamId, goal: &UpstreamId) -> bool {
-    let mut seen = BTreeSet::new();
-    let mut at = Some(start);
-    while let Some(id) = at {
-        if id == goal {
-            return true;
-        }
-        if !seen.insert(id) {
-            return false;
-        }
-        at = nodes.get(id).and_then(|node| node.from);
-    }
-    false
+/// The number of a checkpoint in a history that has it or a copy of it.
+fn step_of(at: &CheckpointId, steps: &[Checkpoint]) -> Option<u64> {
+    let mut found = steps
+        .iter()
+        .filter(|step| step.id == *at || step.origin.as_ref() == Some(at));
+    found.next().map(|step| step.step)
 }

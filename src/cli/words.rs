@@ -1,26 +1,35 @@
-//! Times, counts and names in words.
+//! Times, sizes, counts and names in words.
 //!
-//! It owns how a value of the contract is called in a sentence. Pure: the present moment is passed in.
+//! It owns what a value of the contract is called in a sentence. Pure: the present moment is passed in.
 
-use bridge_protocol::conversation::{BranchedVia, ConversationState};
-use bridge_protocol::link::{Attempt, Fidelity, LineageReason, Relation, Resumed, RollCause, Via};
+use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState};
+use bridge_protocol::link::{
+    Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
+};
 use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::Serialize;
 use uuid::Uuid;
 
-use super::output::one_line;
+use super::output::{Look, one_line};
 
 #[cfg(test)]
 mod tests;
 
-/// How many characters of an id are shown: enough to be looked up and hardly ever the same for two.
+/// How many characters of an id are shown: enough to look it up, and hardly ever the same for two.
 const SHORT_ID_CHARS: usize = 8;
 
-/// The same of an id that begins with the time, as Codex' do: its first 8 characters are the same for a minute, and only its
-/// third group is made by chance.
+/// The same for an id that begins with the time, such as Codex's: its first 8 characters are the same for a minute, and only
+/// its third group is random.
 const SHORT_TIMED_ID_CHARS: usize = 18;
+
+/// How old something is before its date says more than its age.
+const OLD_SECONDS: i64 = 30 * 86_400;
+
+/// How far ahead the name of a day is enough.
+const WEEK_SECONDS: i64 = 6 * 86_400;
 
 /// The beginning of a conversation's id.
 pub(super) fn short_id(id: ConversationId) -> String {
@@ -36,39 +45,44 @@ pub(super) fn short(id: &str) -> String {
     beginning(id, chars)
 }
 
+/// The id of a conversation, and its title if it has one.
+pub(super) fn name(conversation: &Conversation) -> String {
+    let title = one_line(&conversation.title);
+    format!("{} {title}", short_id(conversation.id))
+        .trim_end()
+        .to_owned()
+}
+
 fn uuid_version(id: &str) -> Option<usize> {
     Uuid::try_parse(id).ok().map(|id| id.get_version_num())
 }
 
-/// So many characters of an id.
 fn beginning(id: &str, chars: usize) -> String {
-    // An upstream id is the agent's, and may hold anything.
+    // An upstream id comes from the agent and may contain anything.
     one_line(id).chars().take(chars).collect()
 }
 
-/// The beginnings of ids that are shown together, each enough to name it, also beside those that are not shown: an id of
-/// which it is not known where chance is in it is shown in full.
-pub(super) fn names<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> impl Iterator<Item = String> {
+/// Ids that are shown together: on a terminal their beginnings, elsewhere whole. Each beginning is enough to name it, also
+/// beside ids that are not shown: an id that is not known to be random is shown in full.
+pub(super) fn names(ids: &[impl AsRef<str>], look: Look) -> Vec<String> {
+    let ids = ids.iter().map(AsRef::as_ref);
     let apart = telling_apart(ids.clone());
-    ids.map(move |id| match uuid_version(id) {
-        Some(4) => beginning(id, apart),
-        Some(7) => beginning(id, apart.max(SHORT_TIMED_ID_CHARS)),
+    let name = |id: &str| match uuid_version(id) {
+        Some(4) if look.columns.is_some() => beginning(id, apart),
+        Some(7) if look.columns.is_some() => beginning(id, apart.max(SHORT_TIMED_ID_CHARS)),
         _ => one_line(id),
-    })
+    };
+    ids.map(name).collect()
 }
 
-/// How many characters of ids tell those apart that are shown together, as many as are always shown at least.
+/// How many characters tell these ids apart, [`SHORT_ID_CHARS`] at least.
 fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     let mut ids: Vec<&str> = ids.collect();
     ids.sort_unstable();
     ids.dedup();
-    let alike = |pair: &[&str]| match pair {
-        [one, other] => one
-            .chars()
-            .zip(other.chars())
-            .take_while(|(one, other)| one == other)
-            .count(),
-        _ => 0,
+    let alike = |pair: &[&str]| {
+        let chars = pair[0].chars().zip(pair[1].chars());
+        chars.take_while(|(one, other)| one == other).count()
     };
     let most = ids.windows(2).map(alike).max().unwrap_or(0);
     SHORT_ID_CHARS.max(most + 1)
@@ -86,14 +100,61 @@ pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
     format!("{count} {unit}")
 }
 
-/// A moment on the clock of the reader, and how far away it is.
+/// The present moment and the reader's time zone.
+pub(super) struct Clock {
+    /// The present moment.
+    pub(super) now: Timestamp,
+    /// The time zone.
+    pub(super) zone: TimeZone,
+}
+
+impl Clock {
+    /// The system's clock.
+    pub(super) fn now() -> Self {
+        Self {
+            now: Timestamp::now(),
+            zone: TimeZone::system(),
+        }
+    }
+
+    /// How long ago.
+    pub(super) fn age(&self, at: Timestamp) -> String {
+        age(at, self.now)
+    }
+
+    /// A time in a table: on a terminal the age, or the date if that is long ago; otherwise the local date and time.
+    pub(super) fn when(&self, at: Timestamp, look: Look) -> String {
+        let form = match self.now.as_second() - at.as_second() {
+            _ if look.columns.is_none() => "%Y-%m-%d %H:%M:%S",
+            ..OLD_SECONDS => return self.age(at),
+            _ => "%Y-%m-%d",
+        };
+        at.to_zoned(self.zone.clone()).strftime(form).to_string()
+    }
+
+    /// A time of the next days, as short as it can be.
+    pub(super) fn soon(&self, at: Timestamp) -> String {
+        let local = at.to_zoned(self.zone.clone());
+        let form = match at.as_second() - self.now.as_second() {
+            _ if local.date() == self.now.to_zoned(self.zone.clone()).date() => "%H:%M",
+            ..WEEK_SECONDS => "%a %H:%M",
+            _ => "%d %b %H:%M",
+        };
+        local.strftime(form).to_string()
+    }
+
+    /// A time, and how far away it is.
+    pub(super) fn moment(&self, at: Timestamp) -> String {
+        moment(at, self.now, &self.zone)
+    }
+}
+
+/// A time on the reader's clock, and how far away it is.
 pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     let local = at.to_zoned(zone.clone());
-    let same_day = local.date() == now.to_zoned(zone.clone()).date();
-    let clock = if same_day {
-        local.strftime("%H:%M:%S").to_string()
-    } else {
-        local.strftime("%a %d %b %H:%M").to_string()
+    let clock = match local.date() == now.to_zoned(zone.clone()).date() {
+        true => local.strftime("%H:%M:%S"),
+        false => local.strftime("%a %d %b %H:%M"),
     };
     let seconds = at.as_second().saturating_sub(now.as_second());
     if seconds <= 0 {
@@ -101,6 +162,21 @@ pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     } else {
         format!("{clock} (in {})", span(seconds))
     }
+}
+
+/// A length of time, rounded to what matters.
+fn span(seconds: i64) -> String {
+    match seconds {
+        ..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", (seconds + 30) / 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// A size in the largest unit that fits.
+pub(super) fn size(bytes: u64) -> String {
+    indicatif::BinaryBytes(bytes).to_string()
 }
 
 /// A number and its noun.
@@ -112,7 +188,7 @@ pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// How many turns a session has: those that it brought along apart from those that ran on it.
+/// How many turns a session has: those that it carries apart from those that ran on it.
 pub(super) fn turns(carried: u64, since: u64) -> String {
     let turns = count(since, "turn", "turns");
     match carried {
@@ -121,19 +197,73 @@ pub(super) fn turns(carried: u64, since: u64) -> String {
     }
 }
 
-/// What a conversation is doing, in the wire's own words, so that what is read here can be looked up there.
-pub(super) fn state(state: ConversationState) -> &'static str {
-    match state {
-        ConversationState::Idle => "idle",
-        ConversationState::Prompting => "prompting",
-        ConversationState::Awaiting => "awaiting",
-        ConversationState::Cancelling => "cancelling",
-        ConversationState::Limited => "limited",
-        ConversationState::Interrupted => "interrupted",
-        ConversationState::Moving => "moving",
-        ConversationState::Failed => "failed",
-        _ => "in a state that this version does not know",
+/// A path, on a terminal with `~` for the user's home folder.
+pub(super) fn path(path: &str, look: Look) -> String {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let below = path
+        .strip_prefix(home.trim_end_matches('/'))
+        .filter(|_| !home.is_empty());
+    match below.filter(|below| look.columns.is_some() && (below.is_empty() || below.starts_with('/'))) {
+        Some(below) => one_line(&format!("~{below}")),
+        None => one_line(path),
     }
+}
+
+/// A value's name on the wire with its words apart, so that it can be looked up there.
+fn wire(value: impl Serialize) -> String {
+    let name = serde_json::to_value(value).unwrap_or_default();
+    let letters = name.as_str().unwrap_or("unknown").chars();
+    letters.fold(String::new(), |mut words, letter| {
+        if letter.is_uppercase() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+        words
+    })
+}
+
+/// What a conversation is doing.
+pub(super) fn state(state: ConversationState) -> String {
+    wire(state)
+}
+
+/// Why an entry is in the lineage.
+pub(super) fn reason(reason: LineageReason) -> String {
+    wire(reason)
+}
+
+/// Why a conversation rolled.
+pub(super) fn cause(cause: RollCause) -> String {
+    match cause {
+        RollCause::Foreign => "another program".to_owned(),
+        other => wire(other),
+    }
+}
+
+/// How much of the history came along.
+pub(super) fn fidelity(fidelity: Fidelity) -> String {
+    wire(fidelity)
+}
+
+/// How a session came to be, what it has to do with the one before it, and its turns. `after` says where it branched off.
+pub(super) fn origin(entry: &LineageEntry, after: &str) -> String {
+    let mut parts = vec![reason(entry.reason)];
+    parts.extend(entry.cause.map(|cause| format!("cause {}", self::cause(cause))));
+    let from = entry.from_upstream_id.as_ref();
+    parts.extend(from.map(|from| format!("from {}{after}", short(from.as_str()))));
+    if !matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
+        parts.extend(match entry.relation {
+            // The turns that it carries say so already.
+            Relation::Carries if entry.carried_turns > 0 => None,
+            Relation::Carries => Some("carries the history".to_owned()),
+            Relation::Follows => Some("follows on it".to_owned()),
+            _ => None,
+        });
+        let is_full = entry.fidelity == Fidelity::Full;
+        parts.extend((!is_full).then(|| format!("fidelity {}", fidelity(entry.fidelity))));
+        parts.push(turns(entry.carried_turns, entry.turns));
+    }
+    parts.join(", ")
 }
 
 /// What went wrong with a turn.
@@ -151,7 +281,7 @@ pub(super) fn failure(kind: FailureKind) -> &'static str {
     }
 }
 
-/// What was tried to bring a session back and did not work, a line each.
+/// Failed attempts to reopen a session, a line each.
 pub(super) fn tried(attempts: &[Attempt]) -> impl Iterator<Item = String> {
     attempts.iter().filter_map(|attempt| {
         let error = attempt.error.as_ref()?;
@@ -161,65 +291,8 @@ pub(super) fn tried(attempts: &[Attempt]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Why an entry is in the lineage.
-pub(super) fn reason(reason: LineageReason) -> &'static str {
-    match reason {
-        LineageReason::Created => "created",
-        LineageReason::Forked => "forked",
-        LineageReason::Edited => "edited",
-        LineageReason::Moved => "moved",
-        LineageReason::Rolled => "rolled",
-        LineageReason::Adopted => "adopted",
-        LineageReason::Restored => "restored",
-        LineageReason::Copied => "copied",
-        LineageReason::Rebuilt => "rebuilt",
-        LineageReason::Undone => "undone",
-        LineageReason::Reset => "reset",
-        LineageReason::Deleted => "deleted",
-        LineageReason::Abandoned => "abandoned",
-        LineageReason::Updated => "updated",
-        _ => "changed",
-    }
-}
-
-/// What a link has to do with the one before it; nothing where the turns that it carries say so already.
-pub(super) fn relation(relation: Relation, carried: u64) -> Option<&'static str> {
-    match relation {
-        Relation::Carries if carried > 0 => None,
-        Relation::Carries => Some("carries the history"),
-        Relation::Follows => Some("follows on it"),
-        Relation::Fresh => Some("fresh"),
-        _ => Some("related"),
-    }
-}
-
-/// Why a conversation rolled.
-pub(super) fn cause(cause: RollCause) -> &'static str {
-    match cause {
-        RollCause::Limit => "limit",
-        RollCause::Forgotten => "forgotten",
-        RollCause::Lost => "lost",
-        RollCause::Damaged => "damaged",
-        RollCause::Cleared => "cleared",
-        RollCause::Foreign => "another program",
-        RollCause::AgentDied => "agent died",
-        _ => "other",
-    }
-}
-
-/// How much of the history came along.
-pub(super) fn fidelity(fidelity: Fidelity) -> &'static str {
-    match fidelity {
-        Fidelity::Full => "full",
-        Fidelity::Partial => "partial",
-        Fidelity::Text => "text",
-        Fidelity::None => "none",
-        _ => "unknown",
-    }
-}
-
-/// How a session was brought back.
-pub(super) fn via(via: Via) -> &'static str {
+/// How a session was reopened.
+fn via(via: Via) -> &'static str {
     match via {
         Via::Live => "it was still open",
         Via::Resume => "the agent resumed it",
@@ -232,55 +305,39 @@ pub(super) fn via(via: Via) -> &'static str {
         Via::OlderLink => "an older state of the history",
         Via::Text => "a new session that was told the history in words",
         Via::Fresh => "a new session",
-        _ => "in a way that this version does not know",
+        _ => "in an unknown way",
     }
 }
 
 /// How a branch was made.
-pub(super) fn branched(via: BranchedVia) -> &'static str {
+fn branched(via: BranchedVia) -> &'static str {
     match via {
         BranchedVia::Native => "the agent's own fork",
         BranchedVia::Cut => "a copy of the transcript up to there",
         BranchedVia::Text => "a new session that was told the history in words",
-        BranchedVia::Fresh => "a new session, there was nothing to take along",
-        _ => "in a way that this version does not know",
+        BranchedVia::Fresh => "a new session without history",
+        _ => "in an unknown way",
     }
 }
 
-/// The session that a branch is, and how it was made where the daemon tells that.
+/// The session of a branch, and how it was made if the daemon reports that.
 pub(super) fn branch(upstream_id: &UpstreamId, via: Option<BranchedVia>) -> String {
     let how = via.map_or_else(String::new, |via| format!(" ({})", branched(via)));
     format!("session {}{how}", short(upstream_id.as_str()))
 }
 
-/// How a session was brought back, and what is missing.
+/// How a session was reopened, and what is missing.
 pub(super) fn resumed(resumed: &Resumed) -> String {
     let how = via(resumed.via);
     let id = short(resumed.upstream_id.as_str());
     let missing = count(resumed.missing_turns, "turn", "turns");
-    match resumed.fidelity {
-        Fidelity::Full => format!("back in session {id} ({how}), nothing missing"),
-        Fidelity::Partial if resumed.missing_turns == 0 => {
-            format!("back in session {id} ({how}), not whole: sessionctl check tells what is wrong")
-        }
-        Fidelity::Partial => format!("back in session {id} ({how}), {missing} missing"),
-        Fidelity::Text if resumed.missing_turns == 0 => {
-            format!("back in session {id} ({how}): text only, without tool calls")
-        }
-        Fidelity::Text => {
-            format!("back in session {id} ({how}): text only, without tool calls, {missing} missing")
-        }
-        Fidelity::None => format!("started afresh as {id}, without the history ({missing})"),
-        _ => format!("resumed from {id} ({how}), {missing} missing"),
-    }
-}
-
-/// A length of time, rounded to what matters.
-fn span(seconds: i64) -> String {
-    match seconds {
-        ..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", (seconds + 30) / 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    let back = format!("back in session {id} ({how})");
+    match (resumed.fidelity, resumed.missing_turns) {
+        (Fidelity::Full, _) => format!("{back}, nothing missing"),
+        (Fidelity::Partial, 0) => format!("{back}, damaged: sessionctl check {id} shows what is wrong"),
+        (Fidelity::Text, 0) => format!("{back}: text only, without tool calls"),
+        (Fidelity::Text, _) => format!("{back}: text only, without tool calls, {missing} missing"),
+        (Fidelity::None, _) => format!("started session {id} without the history ({missing})"),
+        _ => format!("{back}, {missing} missing"),
     }
 }

@@ -42,7 +42,8 @@ pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Di
         let what = "no coding agent is installed where the daemon looks: only the built-in one, which echoes";
         found.push(
             Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what)
-                .next(format!("install one: {}", install(AgentKind::Claude))),
+                .next(format!("install one: {}", install(AgentKind::Claude)))
+                .fact("install", install_command(AgentKind::Claude)),
         );
     }
     found.extend(elsewhere);
@@ -115,7 +116,11 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
         None => configured,
     };
     let what = format!("its program {} is not found", program.display());
-    of(entry, DiagnosticKind::Agent, severity, what).next(next)
+    let found = of(entry, DiagnosticKind::Agent, severity, what).next(next);
+    match quirks::package(entry.kind) {
+        Some(_) => found.fact("install", install_command(entry.kind)),
+        None => found,
+    }
 }
 
 fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
@@ -252,11 +257,15 @@ fn sign_in(kind: AgentKind) -> String {
 }
 
 fn install(kind: AgentKind) -> String {
-    let package = quirks::package(kind).unwrap_or_default();
     match kind {
-        AgentKind::Claude => format!("npm install -g {package} (Node 22 or newer)"),
-        _ => format!("npm install -g {package}"),
+        AgentKind::Claude => format!("{} (Node 22 or newer)", install_command(kind)),
+        _ => install_command(kind),
     }
+}
+
+/// The command that installs an agent of this kind.
+fn install_command(kind: AgentKind) -> String {
+    format!("npm install -g {}", quirks::package(kind).unwrap_or_default())
 }
 
 fn elsewhere(place: &Path, name: &str) -> String {

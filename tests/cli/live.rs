@@ -48,39 +48,27 @@ fn the_tree_of_a_fork_begins_with_what_it_came_from() {
     let tree = home.said(&["tree", &fork]);
     let lines: Vec<&str> = tree.lines().collect();
     assert!(
-        lines[0].contains("\"Root\"") && !lines[0].contains("asked for"),
+        lines[0].contains("\"Root\"") && !lines[0].contains("this"),
         "{tree}"
     );
     assert!(
-        lines[2].ends_with("  step 1 \"hello\"") && lines[3].ends_with("  step 2 \"only here\""),
+        lines[2].ends_with("step 1 \"hello\"") && lines[3].ends_with("step 2 \"only here\""),
         "{tree}"
     );
     assert!(
-        lines[4].contains("\"Fork\"") && lines[4].ends_with(", forked behind step 1  <- asked for"),
+        lines[4].contains("\"Fork\"") && lines[4].ends_with("forked after step 1)  ← this"),
         "{tree}"
     );
     assert!(lines[6].ends_with(" 1 more"), "{tree}");
-    let json = home.said(&["tree", &fork, "--json"]);
-    let steps: Vec<Value> = json
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["checkpoints"].take())
-        .collect();
-    let prompts = |steps: &Value| -> Vec<String> {
-        let steps = steps.as_array().unwrap().iter();
-        steps
-            .map(|step| step["prompt"].as_str().unwrap().to_owned())
-            .collect()
-    };
-    assert_eq!(prompts(&steps[0]), ["hello", "only here"]);
-    assert_eq!(prompts(&steps[1]), ["hello"]);
-    assert!(!home.said(&["tree", &root]).contains("asked for"));
+    let answer: Value = serde_json::from_str(&home.said(&["tree", &fork, "--json"])).unwrap();
+    let ids = answer["conversations"].as_array().unwrap().iter();
+    let ids: Vec<&Value> = ids.map(|member| &member["conversation"]["id"]).collect();
+    assert_eq!(ids, [&json!(root), &json!(fork)]);
+    assert!(!home.said(&["tree", &root]).contains("this"));
 
     home.said(&["rm", &root]);
     let tree = home.said(&["tree", &fork]);
-    assert!(
-        tree.starts_with(&format!("conversation {} (deleted)\n", &root[..8])),
-        "{tree}"
-    );
+    assert!(tree.starts_with(&format!("{} (deleted)\n", &root[..8])), "{tree}");
 }
 
 #[test]
@@ -192,15 +180,15 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     let since = Instant::now();
     let shown = loop {
         let shown = home.said(&["show", &id]);
-        if shown.contains("\nin line ") {
+        if shown.contains("\nqueued ") {
             break shown;
         }
         assert!(since.elapsed() < Duration::from_secs(60), "{shown}");
     };
-    let in_line = shown.lines().find(|line| line.starts_with("in line "));
+    let in_line = shown.lines().find(|line| line.starts_with("queued "));
     assert!(in_line.is_some_and(|line| line.contains(" turn ")), "{shown}");
     let listed = home.said(&["ls"]);
-    assert!(listed.contains(" awaiting +1 "), "{listed}");
+    assert!(listed.contains("\tawaiting (1 question, 1 queued)\t"), "{listed}");
     let mut attached = home
         .command(&["attach", &id])
         .stdout(Stdio::null())
@@ -309,10 +297,11 @@ fn transcripts_are_listed_with_the_conversations_that_hold_them() {
     let lines = home.said(&["transcripts", "--agent", "loopback", "mend"]);
     let head: Value = serde_json::from_str(&home.said(&["--json", "show", &id])).unwrap();
     let head = head["conversation"]["head"].as_str().unwrap().to_owned();
-    assert!(lines.starts_with(&head[..8]), "{lines}");
-    assert!(
-        lines.ends_with(&format!("loopback  {}  Mend the build", &id[..8])),
-        "{lines}"
+    assert!(lines.starts_with(&head), "{lines}");
+    let columns: Vec<&str> = lines.split('\t').collect();
+    assert_eq!(
+        (columns[3], columns[4], columns[6]),
+        ("loopback", id.as_str(), "Mend the build")
     );
     let told: Value =
         serde_json::from_str(&home.said(&["--json", "transcripts", "--agent", "loopback"])).unwrap();

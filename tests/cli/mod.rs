@@ -15,6 +15,8 @@ mod doctor;
 mod editing;
 mod export_names;
 mod export_secrets;
+#[cfg(target_os = "linux")]
+mod finding;
 mod foreign_home;
 mod history;
 mod home;

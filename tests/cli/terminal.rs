@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
@@ -114,6 +115,10 @@ impl Terminal {
 
     pub(crate) fn type_in(&mut self, text: &str) {
         self.screen.write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Reads to the end; gives what is shown and the exit code. The terminal is as it was found.
@@ -252,7 +257,6 @@ fn no_escape_sequence_of_a_title_or_the_agent_reaches_the_terminal() {
     for arguments in [
         &["send", &id, prompt][..],
         &["ls"],
-        &["ls", "--long"],
         &["show", &id],
         &["tree", &id],
         &["lineage", &id],

@@ -28,7 +28,7 @@ fn a_prompt_may_be_several_words_or_standard_input() {
         ("sessionctl send 5d0c2a -", &["-"]),
     ] {
         let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
-        let Command::Send(send) = arguments.command else {
+        let Some(Command::Send(send)) = arguments.command else {
             panic!("{line}");
         };
         assert_eq!(send.text, words, "{line}");

@@ -5,8 +5,9 @@ use crate::paths::told::{self, Section, Told};
 /// The texts of `sessionctl` as a whole.
 pub(super) const PROGRAM: Told = Told {
     description: &[
-        "CONV names a conversation: its id, an agent session id that it has used, the first 6 or more characters of either, or . \
-         for the newest conversation in this folder.",
+        "CONV names a conversation: its id, an agent session id that it has used, the first 6 or more characters of either, a \
+         part of its title, or . for the conversation that you last used in this folder. On a terminal, a command without CONV \
+         lets you pick one, and so does sessionctl without a command.",
         "The first command that needs the daemon starts it. Run sessionctl demo for a tour, and sessionctl help COMMAND for the \
          options of a command.",
     ],
@@ -69,7 +70,10 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
     (
         "ls",
         Told {
-            description: &["Columns: id prefix, time of the last change, state, agent and title."],
+            description: &[
+                "On a terminal, the list is a table that fits the width. Otherwise each line has these columns, separated by tabs: \
+                 id, time of the last change, state, agent, folder and title.",
+            ],
             ..Told::NOTHING
         },
     ),
@@ -77,8 +81,9 @@ pub(super) const COMMANDS: &[(&str, Told)] = &[
         "transcripts",
         Told {
             description: &[
-                "Columns: session id prefix, time of the last change, size, agent, conversation and title. If a session has \
-                 several files, their paths are printed too. --long adds the number of turns, if it is known without reading the file.",
+                "On a terminal, the list is a table that fits the width. Otherwise each line has these columns, separated by tabs: \
+                 session id, time of the last change, size, agent, conversation, number of turns if it is known without reading \
+                 the file, folder, path and title.",
             ],
             ..Told::NOTHING
         },

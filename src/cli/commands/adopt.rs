@@ -1,92 +1,127 @@
 //! Transcripts by their own ids: `adopt`, `check`.
 
+use std::path::PathBuf;
+
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
-use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
-use jsonrpsee::core::client::Error as ClientError;
+use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
+use clap::{Args, ValueHint};
 
 use super::past::tell_kept;
 use super::transcripts::that_begins;
-use super::{Context, conversation_ref, real_folder};
-use crate::cli::args::{Adopt, Check};
+use super::{Context, real_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
+use crate::cli::select;
 use crate::cli::words;
 
-/// Where somebody looks who named a transcript that is not there.
-const SHOWN: &str = "sessionctl transcripts shows which there are";
+/// `adopt`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Adopt {
+    /// Session id of the agent, the transcript's name, or a prefix of 6 or more characters
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Agent that wrote the transcript, if several agents have this id
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Folder that the agent works in (default: the transcript's folder)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
+    /// Title of the conversation
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+}
 
-/// Makes a conversation of a transcript and prints its id.
+/// `check`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Check {
+    /// Conversation (checks its newest session), or a session id or prefix (omit to pick one)
+    #[arg(value_name = "CONV|ID")]
+    target: Option<String>,
+    /// Agent that wrote the transcript, if several agents have this id
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Write a repaired copy under a new id, if the damage can be repaired
+    #[arg(long)]
+    repair: bool,
+    /// Truncate tool results in the copy to this many bytes (Claude only; default: no limit)
+    #[arg(long, value_name = "BYTES", requires = "repair", value_parser = clap::value_parser!(u64).range(1..))]
+    cut_output: Option<u64>,
+}
+
+/// Creates a conversation from a transcript and prints its id.
 pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
-    let folder = options.cwd.as_deref().map(real_folder).transpose()?;
+    let cwd = options.cwd.as_deref().map(real_folder).transpose()?;
+    let agent = options.agent.map(Into::into);
     let daemon = context.connect().await?;
-    let Adopt { id, agent, title, .. } = options;
-    let adopting = async |id: UpstreamId| {
-        let agent = agent.as_deref().map(Into::into);
-        let call = daemon.call(method::Adopt {
-            upstream_id: id,
-            agent,
-            cwd: folder.clone(),
-            title: title.clone(),
-            ..Default::default()
-        });
-        watched(context.output, &daemon, "conversation/adopt", call).await
-    };
-    let refused = async |error, id: &UpstreamId| see_check(&daemon, error, id, agent.as_deref()).await;
-    let adopted = by_id_or_beginning(&daemon, &id, agent.as_deref(), adopting, refused).await;
-    let (id, answer) = adopted.map_err(|problem| match problem.exit {
-        // Nothing else of what was asked for can be wrong then.
-        Exit::Usage if folder.is_none() && title.is_none() => {
-            problem.hint("--cwd DIR names a folder to work in")
+    let id = whole_id(&daemon, &options.id, agent.as_ref()).await?;
+    let call = daemon.call(method::Adopt {
+        upstream_id: id.clone(),
+        agent: agent.clone(),
+        cwd: cwd.clone(),
+        title: options.title.clone(),
+        ..Default::default()
+    });
+    let adopted = watched(context.output, &daemon, "conversation/adopt", call).await;
+    let answer = match adopted.map_err(Problem::from) {
+        Ok(answer) => answer,
+        Err(problem) if problem.kind() == Some(ErrorKind::TranscriptDamaged) => {
+            let upstream_id = Some(id.clone());
+            let check = method::Check {
+                upstream_id,
+                agent,
+                ..Default::default()
+            };
+            // A check has nothing to add about a file that cannot be read.
+            return Err(match daemon.call(check).await {
+                Ok(answer) if !answer.findings.is_empty() => {
+                    problem.hint(format!("show the damage line by line: sessionctl check {id}"))
+                }
+                _ => problem,
+            });
         }
-        _ => problem,
-    })?;
+        // Nothing else can be wrong with the call then.
+        Err(problem) if problem.exit == Exit::Usage && cwd.is_none() && options.title.is_none() => {
+            return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
+        }
+        Err(problem) => return Err(not_found(problem)),
+    };
     if context.output.json {
-        context.answer(&daemon, "conversation/adopt")?;
-    } else {
-        context.output.line(&answer.conversation.id.to_string())?;
+        return context.answer(&daemon, "conversation/adopt").map(|()| Exit::Done);
     }
+    context.output.line(&answer.conversation.id.to_string())?;
     for missing in &answer.missing {
+        let (id, why) = (&missing.upstream_id, one_line(&missing.detail));
         context.output.note(&format!(
-            "its past ends with {}, which is not in its chain: {}",
-            missing.upstream_id,
-            one_line(&missing.detail)
+            "its history ends at session {id}, which is not in its chain: {why}"
         ))?;
     }
     if let Some(head) = answer.conversation.head.as_ref().filter(|head| **head != id) {
         context.output.note(&format!(
-            "{id} is in the past of this conversation, which goes on with {head}"
+            "{id} is an earlier session of this conversation, which continues with {head}"
         ))?;
     }
     for finding in &answer.findings {
-        let place = match finding.line {
-            0 => String::new(),
-            line => format!(" in line {line}"),
-        };
-        context.output.note(&format!(
-            "it is adopted and can be read, but{place}: {}",
-            one_line(&finding.detail)
-        ))?;
+        let (place, why) = (place(finding), one_line(&finding.detail));
+        context.output.note(&format!("it can be read; {place}: {why}"))?;
     }
     if answer.archived {
         let session = answer.conversation.head.as_ref().unwrap_or(&id);
         context.output.note(&format!(
-            "Codex has this session archived and refuses to resume it until it is taken out of there: codex unarchive {session}"
+            "Codex archived this session and resumes it only after: codex unarchive {session}"
         ))?;
     }
     Ok(Exit::Done)
 }
 
-/// Tells what is wrong with a transcript, and has a repaired copy made of it.
+/// Reports what is wrong with a transcript, and has a repaired copy made.
 pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let repairs = options.repair;
-    let call = checked(&daemon, options);
-    let answer = watched(context.output, &daemon, "transcript/check", call).await?;
+    let is_repaired = options.repair;
+    let answer = checked(context, &daemon, options).await?;
     let left = match answer.repaired {
         Some(_) => &answer.left,
         None => &answer.findings,
@@ -94,62 +129,53 @@ pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<
     let is_damaged = left.iter().any(|finding| finding.kind.is_damage());
     let exit = if is_damaged { Exit::Failed } else { Exit::Done };
     if context.output.json {
-        context.answer(&daemon, "transcript/check")?;
-        return Ok(exit);
+        return context.answer(&daemon, "transcript/check").map(|()| exit);
     }
     tell_kept(context, &answer.kept)?;
-    tell_findings(context, &answer.findings)?;
+    print_findings(context, &answer.findings)?;
     let look = context.output.look;
     if answer.more > 0 {
-        let more = words::count(answer.more, "finding more", "findings more");
+        let more = words::count(answer.more, "more finding", "more findings");
         context.output.line(&look.paint(DIM, &format!("and {more}")))?;
     }
     if let Some(repaired) = &answer.repaired {
-        return tell_repaired(context, &daemon, repaired, &answer)
-            .await
-            .map(|()| exit);
-    }
-    if exit == Exit::Done {
+        print_repaired(context, &daemon, repaired, &answer).await?;
+    } else if !is_damaged {
         context
             .output
             .line(&look.paint(GOOD, "nothing is wrong with it"))?;
-    } else if repairs {
+    } else if is_repaired {
         context
             .output
-            .note("no copy was made: it would have nothing of this repaired")?;
+            .note("no copy was made: none of this can be repaired")?;
     }
     Ok(exit)
 }
 
-/// Which copy was made, what is other in it, and who goes on with it.
-async fn tell_repaired(
+/// Which copy was made, what differs in it, and which conversation continues with it.
+async fn print_repaired(
     context: &mut Context<'_>,
     daemon: &Daemon,
     repaired: &UpstreamId,
     answer: &CheckAnswer,
-) -> Outcome<()> {
+) -> Outcome {
     let mut done = answer.repairs.map(repairs_in_words).unwrap_or_default();
     if let Some(fidelity) = answer.fidelity {
         done = format!("{done}; fidelity {}", words::fidelity(fidelity));
     }
-    let look = context.output.look;
-    let line = format!("{} {repaired}{done}", look.paint(GOOD, "repaired as"));
-    context.output.line(&line)?;
+    let mark = context.output.look.paint(GOOD, "repaired as");
+    context.output.line(&format!("{mark} {repaired}{done}"))?;
     if !answer.left.is_empty() {
-        context.output.note("what is left in it:")?;
-        tell_findings(context, &answer.left)?;
+        context.output.note("not repaired:")?;
+        print_findings(context, &answer.left)?;
     }
-    let next = match daemon
-        .call(method::GetConversation {
-            conversation_id: repaired.as_str().into(),
-        })
-        .await
-    {
-        Ok(held) => format!("conversation {} goes on with it", held.conversation.id),
-        Err(_) => format!("sessionctl adopt {repaired} makes a conversation of it"),
+    let get = method::GetConversation {
+        conversation_id: repaired.as_str().into(),
     };
-    context.output.note(&next)?;
-    Ok(())
+    context.output.note(&match daemon.call(get).await {
+        Ok(held) => format!("conversation {} continues with it", held.conversation.id),
+        Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),
+    })
 }
 
 fn repairs_in_words(repairs: Repairs) -> String {
@@ -169,139 +195,75 @@ fn repairs_in_words(repairs: Repairs) -> String {
     }
 }
 
-fn tell_findings(context: &mut Context<'_>, findings: &[Finding]) -> Outcome<()> {
+fn place(finding: &Finding) -> String {
+    match finding.line {
+        0 => "file".to_owned(),
+        line => format!("line {line}"),
+    }
+}
+
+fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> Outcome {
     let look = context.output.look;
     for finding in findings {
-        let place = match finding.line {
-            0 => "file".to_owned(),
-            line => format!("line {line}"),
-        };
-        let color = if finding.kind.is_damage() { ATTENTION } else { DIM };
-        let kind = look.paint(color, &finding.kind.to_string());
-        let line = format!(
-            "{}  {kind}: {}",
-            look.paint(DIM, &place),
-            one_line(&finding.detail)
+        let style = if finding.kind.is_damage() { ATTENTION } else { DIM };
+        let (place, kind) = (
+            look.paint(DIM, &place(finding)),
+            look.paint(style, &finding.kind.to_string()),
         );
-        context.output.line(&line)?;
+        context
+            .output
+            .line(&format!("{place}  {kind}: {}", one_line(&finding.detail)))?;
     }
     Ok(())
 }
 
-/// A conversation that is named by its own id stands for its head; any other word, and each beside which an agent is named,
-/// is looked for as a transcript first, since a conversation may have had it long ago.
-async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
-    let Check {
-        target,
+/// Checks the head of a conversation that is named as such, else the transcript of this id: a conversation may have had it
+/// long ago.
+async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
+    let agent = options.agent.map(Into::into);
+    let target = options.target.as_deref();
+    let conversation = match target {
+        Some(_) if agent.is_some() => None,
+        target => match select::conversation(context, daemon, target).await {
+            Ok(found) => {
+                Some(found).filter(|found| target.is_none_or(|target| select::is_meant(found, target)))
+            }
+            Err(problem) if problem.kind() == Some(ErrorKind::NotFound) => None,
+            Err(problem) => return Err(problem),
+        },
+    };
+    let upstream_id = match (target, &conversation) {
+        (Some(target), None) => Some(whole_id(daemon, target, agent.as_ref()).await?),
+        _ => None,
+    };
+    let call = daemon.call(method::Check {
+        upstream_id,
+        conversation_id: conversation.as_ref().map(|found| found.id.into()),
         agent,
-        repair,
-        cut_output,
-    } = options;
-    let named = || agent.as_deref().map(Into::into);
-    let by_conversation = async |name: ConversationRef| {
-        let checked = daemon
-            .call(method::Check {
-                conversation_id: Some(name),
-                agent: named(),
-                repair,
-                max_tool_output: cut_output,
-                ..Default::default()
-            })
-            .await;
-        checked.map_err(|error| match Problem::from(error) {
-            // The conversation is there, or it would not have been found by its name.
-            problem if problem.exit == Exit::NotFound => problem.hint(format!(
-                "the next prompt, or sessionctl resume {target}, brings back what can be had; sessionctl chain {target} shows \
-                 its sessions"
-            )),
-            problem => problem,
-        })
-    };
-    if target == "." {
-        return by_conversation(conversation_ref(daemon, &target).await?).await;
-    }
-    let unknown = match daemon
-        .call(method::GetConversation {
-            conversation_id: target.as_str().into(),
-        })
-        .await
-    {
-        Ok(answer) if agent.is_none() && answer.conversation.id.to_string().starts_with(&target) => {
-            return by_conversation(target.as_str().into()).await;
+        repair: options.repair,
+        max_tool_output: options.cut_output,
+        ..Default::default()
+    });
+    let checked = watched(context.output, daemon, "transcript/check", call).await;
+    checked.map_err(|error| match (Problem::from(error), conversation) {
+        // Its transcript, since the conversation was found.
+        (problem, Some(found)) if problem.exit == Exit::NotFound => {
+            let id = words::short_id(found.id);
+            problem.hint(format!("restore what can be restored: sessionctl resume {id}"))
         }
-        Ok(_) => None,
-        Err(error) => Some(error),
-    };
-    let by_id = async |id: UpstreamId| {
-        let call = daemon.call(method::Check {
-            upstream_id: Some(id),
-            agent: named(),
-            repair,
-            max_tool_output: cut_output,
-            ..Default::default()
-        });
-        call.await
-    };
-    // A beginning that fits several conversations is no transcript's id.
-    if let Some(several) = unknown.filter(|error| is(error, ErrorKind::Ambiguous)) {
-        return match by_id(UpstreamId::new(target.as_str())).await {
-            Err(error) if is(&error, ErrorKind::NotFound) => Err(several.into()),
-            checked => Ok(checked?),
-        };
-    }
-    let told = async |error, _: &UpstreamId| Problem::from(error);
-    let (_, answer) = by_id_or_beginning(daemon, &target, agent.as_deref(), by_id, told).await?;
-    Ok(answer)
+        (problem, _) => not_found(problem),
+    })
 }
 
-/// Does a call for the transcript of this id, else for the only one whose id begins so, and gives that one's id too.
-async fn by_id_or_beginning<T>(
-    daemon: &Daemon,
-    id: &str,
-    agent: Option<&str>,
-    mut call: impl AsyncFnMut(UpstreamId) -> Result<T, ClientError>,
-    told: impl AsyncFnOnce(ClientError, &UpstreamId) -> Problem,
-) -> Outcome<(UpstreamId, T)> {
-    let whole = UpstreamId::new(id);
-    let error = match call(whole.clone()).await {
-        Ok(answer) => return Ok((whole, answer)),
-        Err(error) => error,
-    };
-    if !is(&error, ErrorKind::NotFound) {
-        return Err(told(error, &whole).await);
-    }
-    let Some(whole) = that_begins(daemon, id, agent).await? else {
-        return Err(Problem::from(error).hint(SHOWN));
-    };
-    match call(whole.clone()).await {
-        Ok(answer) => Ok((whole, answer)),
-        Err(error) => Err(told(error, &whole).await),
-    }
+/// The id of the one transcript whose id begins so, else the id as it is.
+async fn whole_id(daemon: &Daemon, id: &str, agent: Option<&AgentName>) -> Outcome<UpstreamId> {
+    let found = that_begins(daemon, id, agent).await?;
+    Ok(found.unwrap_or_else(|| UpstreamId::new(id)))
 }
 
-/// Where more is said of a transcript that cannot be adopted since it is damaged. Of what cannot be read at all a check says the
-/// same once more, to which nobody is sent.
-async fn see_check(daemon: &Daemon, error: ClientError, id: &UpstreamId, agent: Option<&str>) -> Problem {
-    let is_damaged = is(&error, ErrorKind::TranscriptDamaged);
-    let problem = Problem::from(error);
-    if !is_damaged {
-        return problem;
-    }
-    let checked = daemon
-        .call(method::Check {
-            upstream_id: Some(id.clone()),
-            agent: agent.map(Into::into),
-            ..Default::default()
-        })
-        .await;
-    match checked {
-        Ok(answer) if !answer.findings.is_empty() => problem.hint(format!(
-            "sessionctl check {id} tells what is wrong with it, by line"
-        )),
+fn not_found(problem: Problem) -> Problem {
+    match problem.kind() {
+        Some(ErrorKind::NotFound) => problem.hint("sessionctl transcripts lists them"),
         _ => problem,
     }
-}
-
-fn is(error: &ClientError, kind: ErrorKind) -> bool {
-    matches!(error, ClientError::Call(error) if BridgeError::from(error.clone()).kind == kind)
 }

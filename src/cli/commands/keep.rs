@@ -7,7 +7,6 @@ use bridge_protocol::{AgentName, BridgeError, ConversationRef, ErrorKind, Upstre
 use jiff::Timestamp;
 use jsonrpsee::core::client::Error as ClientError;
 
-use super::transcripts::size;
 use super::{Context, conversation_ref};
 use crate::cli::args::{Keep, Restore};
 use crate::cli::connect::Daemon;
@@ -15,7 +14,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line, pad};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
-use crate::cli::words;
+use crate::cli::words::{self, size};
 
 /// What a call names: a session, or a conversation.
 type Named = (Option<UpstreamId>, Option<ConversationRef>);

@@ -1,250 +1,210 @@
-//! `ls`: conversations as aligned columns.
+//! `ls`: the conversations, those of this folder first.
+
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
-use jiff::Timestamp;
-use unicode_width::UnicodeWidthStr;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, ValueHint};
 
-use super::{Context, this_folder};
-use crate::cli::args::List;
+use super::{Context, pages, real_folder, this_folder};
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{DIM, Look, STRONG, cut, one_line, pad};
-use crate::cli::problem::Outcome;
-use crate::cli::words;
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::table::{Cell, Table, dim, plain};
+use crate::cli::words::{self, Clock};
 
-/// The most that is asked for at once; the daemon's own limit of a page.
-const PAGE: u32 = 500;
+/// The states that can be asked for, by their names on the wire.
+const STATES: [&str; 8] = [
+    "idle",
+    "prompting",
+    "awaiting",
+    "cancelling",
+    "limited",
+    "interrupted",
+    "moving",
+    "failed",
+];
 
-/// The least that a title needs to be told from others.
-const TITLE_COLUMNS: usize = 8;
+/// `ls`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct List {
+    /// Text to find in title or folder
+    #[arg(value_name = "WORDS")]
+    words: Vec<String>,
+    /// List only conversations in this state
+    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(STATES).try_map(state))]
+    state: Option<ConversationState>,
+    /// List only conversations of this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// List only conversations of this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
+    /// Maximum number of entries
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// List all entries
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+}
 
-/// Lists conversations, newest first.
+fn state(name: String) -> serde_json::Result<ConversationState> {
+    serde_json::from_value(name.into())
+}
+
+/// Lists conversations, newest first, those of this folder before the others.
 pub(super) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
-    let cwd = if options.here { Some(this_folder()?) } else { None };
+    let wanted = method::ListConversations {
+        agent: options.agent.map(Into::into),
+        cwd: options.cwd.as_deref().map(real_folder).transpose()?,
+        state: options.state,
+        query: (!options.words.is_empty()).then(|| options.words.join(" ")),
+        ..Default::default()
+    };
+    let most = if options.all {
+        usize::MAX
+    } else {
+        options.limit as usize
+    };
     let daemon = context.connect().await?;
-    let mut conversations = Vec::new();
-    let mut cursor = None;
-    let mut left = options.limit;
-    loop {
-        let page = daemon
-            .call(method::ListConversations {
-                agent: options.agent.clone().map(Into::into),
-                cwd: cwd.clone(),
-                query: options.query.clone(),
-                cursor: cursor.take(),
-                limit: Some(left.clamp(1, PAGE)),
-                ..Default::default()
-            })
-            .await?;
-        if context.output.json {
-            context.answer(&daemon, "conversation/list")?;
-        }
-        let got = u32::try_from(page.conversations.len()).unwrap_or(u32::MAX);
-        left = left.saturating_sub(got);
-        conversations.extend(page.conversations);
-        cursor = page.next_cursor;
-        if left == 0 || cursor.is_none() || got == 0 {
-            break;
-        }
-    }
     if context.output.json {
-        return Ok(Exit::Done);
+        let page = async |cursor, limit| {
+            let page = daemon
+                .call(method::ListConversations {
+                    cursor,
+                    limit,
+                    ..wanted.clone()
+                })
+                .await?;
+            context.answer(&daemon, "conversation/list")?;
+            Ok((page.conversations, page.next_cursor))
+        };
+        return pages(most, page).await.map(|_| Exit::Done);
     }
-    let lines = table(
-        &conversations,
-        Timestamp::now(),
-        options.long,
-        context.output.look,
-    );
-    for line in lines {
-        context.output.line(&line)?;
+    let (listed, has_more) = here_first(&daemon, &wanted, most).await?;
+    if listed.is_empty() {
+        is_possible(&daemon, &wanted).await?;
     }
-    if conversations.is_empty() {
+    let if_empty = match wanted == method::ListConversations::default() {
+        true => "no conversations yet; create one: sessionctl new",
+        false => "no conversation matches; list all: sessionctl ls --all",
+    };
+    context
+        .output
+        .table(&table(&listed, context.output.look), if_empty)?;
+    if has_more {
+        let shown = listed.len();
         context
             .output
-            .note("no conversations; sessionctl new makes one")?;
-    } else if cursor.is_some() {
-        context.output.note("there are more; -n COUNT shows them")?;
+            .note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
     Ok(Exit::Done)
 }
 
-/// One line a conversation, columns aligned, cut to the terminal's width where there is one.
-fn table(conversations: &[Conversation], now: Timestamp, long: bool, look: Look) -> Vec<String> {
-    let rows: Vec<[String; 5]> = conversations
-        .iter()
-        .map(|conversation| {
-            let id = if long {
-                conversation.id.to_string()
-            } else {
-                words::short_id(conversation.id)
-            };
-            let title = one_line(&conversation.title);
-            let title = if long {
-                format!("{}  {title}", one_line(&conversation.cwd))
-            } else if title.is_empty() {
-                // Without a title the folder says most about it.
-                one_line(&conversation.cwd)
-            } else {
-                title
-            };
-            [
-                id,
-                words::age(conversation.updated_at, now),
-                state_with_line(conversation),
-                one_line(conversation.agent.as_str()),
-                title,
-            ]
-        })
-        .collect();
-    let mut widths = [0; 4];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.width());
+/// Fails if nothing was found because of an agent or a folder that does not exist.
+async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Outcome {
+    if let Some(agent) = &wanted.agent {
+        let agents = daemon.call(method::ListAgents::default()).await?.agents;
+        if !agents.iter().any(|known| known.name == *agent) {
+            let message = format!("there is no agent {:?}", agent.as_str());
+            return Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"));
         }
     }
-    // On a narrow terminal the agent's name goes first: most people have one agent.
-    let taken = |widths: &[usize]| -> usize { widths.iter().map(|width| width + 2).sum() };
-    let narrow = look
-        .columns
-        .is_some_and(|columns| columns < taken(&widths) + TITLE_COLUMNS);
-    let taken = taken(if narrow { &widths[..3] } else { &widths });
-    rows.iter()
-        .map(|row| {
-            let [id, age, state, agent, title] = row;
-            let title = match look.columns {
-                Some(columns) => cut(title, columns.saturating_sub(taken), look),
-                None => title.clone(),
-            };
-            let agent = if narrow {
-                String::new()
-            } else {
-                format!("{}  ", look.paint(DIM, &pad(agent, widths[3])))
-            };
-            let line = format!(
-                "{}  {}  {}  {agent}{title}",
-                look.paint(STRONG, &pad(id, widths[0])),
-                look.paint(DIM, &pad(age, widths[1])),
-                pad(state, widths[2]),
-            );
-            line.trim_end().to_owned()
-        })
-        .collect()
-}
-
-/// The state, and how many prompts wait in line.
-fn state_with_line(conversation: &Conversation) -> String {
-    let state = words::state(conversation.state);
-    match conversation.queue.len() {
-        0 => state.to_owned(),
-        waiting => format!("{state} +{waiting}"),
+    match &wanted.cwd {
+        Some(folder) if !Path::new(folder).is_dir() => {
+            let message = format!("there is no folder {folder}, and no conversation ran in it");
+            Err(Problem::new(Exit::NotFound, message)
+                .hint("list the conversations of all folders: sessionctl ls"))
+        }
+        _ => Ok(()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use bridge_protocol::conversation::{Conversation, ConversationState, QueuedPrompt, Settings};
-
-    use super::{Look, table};
-
-    fn conversation(title: &str, updated_at: &str, state: ConversationState) -> Conversation {
-        Conversation {
-            id: "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d".parse().unwrap(),
-            namespace: String::new(),
-            agent: "loopback".into(),
-            cwd: "/home/u/project".to_owned(),
-            title: title.to_owned(),
-            state,
-            live: false,
-            head: None,
-            chain_length: 0,
-            parent: None,
-            settings: Settings::default(),
-            limit: None,
-            interrupts: Vec::new(),
-            queue: Vec::new(),
-            failure: None,
-            cut_short: false,
-            continuation: None,
-            usage: None,
-            created_at: updated_at.parse().unwrap(),
-            updated_at: updated_at.parse().unwrap(),
-            revision: 1,
-        }
+/// Conversations, those of this folder before the others; and whether there are more.
+pub(in crate::cli) async fn here_first(
+    daemon: &Daemon,
+    wanted: &method::ListConversations,
+    most: usize,
+) -> Outcome<(Vec<Conversation>, bool)> {
+    let of = async |folder: Option<String>, most| {
+        pages(most, async |cursor, limit| {
+            let call = method::ListConversations {
+                cursor,
+                limit,
+                cwd: folder.clone(),
+                ..wanted.clone()
+            };
+            let page = daemon.call(call).await?;
+            Ok((page.conversations, page.next_cursor))
+        })
+        .await
+    };
+    // Nothing runs in a folder that was deleted.
+    let (Ok(here), None) = (this_folder(), &wanted.cwd) else {
+        return of(wanted.cwd.clone(), most).await;
+    };
+    let (mut listed, has_more) = of(Some(here), most).await?;
+    if has_more {
+        return Ok((listed, true));
     }
+    let (all, has_more) = of(None, most.saturating_add(listed.len())).await?;
+    let here: Vec<_> = listed.iter().map(|one| one.id).collect();
+    listed.extend(all.into_iter().filter(|one| !here.contains(&one.id)));
+    let is_cut = listed.len() > most;
+    listed.truncate(most);
+    Ok((listed, has_more || is_cut))
+}
 
-    fn conversations() -> Vec<Conversation> {
-        vec![
-            conversation("日本語の題名", "2026-11-03T11:59:30Z", ConversationState::Idle),
-            conversation("", "2026-11-03T10:00:00Z", ConversationState::Interrupted),
-        ]
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let now = "2026-11-03T12:00:00Z".parse().unwrap();
-        assert_eq!(
-            table(&conversations(), now, false, Look::default()),
-            [
-                "5d0c2a4e  30 s  idle         loopback  日本語の題名",
-                "5d0c2a4e  2 h   interrupted  loopback  /home/u/project",
-            ]
-        );
-    }
-
-    #[test]
-    fn what_waits_in_line_is_counted() {
-        let mut conversations = conversations();
-        conversations[0].state = ConversationState::Prompting;
-        conversations[0].queue = ["a", "b"].map(waiting).to_vec();
-        let now = "2026-11-03T12:00:00Z".parse().unwrap();
-        assert_eq!(
-            table(&conversations, now, false, Look::default()),
-            [
-                "5d0c2a4e  30 s  prompting +2  loopback  日本語の題名",
-                "5d0c2a4e  2 h   interrupted   loopback  /home/u/project",
-            ]
-        );
-    }
-
-    fn waiting(turn: &str) -> QueuedPrompt {
-        QueuedPrompt {
-            turn_id: turn.into(),
-            queued_at: "2026-11-03T11:59:40Z".parse().unwrap(),
-            held: false,
-        }
-    }
-
-    #[test]
-    fn a_narrow_terminal_shows_titles_rather_than_agents() {
-        let now = "2026-11-03T12:00:00Z".parse().unwrap();
-        let look = Look {
-            columns: Some(40),
-            ..Look::default()
+/// Conversations as a table.
+pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table {
+    let clock = Clock::now();
+    let ids: Vec<String> = conversations.iter().map(|one| one.id.to_string()).collect();
+    let mut table = Table::new(&["ID", ">UPDATED?", "STATE", "AGENT?", "FOLDER?", "TITLE"]);
+    for (one, id) in conversations.iter().zip(words::names(&ids, look)) {
+        let title = match one.title.trim() {
+            "" => dim(words::path(&one.cwd, look)),
+            title => plain(title),
         };
-        assert_eq!(
-            table(&conversations(), now, false, look),
-            [
-                "5d0c2a4e  30 s  idle         日本語の題~",
-                "5d0c2a4e  2 h   interrupted  /home/u/pr~",
-            ]
-        );
+        table.row([
+            (id, STRONG),
+            dim(clock.when(one.updated_at, look)),
+            doing(one, &clock),
+            dim(one.agent.as_str()),
+            dim(words::path(&one.cwd, look)),
+            title,
+        ]);
     }
+    table
+}
 
-    #[test]
-    fn titles_are_cut_to_the_terminal() {
-        let now = "2026-11-03T12:00:00Z".parse().unwrap();
-        let look = Look {
-            columns: Some(48),
-            ..Look::default()
-        };
-        assert_eq!(
-            table(&conversations(), now, false, look),
-            [
-                "5d0c2a4e  30 s  idle         loopback  日本語の~",
-                "5d0c2a4e  2 h   interrupted  loopback  /home/u/~",
-            ]
-        );
+/// The state, and what it waits for.
+fn doing(one: &Conversation, clock: &Clock) -> Cell {
+    let resets_at = one.limit.as_ref().and_then(|limit| limit.resets_at);
+    let continues = one
+        .continuation
+        .as_ref()
+        .map(|next| format!("continues {}", clock.soon(next.at)));
+    let asked = one.interrupts.len() as u64;
+    let notes = [
+        continues.or_else(|| resets_at.map(|at| format!("until {}", clock.soon(at)))),
+        (asked > 0).then(|| words::count(asked, "question", "questions")),
+        (!one.queue.is_empty()).then(|| format!("{} queued", one.queue.len())),
+    ];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    let style = match one.state {
+        _ if asked > 0 => ATTENTION,
+        ConversationState::Idle => DIM,
+        ConversationState::Failed => BAD,
+        ConversationState::Prompting | ConversationState::Moving => GOOD,
+        _ => ATTENTION,
+    };
+    let state = words::state(one.state);
+    match notes.is_empty() {
+        true => (state, style),
+        false => (format!("{state} ({})", notes.join(", ")), style),
     }
 }

@@ -1,274 +1,244 @@
-//! Looking at what there is: `show`, `chain`, `lineage`, `agents`, `status`.
+//! What there is, in detail: `show`, `chain`, `lineage`, `agents`, `status`.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::link::{LineageEntry, LineageReason, Link};
 use bridge_protocol::method;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
-use super::{Context, conversation_ref};
+use super::Context;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, GOOD, STRONG, one_line};
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::select::{self, Target};
+use crate::cli::table::{Table, dim, plain};
 use crate::cli::talk::question;
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
-/// Entries of the lineage that are asked for at once; the daemon's own limit of a page.
-pub(super) const LINEAGE_PAGE: u32 = 1_000;
+/// Prints values below each other, each after its name; those that are empty are left out.
+fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String); N]) -> Outcome {
+    for (name, value) in facts.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let name = context.output.look.paint(DIM, &format!("{name:<10}"));
+        context.output.line(&format!("{name} {}", one_line(&value)))?;
+    }
+    Ok(())
+}
 
 /// Shows one conversation.
-pub(super) async fn show(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+pub(super) async fn show(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon
-        .call(method::GetConversation {
-            conversation_id: conversation,
-        })
-        .await?;
+    let conversation = select::conversation(context, &daemon, target.name()).await?;
     if context.output.json {
-        context.answer(&daemon, "conversation/get")?;
-        return Ok(Exit::Done);
+        let conversation_id = conversation.id.into();
+        daemon.call(method::GetConversation { conversation_id }).await?;
+        return context.answer(&daemon, "conversation/get").map(|()| Exit::Done);
     }
+    show_facts(context, &conversation)?;
     let look = context.output.look;
-    for (name, value) in facts(&answer.conversation, Timestamp::now(), &TimeZone::system()) {
-        let name = look.paint(DIM, &format!("{name:<9}"));
-        context.output.line(&format!("{name} {value}"))?;
-    }
-    for interrupt in &answer.conversation.interrupts {
+    for interrupt in &conversation.interrupts {
         for line in question::lines(interrupt) {
             context.output.line(&line)?;
         }
-        let how = question::command(&words::short_id(answer.conversation.id), interrupt);
-        context
-            .output
-            .line(&look.paint(ATTENTION, &format!("  answer with: {how}")))?;
-    }
-    Ok(Exit::Done)
-}
-
-fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&'static str, String)> {
-    let mut facts = vec![("id", conversation.id.to_string())];
-    if !conversation.title.is_empty() {
-        facts.push(("title", one_line(&conversation.title)));
-    }
-    let open = if conversation.live {
-        ", its session is open"
-    } else {
-        ""
-    };
-    facts.push(("state", format!("{}{open}", words::state(conversation.state))));
-    facts.push(("agent", one_line(conversation.agent.as_str())));
-    facts.push(("folder", one_line(&conversation.cwd)));
-    if !conversation.namespace.is_empty() {
-        facts.push(("namespace", one_line(&conversation.namespace)));
-    }
-    if let Some(model) = &conversation.settings.model {
-        facts.push(("model", one_line(model)));
-    }
-    if let Some(mode) = &conversation.settings.mode {
-        facts.push(("mode", one_line(mode)));
-    }
-    let links = words::count(
-        u64::try_from(conversation.chain_length).unwrap_or(u64::MAX),
-        "link",
-        "links",
-    );
-    let head = match &conversation.head {
-        Some(head) => format!("{} ({links})", one_line(head.as_str())),
-        None => "none yet; the session starts with the next prompt".to_owned(),
-    };
-    facts.push(("head", head));
-    if let Some(parent) = &conversation.parent {
-        facts.push(("parent", parent.conversation_id.to_string()));
-    }
-    if let Some(failure) = &conversation.failure {
-        facts.push(("failure", one_line(failure)));
-    }
-    if let Some(limit) = &conversation.limit {
-        let until = limit.resets_at.map_or_else(String::new, |at| {
-            format!(", lifted at {}", words::moment(at, now, zone))
-        });
-        facts.push(("limit", format!("{}{until}", words::failure(limit.kind))));
-    }
-    if let Some(continuation) = &conversation.continuation {
-        let tried = match continuation.attempts {
-            0 => String::new(),
-            tries => format!(", after {}", words::count(tries.into(), "try", "tries")),
-        };
-        let when = words::moment(continuation.at, now, zone);
-        facts.push(("goes on", format!("by itself at {when}{tried}")));
-    }
-    for waiting in &conversation.queue {
-        let turn = words::short(waiting.turn_id.as_str());
-        let age = words::age(waiting.queued_at, now);
-        let line = if waiting.held { "held" } else { "in line" };
-        facts.push((line, format!("turn {turn}, for {age}")));
-    }
-    facts.push((
-        "changed",
-        format!("{} ago", words::age(conversation.updated_at, now)),
-    ));
-    facts.push((
-        "made",
-        format!("{} ago", words::age(conversation.created_at, now)),
-    ));
-    facts
-}
-
-/// Shows the upstream sessions that can be resumed.
-pub(super) async fn chain(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, word).await?;
-    let answer = daemon
-        .call(method::Chain {
-            conversation_id: conversation,
-        })
-        .await?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/chain")?;
-        return Ok(Exit::Done);
-    }
-    let count = answer.links.len();
-    for (index, link) in answer.links.iter().enumerate() {
-        let mut line = link_line(link);
-        if index + 1 == count {
-            let mark = context.output.look.paint(GOOD, "<- head");
-            line = format!("{line}  {mark}");
-        }
+        let how = question::command(&words::short_id(conversation.id), interrupt);
+        let line = look.paint(ATTENTION, &format!("  answer with: {how}"));
         context.output.line(&line)?;
     }
-    if count == 0 {
-        context
-            .output
-            .note("the chain is empty; the session starts with the next prompt")?;
-    }
     Ok(Exit::Done)
 }
 
-fn link_line(link: &Link) -> String {
-    let cause = link
-        .cause
-        .map_or_else(String::new, |cause| format!(" ({})", words::cause(cause)));
-    let from = link.from_upstream_id.as_ref().map_or_else(String::new, |from| {
-        format!(" from {}", words::short(&one_line(from.as_str())))
+fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> Outcome {
+    let clock = Clock::now();
+    let head = match &conversation.head {
+        Some(head) => {
+            let links = words::count(conversation.chain_length as u64, "session", "sessions");
+            format!("{head} (last of {links})")
+        }
+        None => "none yet; the next prompt starts one".to_owned(),
+    };
+    let limit = conversation.limit.as_ref().map(|limit| {
+        let resets = limit
+            .resets_at
+            .map(|at| format!(", resets at {}", clock.moment(at)));
+        format!("{}{}", words::failure(limit.kind), resets.unwrap_or_default())
     });
-    let written = if link.written { "" } else { ", never written" };
-    let relation = words::relation(link.relation, link.carried_turns)
-        .map_or_else(String::new, |relation| format!(", {relation}"));
-    format!(
-        "{}  {}{cause}{from}{relation}, {}{written}",
-        one_line(link.upstream_id.as_str()),
-        words::reason(link.reason.into()),
-        words::turns(link.carried_turns, link.turns),
-    )
+    let continues = conversation
+        .continuation
+        .as_ref()
+        .map(|next| match next.attempts {
+            0 => clock.moment(next.at),
+            tries => format!("{}, attempts so far: {tries}", clock.moment(next.at)),
+        });
+    let queue = conversation.queue.iter().map(|waiting| {
+        let held = if waiting.held { ", held" } else { "" };
+        let turn = words::short(waiting.turn_id.as_str());
+        format!("turn {turn} for {}{held}", clock.age(waiting.queued_at))
+    });
+    let open = if conversation.live { ", session open" } else { "" };
+    let parent = conversation.parent.as_ref();
+    let facts = [
+        ("id", conversation.id.to_string()),
+        ("title", conversation.title.clone()),
+        ("state", format!("{}{open}", words::state(conversation.state))),
+        ("agent", conversation.agent.to_string()),
+        ("folder", conversation.cwd.clone()),
+        ("namespace", conversation.namespace.clone()),
+        ("model", conversation.settings.model.clone().unwrap_or_default()),
+        ("mode", conversation.settings.mode.clone().unwrap_or_default()),
+        ("session", head),
+        (
+            "parent",
+            parent
+                .map(|parent| parent.conversation_id.to_string())
+                .unwrap_or_default(),
+        ),
+        ("failure", conversation.failure.clone().unwrap_or_default()),
+        ("limit", limit.unwrap_or_default()),
+        ("continues", continues.unwrap_or_default()),
+        ("queued", queue.collect::<Vec<String>>().join("; ")),
+        ("changed", format!("{} ago", clock.age(conversation.updated_at))),
+        ("created", format!("{} ago", clock.age(conversation.created_at))),
+    ];
+    print_facts(context, facts)
 }
 
-/// Shows everything that ever happened to the chain.
-pub(super) async fn lineage(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+/// Printed if a conversation has no session.
+const NO_SESSIONS: &str = "no sessions yet; the next prompt starts one";
+
+/// Lists the upstream sessions of the chain, oldest first.
+pub(super) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, word).await?;
-    let mut cursor = None;
-    loop {
-        let page = daemon
-            .call(method::Lineage {
-                conversation_id: conversation.clone(),
-                cursor: cursor.take(),
-                limit: Some(LINEAGE_PAGE),
-            })
-            .await?;
-        if context.output.json {
-            context.answer(&daemon, "conversation/lineage")?;
-        } else {
-            for entry in &page.entries {
-                let line = entry_line(entry);
-                context.output.line(&line)?;
-                for line in words::tried(&entry.attempts) {
-                    let line = context.output.look.paint(DIM, &format!("     {line}"));
-                    context.output.line(&line)?;
-                }
-            }
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() || page.entries.is_empty() {
-            return Ok(Exit::Done);
-        }
-    }
-}
-
-fn entry_line(entry: &LineageEntry) -> String {
-    let mut parts = vec![words::reason(entry.reason).to_owned()];
-    if let Some(cause) = entry.cause {
-        parts.push(format!("cause {}", words::cause(cause)));
-    }
-    if let Some(from) = &entry.from_upstream_id {
-        parts.push(format!("from {}", words::short(&one_line(from.as_str()))));
-    }
-    if !matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
-        parts.extend(words::relation(entry.relation, entry.carried_turns).map(str::to_owned));
-        parts.push(format!("fidelity {}", words::fidelity(entry.fidelity)));
-        parts.push(words::turns(entry.carried_turns, entry.turns));
-    }
-    format!(
-        "{:>3}  {}  {}  {}",
-        entry.seq,
-        entry.at.strftime("%Y-%m-%d %H:%M:%SZ"),
-        if entry.upstream_id.is_empty() {
-            "-".to_owned()
-        } else {
-            one_line(entry.upstream_id.as_str())
-        },
-        parts.join(", ")
-    )
-}
-
-/// Shows the agents.
-pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let answer = daemon.call(method::ListAgents::default()).await?;
+    let id = select::conversation(context, &daemon, target.name()).await?.id;
+    let links = daemon
+        .call(method::Chain {
+            conversation_id: id.into(),
+        })
+        .await?
+        .links;
     if context.output.json {
-        context.answer(&daemon, "agent/list")?;
+        return context.answer(&daemon, "conversation/chain").map(|()| Exit::Done);
+    }
+    let clock = Clock::now();
+    let mut table = Table::new(&["SESSION", ">MADE", "", "ORIGIN"]);
+    for (index, link) in links.iter().enumerate() {
+        let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
+        let from = link.from_upstream_id.as_ref();
+        let from = from.map(|from| format!(", from {}", words::short(from.as_str())));
+        let written = if link.written { "" } else { ", never written" };
+        let origin = [
+            words::reason(link.reason.into()),
+            cause.unwrap_or_default(),
+            from.unwrap_or_default(),
+            format!(", {}{written}", words::turns(link.carried_turns, link.turns)),
+        ];
+        table.row([
+            (link.upstream_id.to_string(), STRONG),
+            dim(clock.when(link.at, context.output.look)),
+            (
+                if index + 1 == links.len() { "head" } else { "" }.to_owned(),
+                GOOD,
+            ),
+            plain(origin.concat()),
+        ]);
+    }
+    context.output.table(&table, NO_SESSIONS).map(|()| Exit::Done)
+}
+
+/// Lists all changes to the chain, oldest first.
+pub(super) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let id = select::conversation(context, &daemon, target.name()).await?.id;
+    let each = || match context.output.json {
+        true => context.answer(&daemon, "conversation/lineage"),
+        false => Ok(()),
+    };
+    let entries = super::tree::entries(&daemon, id, each).await?;
+    if context.output.json {
         return Ok(Exit::Done);
     }
-    let look = context.output.look;
-    for agent in &answer.agents {
-        let mut facts = vec![agent.kind.clone()];
-        facts.push(match (agent.found, agent.running) {
-            (_, true) => "running".to_owned(),
-            (true, false) => "found".to_owned(),
-            (false, false) => "program not found".to_owned(),
-        });
-        if agent.default {
-            facts.push("default".to_owned());
+    let clock = Clock::now();
+    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "CHANGE"]);
+    for entry in &entries {
+        table.row([
+            dim(entry.seq.to_string()),
+            dim(clock.when(entry.at, context.output.look)),
+            (
+                if entry.upstream_id.is_empty() {
+                    "-".to_owned()
+                } else {
+                    entry.upstream_id.to_string()
+                },
+                STRONG,
+            ),
+            plain(words::origin(entry, "")),
+        ]);
+        for line in words::tried(&entry.attempts) {
+            table.row([plain(""), plain(""), plain(""), dim(line)]);
         }
-        let line = format!(
-            "{}  {}  {}",
-            look.paint(STRONG, &format!("{:<12}", one_line(agent.name.as_str()))),
-            one_line(&facts.join(", ")),
-            look.paint(DIM, &one_line(&agent.command.join(" "))),
-        );
-        context.output.line(line.trim_end())?;
+    }
+    context.output.table(&table, NO_SESSIONS).map(|()| Exit::Done)
+}
+
+/// Lists the agents.
+pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let agents = daemon.call(method::ListAgents::default()).await?.agents;
+    if context.output.json {
+        return context.answer(&daemon, "agent/list").map(|()| Exit::Done);
+    }
+    let mut table = Table::new(&["NAME", "KIND", "STATUS", "", "COMMAND"]);
+    for agent in &agents {
+        let (status, style) = match (agent.found, agent.running) {
+            (_, true) => ("running", GOOD),
+            (true, false) => ("found", DIM),
+            (false, false) => ("program not found", BAD),
+        };
+        table.row([
+            (agent.name.to_string(), STRONG),
+            plain(agent.kind.as_str()),
+            (status.to_owned(), style),
+            dim(if agent.default { "default" } else { "" }),
+            dim(agent.command.join(" ")),
+        ]);
+    }
+    context.output.table(&table, "")?;
+    if !agents.iter().any(|agent| agent.found && agent.kind != "loopback") {
+        context
+            .output
+            .note("only the built-in agent, which echoes; install another: sessionctl doctor")?;
     }
     Ok(Exit::Done)
 }
 
-/// Shows how the daemon is. Starts none: whether one runs is part of the answer.
+/// Shows the state of the daemon. Starts none: whether one runs is part of the answer.
 pub(super) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
     let Some(daemon) = context.reach.find().await? else {
-        return Err(Problem::new(Exit::NoDaemon, "no daemon runs")
-            .hint("the next command that needs one starts it; sessiond runs one in the foreground"));
+        let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
+        return Err(problem.hint("start one in the foreground: sessiond"));
     };
     let status = daemon.call(method::Status::default()).await?;
     if context.output.json {
-        context.answer(&daemon, "daemon/status")?;
-        return Ok(Exit::Done);
+        return context.answer(&daemon, "daemon/status").map(|()| Exit::Done);
     }
-    let started = Timestamp::now()
-        .checked_sub(jiff::SignedDuration::from_secs(
-            i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX),
-        ))
-        .unwrap_or(Timestamp::UNIX_EPOCH);
-    let mut facts = vec![
+    let clock = Clock::now();
+    let uptime = SignedDuration::from_secs(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
+    let store = match status.store.ephemeral {
+        true => "in memory only".to_owned(),
+        false => format!(
+            "{}, journal of {}",
+            words::count(status.store.sequence, "change", "changes"),
+            words::size(status.store.journal_bytes)
+        ),
+    };
+    let conversations = words::count(status.conversations, "conversation", "conversations");
+    let agents = words::count(status.agents, "agent process", "agent processes");
+    let set_aside = status
+        .store
+        .set_aside
+        .map(|path| format!("a store that could not be opened: {path}"));
+    let failure = status
+        .store
+        .failure
+        .map(|failure| format!("changes are not stored: {failure}"));
+    let facts = [
         (
             "version",
             format!("{} (protocol {})", status.version, status.protocol_version),
@@ -276,47 +246,19 @@ pub(super) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
         ("process", status.pid.to_string()),
         (
             "running",
-            format!("for {}", words::age(started, Timestamp::now())),
-        ),
-        ("folder", one_line(&status.home)),
-        (
-            "holds",
             format!(
-                "{}, {} open, {}",
-                words::count(status.conversations, "conversation", "conversations"),
-                status.live,
-                words::count(status.agents, "agent process", "agent processes")
+                "for {}",
+                clock.age(clock.now.checked_sub(uptime).unwrap_or(Timestamp::UNIX_EPOCH))
             ),
         ),
+        ("folder", status.home),
         (
-            "store",
-            if status.store.ephemeral {
-                "in memory only".to_owned()
-            } else {
-                format!(
-                    "{} recorded, {} KiB of journal",
-                    words::count(status.store.sequence, "change", "changes"),
-                    status.store.journal_bytes.div_ceil(1024)
-                )
-            },
+            "holds",
+            format!("{conversations}, {} open, {agents}", status.live),
         ),
+        ("store", store),
+        ("set aside", set_aside.unwrap_or_default()),
+        ("failure", failure.unwrap_or_default()),
     ];
-    if let Some(set_aside) = &status.store.set_aside {
-        facts.push((
-            "set aside",
-            format!("a store that did not open: {}", one_line(set_aside)),
-        ));
-    }
-    if let Some(failure) = &status.store.failure {
-        facts.push((
-            "failure",
-            format!("changes are not stored: {}", one_line(failure)),
-        ));
-    }
-    let look = context.output.look;
-    for (name, value) in facts {
-        let name = look.paint(DIM, &format!("{name:<9}"));
-        context.output.line(&format!("{name} {value}"))?;
-    }
-    Ok(Exit::Done)
+    print_facts(context, facts).map(|()| Exit::Done)
 }

@@ -2,25 +2,22 @@
 //!
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
-mod adopt;
-mod astray;
+pub(super) mod adopt;
 mod carry;
 mod doctor;
 mod generate;
 mod keep;
-mod list;
+pub(super) mod list;
 mod look;
 mod make;
 mod man;
 mod mv;
-mod past;
+pub(super) mod past;
 mod steer;
-mod transcripts;
+pub(super) mod transcripts;
 mod tree;
 
-use bridge_protocol::ConversationRef;
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
+use bridge_protocol::{AgentName, ConversationRef, ErrorKind};
 
 use super::args::Command;
 use super::connect::{Daemon, Reach};
@@ -29,11 +26,10 @@ use super::exit::Exit;
 use super::manual::Definition;
 use super::output::Output;
 use super::problem::{Outcome, Problem};
+use super::select;
 use super::talk;
-use astray::Named;
 
 pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
-pub(super) use tree::gather;
 
 /// What every command is given.
 pub(super) struct Context<'a> {
@@ -78,9 +74,12 @@ impl Context<'_> {
 /// # Errors
 /// When it did not work; what is to be told and the exit code are in the problem.
 pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
-    let named = Named::by(&command);
+    // Otherwise it is the conversation's own folder.
+    let takes_folder = matches!(command, Command::New(_) | Command::Adopt(_) | Command::Import(_));
     match carried_out(command, context).await {
-        Err(problem) => Err(named.hinted(context, problem).await),
+        Err(problem) if takes_folder && problem.kind() == Some(ErrorKind::InvalidCwd) => {
+            Err(problem.hint("name a folder that exists: --cwd DIR"))
+        }
         done => done,
     }
 }
@@ -95,11 +94,11 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Rename(rename) => make::rename(context, rename).await,
         Command::Ls(options) => list::list(context, options).await,
         Command::Transcripts(options) => transcripts::transcripts(context, options).await,
-        Command::Show(one) => look::show(context, &one.conversation).await,
-        Command::Chain(one) => look::chain(context, &one.conversation).await,
-        Command::Lineage(one) => look::lineage(context, &one.conversation).await,
-        Command::Checkpoints(past) => past::checkpoints(context, &past).await,
-        Command::History(past) => past::history(context, &past).await,
+        Command::Show(one) => look::show(context, one).await,
+        Command::Chain(one) => look::chain(context, one).await,
+        Command::Lineage(one) => look::lineage(context, one).await,
+        Command::Checkpoints(past) => past::checkpoints(context, past).await,
+        Command::History(past) => past::history(context, past).await,
         Command::Agents => look::agents(context).await,
         Command::Status => look::status(context).await,
         Command::Chat(options) => talk::chat::chat(context, options).await,
@@ -120,7 +119,7 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
         Command::Restore(options) => keep::restore(context, options).await,
         Command::Export(options) => carry::export(context, options).await,
         Command::Import(options) => carry::import(context, options).await,
-        Command::Tree(one) => tree::tree(context, &one.conversation).await,
+        Command::Tree(one) => tree::tree(context, one).await,
         Command::Demo(options) => demo::demo(context.output, &options).await,
         Command::Generate(options) => generate::generate(context, &options),
         Command::Completions(options) => generate::completions(context, &options),
@@ -128,27 +127,54 @@ async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exi
     }
 }
 
-/// What the word for a conversation means: `.` is the newest one of this folder, anything else is the daemon's to look
-/// up.
-pub(super) async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
-    if word != "." {
-        return Ok(word.into());
+/// The id of the conversation that a word means.
+async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
+    Ok(select::resolve(daemon, word).await?.id.into())
+}
+
+/// The fewest characters that an id may be shortened to.
+pub(super) const LEAST_ID_CHARS: usize = 6;
+
+/// The most that is asked for at once; the daemon's own limit of a page.
+const PAGE: usize = 500;
+
+/// Collects the entries of all pages, `most` at most, and whether there are more.
+///
+/// # Errors
+/// What a call for a page answers.
+async fn pages<T, Cursor>(
+    most: usize,
+    mut page: impl AsyncFnMut(Option<Cursor>, Option<u32>) -> Outcome<(Vec<T>, Option<Cursor>)>,
+) -> Outcome<(Vec<T>, bool)> {
+    let (mut all, mut cursor) = (Vec::new(), None);
+    loop {
+        let limit = (most - all.len()).clamp(1, PAGE);
+        let (entries, next) = page(cursor, u32::try_from(limit).ok()).await?;
+        let is_over = entries.is_empty() || next.is_none();
+        all.extend(entries);
+        if is_over || all.len() >= most {
+            return Ok((all, !is_over));
+        }
+        cursor = next;
     }
-    let folder = this_folder()?;
-    let page = daemon
-        .call(method::ListConversations {
-            cwd: Some(folder.clone()),
-            limit: Some(1),
-            ..Default::default()
-        })
-        .await?;
-    match page.conversations.first() {
-        Some(conversation) => Ok(conversation.id.into()),
-        None => Err(Problem::new(
-            Exit::NotFound,
-            format!("there is no conversation in {folder} yet"),
-        )
-        .hint("sessionctl new makes one; sessionctl ls shows those of other folders")),
+}
+
+/// The first few of several candidates, as an error lists them.
+pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
+    let first: Vec<String> = candidates.by_ref().take(5).collect();
+    let more = if candidates.next().is_some() { ", …" } else { "" };
+    format!("{}{more}", first.join(", "))
+}
+
+/// The same problem; if it is about an agent that does not exist, with the command that lists them.
+fn unknown_agent(problem: Problem, agent: Option<&AgentName>) -> Problem {
+    let is_it = |agent: &AgentName| {
+        let message = problem.message.as_deref().unwrap_or_default();
+        message.starts_with(&format!("there is no agent {:?}", agent.as_str()))
+    };
+    match agent.is_some_and(is_it) {
+        true => problem.hint("sessionctl agents lists them"),
+        false => problem,
     }
 }
 

@@ -41,7 +41,12 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, opti
     }
     let folder = real_folder(folder)?;
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, what).await?;
+    let conversation = conversation_ref(&daemon, what).await.map_err(|problem| match problem.kind() {
+        Some(ErrorKind::NotFound) => problem.hint(format!(
+            "a folder is named with a slash in it: sessionctl mv ./{what} NEW; sessionctl ls shows the conversations"
+        )),
+        _ => problem,
+    })?;
     let back = format!("sessionctl undo {conversation} takes it back");
     let call = daemon.call(method::Move {
         conversation_id: conversation,
@@ -50,12 +55,7 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, opti
         ..Default::default()
     });
     let answer = watched(context.output, &daemon, "conversation/move", call).await;
-    let answer = answer.map_err(no_folder).map_err(|problem| match problem.kind() {
-        Some(ErrorKind::NotFound) => problem.hint(format!(
-            "a folder is named with a slash in it: sessionctl mv ./{what} NEW; sessionctl ls shows the conversations"
-        )),
-        _ => problem,
-    })?;
+    let answer = answer.map_err(no_folder)?;
     if context.output.json {
         context.answer(&daemon, "conversation/move")?;
         return Ok(Exit::Done);

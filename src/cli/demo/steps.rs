@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::stage::{RECALL, Recalled, Said, Stage};
-use crate::cli::commands::gather;
+use crate::cli::commands::related;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::Follower;
@@ -155,16 +155,16 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
         })
         .await?
         .conversation;
-    let family = gather(&daemon, root).await?;
-    for line in draw(&family, stage.output.look) {
+    let (members, _) = related(&daemon, root.id).await?;
+    for line in draw(&members, None, stage.output.look) {
         stage.tell(&line)?;
     }
-    let turns = turns_on_the_way(&family.links);
+    let Some(drawn) = members.first() else {
+        return Ok(());
+    };
+    let turns = turns_on_the_way(&drawn.links);
     // Where the history was retold in words, its turns are one long one for the agent.
-    let retold = family
-        .entries
-        .iter()
-        .any(|entry| entry.fidelity == Fidelity::Text);
+    let retold = drawn.entries.iter().any(|entry| entry.fidelity == Fidelity::Text);
     if retold {
         return Ok(());
     }

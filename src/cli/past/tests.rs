@@ -112,6 +112,7 @@ fn an_answer_on_a_later_page_says_to_which_call() {
         r#"
 [Bash {"command":"one"}]
 [Bash {"command":"two"}]
+[Bash {"command":"two"}]
   -> 2
   -> 9
 "#,
@@ -130,12 +131,12 @@ fn what_has_a_form_that_is_not_known_is_shown_as_it_stands() {
             message("user", &json!([rich()])),
         ]],
         r#"
-> [of a form that is not known here] {"text":"obj"}
+> [unknown] {"text":"obj"}
 
-[text of a form that is not known here] {"text":{"rich":"words"},"type":"text"}
+[unknown text] {"text":{"rich":"words"},"type":"text"}
 [rich_text]
 
-> [text of a form that is not known here] {"text":{"rich":"words"},"type":"text"}
+> [unknown text] {"text":{"rich":"words"},"type":"text"}
 
 "#,
     );

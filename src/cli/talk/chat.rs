@@ -114,7 +114,7 @@ enum Next {
     Follow(Start),
 }
 
-/// Talks until the user leaves.
+/// Talks in the conversation that was named, picked or made.
 pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome<Exit> {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
         return Err(Problem::new(Exit::Usage, "chat needs a terminal")
@@ -125,6 +125,15 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
         true => new(context, &daemon, options.agent).await?,
         false => select::conversation(context, &daemon, options.conversation.as_deref()).await?,
     };
+    chat_in(context, daemon, conversation).await
+}
+
+/// Talks until the user leaves.
+pub(in crate::cli) async fn chat_in(
+    context: &mut Context<'_>,
+    daemon: Daemon,
+    conversation: Conversation,
+) -> Outcome<Exit> {
     let mut room = Room {
         daemon: Rc::new(daemon),
         conversation,
@@ -536,9 +545,10 @@ fn help(output: &mut Output) -> Outcome {
 async fn run(context: &mut Context<'_>, command: &[&str]) -> Outcome {
     let line: Vec<OsString> = ["sessionctl"].iter().chain(command).map(OsString::from).collect();
     let arguments = args::parse(&line).map_err(|error| Problem::new(Exit::Usage, error.to_string()))?;
-    Box::pin(commands::run(arguments.command, context))
-        .await
-        .map(drop)
+    match arguments.command {
+        Some(command) => Box::pin(commands::run(command, context)).await.map(drop),
+        None => Ok(()),
+    }
 }
 
 fn note(output: &mut Output, text: &str) -> Outcome {

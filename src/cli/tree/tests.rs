@@ -5,7 +5,7 @@ use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use jiff::Timestamp;
 
-use super::{Family, draw};
+use super::{Member, draw};
 use crate::cli::output::Look;
 
 fn at() -> Timestamp {
@@ -81,40 +81,44 @@ fn link(upstream: &str, turns: u64) -> Link {
     }
 }
 
-fn family(digit: char, links: Vec<Link>, entries: Vec<LineageEntry>, forks: Vec<Family>) -> Family {
-    Family {
-        conversation: conversation(digit, "T"),
+fn member(digit: char, parent: Option<(char, &str)>, links: Vec<Link>, entries: Vec<LineageEntry>) -> Member {
+    let mut conversation = conversation(digit, "T");
+    conversation.parent = parent.map(|(digit, at)| Parent {
+        conversation_id: self::conversation(digit, "").id,
+        checkpoint_id: Some(at.into()),
+    });
+    Member {
+        conversation,
         links,
         entries,
-        checkpoints: None,
-        forks,
-        asked_for: false,
+        steps: Vec::new(),
     }
 }
 
-fn check(family: &Family, expected: &str) {
-    let drawn = draw(family, Look::default()).join("\n");
+#[track_caller]
+fn check(members: &[Member], expected: &str) {
+    let drawn = draw(members, None, Look::default()).join("\n");
     assert_eq!(drawn, expected.trim_matches('\n'), "\n{drawn}\n");
 }
 
 #[test]
-fn the_way_to_the_head_is_one_column() {
-    let family = family(
+fn sessions_stand_in_the_order_in_which_they_came() {
+    let members = [member(
         '1',
+        None,
         vec![link("a", 2), link("b", 3)],
         vec![
             entry("a", LineageReason::Created, None),
             entry("b", LineageReason::Rolled, Some("a")),
             entry("b", LineageReason::Updated, None),
         ],
-        vec![],
-    );
+    )];
     check(
-        &family,
+        &members,
         r#"
-conversation 11111111 "T" (loopback, idle)
-o a created, 2 turns
-* b rolled (forgotten), carries the history, full, 3 turns  <- head
+11111111 "T" (loopback, idle)
+|- o a created, 2 turns
+`- * b rolled, cause forgotten, from a, carries the history, 3 turns  <- head
 "#,
     );
 }
@@ -132,155 +136,84 @@ fn what_came_along_is_told_apart_from_what_ran_since() {
     copy.carried_turns = 8;
     // Lineages of older versions do not say it; the chain does.
     check(
-        &family('1', vec![carrying, copy], vec![adopted(0), copied], vec![]),
+        &[member('1', None, vec![carrying, copy], vec![adopted(0), copied])],
         r#"
-conversation 11111111 "T" (loopback, idle)
-o a adopted, carries 7 turns, 1 turn since
-* b copied, full, carries 8 turns, 0 turns since  <- head
+11111111 "T" (loopback, idle)
+|- o a adopted, carries 7 turns, 1 turn since
+`- * b copied, from a, carries 8 turns, 0 turns since  <- head
 "#,
     );
-    // A session that has left the chain is in the lineage alone.
+    // A session that has left the chain is only in the lineage.
     check(
-        &family('1', vec![], vec![adopted(7)], vec![]),
+        &[member('1', None, vec![], vec![adopted(7)])],
         r#"
-conversation 11111111 "T" (loopback, idle)
-o a adopted, carries 7 turns, 0 turns since, no longer in the chain
+11111111 "T" (loopback, idle)
+`- o a adopted, carries 7 turns, 0 turns since, no longer in the chain
 "#,
     );
 }
 
 #[test]
-fn branches_stand_beside_it() {
-    let side = family(
-        '2',
-        vec![link("s", 1)],
-        vec![entry("s", LineageReason::Forked, Some("a"))],
-        vec![],
-    );
-    let family = family(
-        '1',
-        vec![link("a", 2), link("c", 1)],
-        vec![
-            entry("a", LineageReason::Created, None),
-            entry("b", LineageReason::Edited, Some("a")),
-            entry("b", LineageReason::Abandoned, Some("a")),
-            entry("d", LineageReason::Copied, Some("b")),
-            entry("c", LineageReason::Forked, Some("a")),
-        ],
-        vec![side],
-    );
+fn forks_stand_below_the_session_that_they_came_from() {
+    let members = [
+        member(
+            '1',
+            None,
+            vec![link("a", 2), link("c", 1)],
+            vec![
+                entry("a", LineageReason::Created, None),
+                entry("b", LineageReason::Edited, Some("a")),
+                entry("b", LineageReason::Abandoned, Some("a")),
+                entry("", LineageReason::Reset, None),
+                entry("c", LineageReason::Forked, Some("a")),
+            ],
+        ),
+        member(
+            '2',
+            Some(('1', "x")),
+            vec![link("s", 1)],
+            vec![entry("s", LineageReason::Forked, Some("a"))],
+        ),
+        member(
+            '3',
+            Some(('2', "x")),
+            vec![link("t", 0)],
+            vec![entry("t", LineageReason::Forked, Some("s"))],
+        ),
+        // Where it came from is unknown.
+        member('4', Some(('1', "x")), vec![], vec![]),
+    ];
     check(
-        &family,
+        &members,
         r#"
-conversation 11111111 "T" (loopback, idle)
-o a created, 2 turns
-|-o b edited, carries the history, full, 0 turns, abandoned
-| o d copied, carries the history, full, 0 turns, no longer in the chain
-|-conversation 22222222 "T" (loopback, idle)
-| * s forked, carries the history, full, 1 turn  <- head
-* c forked, carries the history, full, 1 turn  <- head
+11111111 "T" (loopback, idle)
+|- o a created, 2 turns
+|  `- 22222222 "T" (loopback, idle)
+|     `- * s forked, from a, carries the history, 1 turn  <- head
+|        `- 33333333 "T" (loopback, idle)
+|           `- * t forked, from s, carries the history, 0 turns  <- head
+|- o b edited, from a, carries the history, 0 turns, abandoned
+|- * c forked, from a, carries the history, 1 turn  <- head
+`- 44444444 "T" (loopback, idle)
 "#,
-    );
-}
-
-#[test]
-fn a_new_chat_starts_at_the_edge_and_the_last_branch_closes() {
-    let side = family(
-        '2',
-        vec![link("s", 0)],
-        vec![entry("s", LineageReason::Forked, Some("n"))],
-        vec![],
-    );
-    let family = family(
-        '1',
-        vec![link("n", 1)],
-        vec![
-            entry("a", LineageReason::Created, None),
-            entry("", LineageReason::Reset, None),
-            entry("n", LineageReason::Created, None),
-        ],
-        vec![side],
-    );
-    check(
-        &family,
-        r#"
-conversation 11111111 "T" (loopback, idle)
-o a created, 0 turns, no longer in the chain
-* n created, 1 turn  <- head
-`-conversation 22222222 "T" (loopback, idle)
-  * s forked, carries the history, full, 0 turns  <- head
-"#,
-    );
-}
-
-#[test]
-fn a_circle_of_references_ends() {
-    let family = family(
-        '1',
-        vec![link("b", 0)],
-        vec![
-            entry("a", LineageReason::Forked, Some("b")),
-            entry("b", LineageReason::Forked, Some("a")),
-        ],
-        vec![],
-    );
-    assert_eq!(draw(&family, Look::default()).len(), 3);
-}
-
-#[test]
-fn forks_of_an_empty_conversation_are_shown() {
-    let side = family('2', vec![], vec![], vec![]);
-    let family = family('1', vec![], vec![], vec![side]);
-    check(
-        &family,
-        r#"
-conversation 11111111 "T" (loopback, idle)
-`-conversation 22222222 "T" (loopback, idle)
-"#,
-    );
-}
-
-#[test]
-fn signs_are_unicode_where_they_can_be_shown() {
-    let family = family(
-        '1',
-        vec![link("a", 0)],
-        vec![entry("a", LineageReason::Created, None)],
-        vec![],
     );
     let look = Look {
         unicode: true,
         ..Look::default()
     };
-    assert!(draw(&family, look)[1].starts_with("● a"));
-}
-
-#[test]
-fn a_fork_is_drawn_where_it_came_from_and_marked() {
-    let side = family(
-        '2',
-        vec![link("s", 1)],
-        vec![entry("s", LineageReason::Forked, Some("a"))],
-        vec![],
+    let lines = draw(&members, Some(conversation('2', "").id), look);
+    assert!(
+        lines[2].ends_with("22222222 \"T\" (loopback, idle)  ← this"),
+        "{lines:?}"
     );
-    let side = Family {
-        asked_for: true,
-        ..side
-    };
-    let family = family(
-        '1',
-        vec![link("a", 2)],
-        vec![entry("a", LineageReason::Created, None)],
-        vec![side],
+    assert!(
+        lines[6].starts_with("├─ ○ b") && lines[8].starts_with("└─ "),
+        "{lines:?}"
     );
-    check(
-        &family,
-        r#"
-conversation 11111111 "T" (loopback, idle)
-* a created, 2 turns  <- head
-`-conversation 22222222 "T" (loopback, idle)  <- asked for
-  * s forked, carries the history, full, 1 turn  <- head
-"#,
+    assert!(
+        !draw(&members, Some(conversation('1', "").id), look)
+            .join("")
+            .contains("← this")
     );
 }
 
@@ -300,21 +233,10 @@ fn step(number: u64, upstream: &str, origin: Option<&str>) -> Checkpoint {
 }
 
 #[test]
-fn steps_stand_below_the_session_that_holds_them_and_branches_tell_theirs() {
-    let mut side = family(
-        '2',
-        vec![link("s", 1)],
-        vec![entry("s", LineageReason::Forked, Some("b"))],
-        vec![],
-    );
-    side.conversation.parent = Some(Parent {
-        conversation_id: conversation('1', "").id,
-        checkpoint_id: Some("b.2".into()),
-    });
-    let lent = vec![step(1, "b", None), step(2, "b", None), step(3, "s", None)];
-    side.checkpoints = Some(lent);
-    let mut family = family(
+fn steps_stand_below_the_session_that_has_them() {
+    let mut root = member(
         '1',
+        None,
         vec![link("a", 2), link("b", 7)],
         vec![
             entry("a", LineageReason::Created, None),
@@ -323,36 +245,46 @@ fn steps_stand_below_the_session_that_holds_them_and_branches_tell_theirs() {
                 ..entry("b", LineageReason::Edited, Some("a"))
             },
         ],
-        vec![side],
     );
-    let mut steps = vec![step(1, "b", Some("a.1"))];
-    steps.extend((2..=7).map(|number| step(number, "b", None)));
-    steps[6].prompt = "long ".repeat(20);
-    steps[5].prompt.clear();
-    family.checkpoints = Some(steps);
+    root.steps = vec![step(1, "b", Some("a.1"))];
+    root.steps.extend((2..=7).map(|number| step(number, "b", None)));
+    root.steps[6].prompt = "long ".repeat(20);
+    root.steps[5].prompt.clear();
+    let mut fork = member(
+        '2',
+        Some(('1', "b.2")),
+        vec![link("s", 3)],
+        vec![entry("s", LineageReason::Forked, Some("b"))],
+    );
+    fork.steps = vec![
+        step(1, "s", Some("b.1")),
+        step(2, "s", Some("b.2")),
+        step(3, "s", None),
+    ];
+    let mut members = [root, fork];
     check(
-        &family,
+        &members,
         r#"
-conversation 11111111 "T" (loopback, idle)
-o a created, 2 turns
-* b edited behind step 1, carries the history, full, 7 turns  <- head
-|   ... 2 more
-|   step 3 "say 3 and more"
-|   step 4 "say 4 and more"
-|   step 5 "say 5 and more"
-|   step 6 [no text]
-|   step 7 "long long long long long long long long~"
-`-conversation 22222222 "T" (loopback, idle), forked behind step 2
-  steps 1 to 2 stand in session b
-  * s forked, carries the history, full, 1 turn  <- head
-      step 3 "say 3 and more"
+11111111 "T" (loopback, idle)
+|- o a created, 2 turns
+`- * b edited, from a after step 1, carries the history, 7 turns  <- head
+   |- ... 2 more
+   |- step 3 "say 3 and more"
+   |- step 4 "say 4 and more"
+   |- step 5 "say 5 and more"
+   |- step 6 [no text]
+   |- step 7 "long long long long long long long long~"
+   `- 22222222 "T" (loopback, idle, forked after step 2)
+      `- * s forked, from b, carries the history, 3 turns  <- head
+         |- ... 2 more
+         `- step 3 "say 3 and more"
 "#,
     );
-    // Where the parent has gone back behind the place since, the fork itself still knows.
-    family.checkpoints = None;
-    let drawn = draw(&family, Look::default()).join("\n");
+    // If the parent has gone back behind the checkpoint since, the fork itself still knows.
+    members[0].steps.clear();
+    let drawn = draw(&members, None, Look::default()).join("\n");
     assert!(
-        drawn.contains("forked behind step 2") && drawn.contains("b edited, "),
+        drawn.contains("forked after step 2") && drawn.contains("b edited, from a, "),
         "{drawn}"
     );
 }

@@ -5,7 +5,8 @@ use bridge_protocol::link::{Fidelity, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{age, branch, moment, names, resumed, short, state, telling_apart};
+use super::{Clock, age, branch, cause, moment, names, path, resumed, short, size, state, telling_apart};
+use crate::cli::output::Look;
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -93,12 +94,9 @@ fn how_a_branch_was_made_is_told() {
         ),
         (
             Some(BranchedVia::Fresh),
-            "session 0123abcd (a new session, there was nothing to take along)",
+            "session 0123abcd (a new session without history)",
         ),
-        (
-            Some(BranchedVia::Unknown),
-            "session 0123abcd (in a way that this version does not know)",
-        ),
+        (Some(BranchedVia::Unknown), "session 0123abcd (in an unknown way)"),
         // A daemon that is older does not tell.
         (None, "session 0123abcd"),
     ];
@@ -132,7 +130,8 @@ fn ids_are_shown_as_far_as_chance_reaches() {
         (&[TIMED, NEXT], &["01a1fcd0-7929-7e93-a", "01a1fcd0-7929-7e93-b"]),
     ];
     for (ids, shown) in table {
-        assert_eq!(names(ids.iter().copied()).collect::<Vec<_>>(), shown);
+        assert_eq!(names(ids, on_terminal()), shown);
+        assert_eq!(names(ids, Look::default()), ids);
     }
 }
 
@@ -149,6 +148,64 @@ fn ids_that_begin_alike_are_told_apart() {
     }
 }
 
+fn clock() -> Clock {
+    Clock {
+        now: time("2026-11-03T12:00:00Z"),
+        zone: TimeZone::fixed(Offset::constant(1)),
+    }
+}
+
+fn on_terminal() -> Look {
+    Look {
+        columns: Some(80),
+        ..Look::default()
+    }
+}
+
+#[test]
+fn times_in_tables_are_ages_until_they_are_old_and_elsewhere_local() {
+    let table = [
+        ("2026-11-03T11:59:00Z", "1 min", "2026-11-03 12:59:00"),
+        ("2026-10-04T12:00:01Z", "29 d", "2026-10-04 13:00:01"),
+        ("2026-08-03T23:30:00Z", "2026-08-04", "2026-08-04 00:30:00"),
+    ];
+    for (at, shown, whole) in table {
+        assert_eq!(clock().when(time(at), on_terminal()), shown);
+        assert_eq!(clock().when(time(at), Look::default()), whole);
+    }
+}
+
+#[test]
+fn sizes_are_binary() {
+    for (bytes, text) in [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_536, "1.50 KiB"),
+        (3 << 30, "3.00 GiB"),
+    ] {
+        assert_eq!(size(bytes), text);
+    }
+}
+
+#[test]
+fn a_path_below_home_is_short() {
+    let home = std::env::var("HOME").unwrap_or_default();
+    if home.len() > 1 {
+        assert_eq!(path(&format!("{home}/a"), on_terminal()), "~/a");
+        assert_eq!(path(&format!("{home}a"), on_terminal()), format!("{home}a"));
+    }
+    assert_eq!(path("/elsewhere", on_terminal()), "/elsewhere");
+}
+
+#[test]
+fn causes_are_words() {
+    use bridge_protocol::link::RollCause::{AgentDied, Foreign, Limit};
+    assert_eq!(
+        [AgentDied, Foreign, Limit].map(cause),
+        ["agent died", "another program", "limit"]
+    );
+}
+
 #[test]
 fn states_have_the_names_that_they_have_on_the_wire() {
     use ConversationState::{Awaiting, Cancelling, Failed, Idle, Interrupted, Limited, Moving, Prompting};
@@ -163,5 +220,17 @@ fn states_have_the_names_that_they_have_on_the_wire() {
         Prompting,
     ] {
         assert_eq!(serde_json::json!(of_the_wire), state(of_the_wire));
+    }
+}
+
+#[test]
+fn a_time_ahead_is_short() {
+    let table = [
+        ("2026-11-03T14:30:00Z", "15:30"),
+        ("2026-11-05T08:00:00Z", "Thu 09:00"),
+        ("2026-12-05T08:00:00Z", "05 Dec 09:00"),
+    ];
+    for (at, expected) in table {
+        assert_eq!(clock().soon(time(at)), expected, "{at}");
     }
 }

@@ -1,0 +1,402 @@
+//! Picks a conversation on a terminal: a list that narrows as the user types, above the last turns of the selected one.
+//!
+//! It owns the keys and the screen, which it restores however it ends. What a conversation is used for is the caller's.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Write};
+use std::pin::pin;
+
+use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::Conversation;
+use bridge_protocol::{ConversationId, method};
+use crossterm::cursor::MoveTo;
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::execute;
+use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
+use futures_util::StreamExt as _;
+use futures_util::future::{BoxFuture, FutureExt as _, OptionFuture};
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher, Utf32Str};
+use tokio::signal::unix::{SignalKind, signal};
+use unicode_width::UnicodeWidthStr;
+
+use super::commands::{Context, list, this_folder};
+use super::connect::Daemon;
+use super::exit::Exit;
+use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
+use super::past::Teller;
+use super::problem::{Outcome, Problem};
+use super::words;
+
+/// How many conversations are listed.
+const LISTED: usize = 1_000;
+
+/// Of how many conversations the last turns are read ahead, so that their last prompt is found too.
+const READ_AHEAD: usize = 50;
+
+/// How many messages are shown of the selected conversation.
+const SHOWN_MESSAGES: u32 = 8;
+
+/// Whether there is a user to ask: the keys come from standard input, the list goes to standard error.
+pub(super) fn is_possible(output: &Output) -> bool {
+    let is_dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+    !output.json && !is_dumb && output.note_look.columns.is_some() && io::stdin().is_terminal()
+}
+
+/// Lets the user pick a conversation, or start one if `may_create`.
+///
+/// # Errors
+/// The user leaves without one, which is no failure and prints nothing; a signal ends the picker; or the daemon is lost.
+pub(super) async fn pick(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    may_create: bool,
+) -> Outcome<Conversation> {
+    let (all, _) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
+    if all.is_empty() && may_create {
+        return create(daemon).await;
+    }
+    let mut picker = Picker {
+        daemon,
+        look: context.output.note_look,
+        may_create,
+        matched: all.clone(),
+        all,
+        last_turns: HashMap::new(),
+        query: String::new(),
+        selected: 0,
+        input: Input::Filter,
+        message: String::new(),
+        deleted: Vec::new(),
+    };
+    let picked = picker.run().await;
+    for note in picker.deleted {
+        context.output.note(&note)?;
+    }
+    picked
+}
+
+/// What the user types into.
+enum Input {
+    Filter,
+    /// The new title of the selected conversation.
+    Title(String),
+    /// The answer to whether the selected conversation is deleted.
+    Delete,
+}
+
+struct Picker<'a> {
+    daemon: &'a Daemon,
+    look: Look,
+    may_create: bool,
+    all: Vec<Conversation>,
+    /// Those that match the query, best first.
+    matched: Vec<Conversation>,
+    /// The lines of the last turns that were read so far.
+    last_turns: HashMap<ConversationId, Vec<String>>,
+    query: String,
+    /// An index into `matched`.
+    selected: usize,
+    input: Input,
+    /// What the last key did.
+    message: String,
+    /// What the user should still see after the screen is restored.
+    deleted: Vec<String>,
+}
+
+impl Picker<'_> {
+    async fn run(&mut self) -> Outcome<Conversation> {
+        let mut stopped = pin!(stopped());
+        let screen = Screen::take().map_err(failed)?;
+        let mut events = EventStream::new();
+        let (daemon, look) = (self.daemon, self.look);
+        let mut reading: Option<BoxFuture<'_, _>> = None;
+        loop {
+            self.draw().map_err(failed)?;
+            if reading.is_none() {
+                reading = self.next_to_read().map(|id| last_turns(daemon, id, look).boxed());
+            }
+            tokio::select! {
+                biased;
+                number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number.map_err(failed)?))),
+                event = events.next() => {
+                    let Some(event) = event else { return Err(Problem::silent(Exit::Done)) };
+                    // A new size of the terminal is drawn.
+                    let Event::Key(key) = event.map_err(failed)? else { continue };
+                    if key.kind != KeyEventKind::Release && let Some(picked) = self.key(key).await? {
+                        drop((events, screen));
+                        return Ok(picked);
+                    }
+                }
+                Some((id, lines)) = OptionFuture::from(reading.as_mut()) => {
+                    reading = None;
+                    self.last_turns.insert(id, lines);
+                    self.filter();
+                }
+            }
+        }
+    }
+
+    fn selected(&self) -> Option<&Conversation> {
+        self.matched.get(self.selected)
+    }
+
+    /// The selected conversation if its end was not read yet, else the next one.
+    fn next_to_read(&self) -> Option<ConversationId> {
+        let ahead = self.all.iter().take(READ_AHEAD);
+        let mut wanted = self.selected().into_iter().chain(ahead).map(|one| one.id);
+        wanted.find(|id| !self.last_turns.contains_key(id))
+    }
+
+    /// Matches the conversations again; the selected one stays selected.
+    fn filter(&mut self) {
+        let selected = self.selected().map(|one| one.id);
+        let pattern = Pattern::parse(&self.query, CaseMatching::Ignore, Normalization::Smart);
+        let (mut matcher, mut buffer) = (Matcher::new(Config::DEFAULT), Vec::new());
+        let mut score = |one: &Conversation| {
+            let lines = self.last_turns.get(&one.id);
+            let prompt = lines.and_then(|lines| lines.iter().rfind(|line| line.starts_with("> ")));
+            let prompt = prompt.map_or("", String::as_str);
+            let text = format!("{} {} {} {} {prompt}", one.id, one.title, one.cwd, one.agent);
+            pattern.score(Utf32Str::new(&text, &mut buffer), &mut matcher)
+        };
+        let scored = self.all.iter().filter_map(|one| Some((score(one)?, one)));
+        let mut scored: Vec<(u32, &Conversation)> = scored.collect();
+        // Equal ones stay in the order of the list.
+        scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+        self.matched = scored.into_iter().map(|(_, one)| one.clone()).collect();
+        let again = self.matched.iter().position(|one| Some(one.id) == selected);
+        self.selected = again.unwrap_or_default();
+    }
+
+    /// Takes a key; gives the conversation that it picked.
+    async fn key(&mut self, key: KeyEvent) -> Outcome<Option<Conversation>> {
+        self.message.clear();
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match (&mut self.input, key.code) {
+            (_, KeyCode::Char('c')) if control => return Err(Problem::silent(Exit::Stopped(2))),
+            (Input::Filter, code) => return self.filter_key(code, control).await,
+            (Input::Title(title), KeyCode::Enter) => {
+                let title = std::mem::take(title);
+                self.input = Input::Filter;
+                self.act('r', &title).await;
+            }
+            (Input::Title(title), code) if code != KeyCode::Esc => edit(title, code, control),
+            (Input::Delete, KeyCode::Char('y' | 'Y')) => {
+                self.input = Input::Filter;
+                self.act('x', "").await;
+            }
+            _ => self.input = Input::Filter,
+        }
+        Ok(None)
+    }
+
+    async fn filter_key(&mut self, code: KeyCode, control: bool) -> Outcome<Option<Conversation>> {
+        match (code, self.selected()) {
+            (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Done)),
+            (KeyCode::Enter, selected) => return Ok(selected.cloned()),
+            (KeyCode::Char('n'), _) if control && self.may_create => {
+                return create(self.daemon).await.map(Some);
+            }
+            (KeyCode::Char('f'), _) if control => self.act('f', "").await,
+            (KeyCode::Char('r'), Some(one)) if control => self.input = Input::Title(one.title.clone()),
+            (KeyCode::Char('x'), Some(_)) if control => self.input = Input::Delete,
+            (KeyCode::Up, _) => self.selected = self.selected.saturating_sub(1),
+            (KeyCode::Down, _) => self.selected += 1,
+            (code, _) => {
+                edit(&mut self.query, code, control);
+                self.selected = usize::MAX;
+                self.filter();
+            }
+        }
+        self.selected = self.selected.min(self.matched.len().saturating_sub(1));
+        Ok(None)
+    }
+
+    /// Forks (`f`), renames (`r`) or deletes (`x`) the selected conversation. A refusal is shown, and the list stays.
+    async fn act(&mut self, action: char, title: &str) {
+        let Some(one) = self.selected().cloned() else {
+            return;
+        };
+        let (conversation_id, daemon) = (one.id.into(), self.daemon);
+        let acted = match action {
+            'f' => daemon
+                .call(method::Fork {
+                    conversation_id,
+                    ..Default::default()
+                })
+                .await
+                .map(|answer| {
+                    self.message = format!("Forked as {}", words::short_id(answer.conversation.id));
+                    self.all.insert(0, answer.conversation);
+                    self.query.clear();
+                    self.selected = usize::MAX;
+                }),
+            'r' => {
+                let title = Some(title.to_owned());
+                let update = method::Update {
+                    conversation_id,
+                    title,
+                    ..Default::default()
+                };
+                daemon.call(update).await.map(|answer| {
+                    self.message = format!("Renamed to {}", words::name(&answer.conversation));
+                    let renamed = self.all.iter_mut().filter(|other| other.id == one.id);
+                    renamed.for_each(|other| other.clone_from(&answer.conversation));
+                })
+            }
+            _ => daemon
+                .call(method::Delete {
+                    conversation_id,
+                    ..Default::default()
+                })
+                .await
+                .map(|_| {
+                    self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
+                    let again = one.head.map(|head| one_line(head.as_str()));
+                    let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
+                    self.deleted
+                        .push(format!("{}{}", self.message, again.unwrap_or_default()));
+                    self.all.retain(|other| other.id != one.id);
+                }),
+        };
+        if let Err(error) = acted {
+            self.message = one_line(&Problem::from(error).message.unwrap_or_default());
+        }
+        self.filter();
+    }
+
+    fn draw(&self) -> io::Result<()> {
+        let (columns, rows) = terminal::size()?;
+        let (columns, rows) = (usize::from(columns), usize::from(rows));
+        let look = Look {
+            columns: Some(columns.saturating_sub(2)),
+            ..self.look
+        };
+        let prompt = match &self.input {
+            Input::Filter => format!("> {}", self.query),
+            Input::Title(title) => format!("New title: {title}"),
+            Input::Delete => {
+                let name = self.selected().map(words::name).unwrap_or_default();
+                cut(
+                    &format!("Delete it and keep its transcripts? [y/N] {name}"),
+                    columns - 1,
+                    look,
+                )
+            }
+        };
+        // The end of a long line is what the user types.
+        let hidden = prompt.width().saturating_sub(columns.saturating_sub(1));
+        let mut lines = vec![prompt.chars().skip(hidden).collect::<String>()];
+        let cursor = lines[0].width();
+        let listed = list::table(&self.matched, look).lines(look);
+        let shown = (rows.saturating_sub(5) / 2).max(1);
+        let first = self.selected.saturating_sub(shown - 1);
+        let mut listed = listed.into_iter();
+        lines.extend(listed.next().map(|header| format!("  {header}")));
+        for (row, line) in listed.enumerate().skip(first).take(shown) {
+            let pointer = if row == self.selected {
+                look.sign("❯", ">")
+            } else {
+                " "
+            };
+            lines.push(format!("{} {line}", look.paint(STRONG, pointer)));
+        }
+        lines.push(look.paint(DIM, &look.sign("─", "-").repeat(columns)));
+        let room = rows.saturating_sub(lines.len() + 1);
+        let turns = self.selected().and_then(|one| self.last_turns.get(&one.id));
+        let turns = turns.map(Vec::as_slice).unwrap_or_default();
+        lines.extend(
+            turns[turns.len().saturating_sub(room)..]
+                .iter()
+                .map(|line| cut(line, columns, look)),
+        );
+        lines.resize(rows.saturating_sub(1), String::new());
+        let (matched, all) = (self.matched.len(), self.all.len());
+        let new = if self.may_create { " · ^N new" } else { "" };
+        let keys = format!("Enter opens · ^F fork · ^R rename · ^X delete{new} · Esc leaves");
+        lines.push(match self.message.as_str() {
+            "" => look.paint(DIM, &cut(&format!("{matched} of {all} · {keys}"), columns, look)),
+            message => look.paint(ATTENTION, &cut(message, columns, look)),
+        });
+        let text = lines.join(&format!("{}\r\n", Clear(ClearType::UntilNewLine)));
+        let cursor = MoveTo(u16::try_from(cursor).unwrap_or(u16::MAX), 0);
+        let end = Clear(ClearType::FromCursorDown);
+        let mut screen = io::stderr().lock();
+        write!(screen, "{}{text}{end}{cursor}", MoveTo(0, 0))?;
+        screen.flush()
+    }
+}
+
+/// Creates a conversation in this folder.
+async fn create(daemon: &Daemon) -> Outcome<Conversation> {
+    let cwd = this_folder()?;
+    let new = method::NewConversation {
+        cwd,
+        ..Default::default()
+    };
+    Ok(daemon.call(new).await?.conversation)
+}
+
+/// Changes a line as a key says.
+fn edit(line: &mut String, code: KeyCode, control: bool) {
+    match code {
+        KeyCode::Char('u') if control => line.clear(),
+        KeyCode::Char(letter) if !control => line.push(letter),
+        KeyCode::Backspace => drop(line.pop()),
+        _ => {}
+    }
+}
+
+/// The last turns of a conversation as lines, or why they cannot be read.
+async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (ConversationId, Vec<String>) {
+    let (conversation_id, last) = (id.into(), Some(SHOWN_MESSAGES));
+    let history = method::History {
+        conversation_id,
+        last,
+        ..Default::default()
+    };
+    let text = match daemon.call(history).await.map_err(Problem::from) {
+        Ok(page) => Teller::new(Look {
+            coloured: false,
+            ..look
+        })
+        .page(&page.messages),
+        Err(problem) => one_line(&problem.message.unwrap_or_default()),
+    };
+    (id, text.trim_end().lines().map(str::to_owned).collect())
+}
+
+/// Waits for a signal that ends the process; gives its number.
+async fn stopped() -> io::Result<u8> {
+    let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    tokio::select! {
+        _ = terminate.recv() => Ok(15),
+        _ = hang_up.recv() => Ok(1),
+    }
+}
+
+fn failed(error: io::Error) -> Problem {
+    Problem::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
+}
+
+/// The terminal while the picker has it. Dropped, also by a panic, it is as it was.
+struct Screen;
+
+impl Screen {
+    fn take() -> io::Result<Self> {
+        terminal::enable_raw_mode()?;
+        let screen = Self;
+        execute!(io::stderr(), EnterAlternateScreen)?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let left = execute!(io::stderr(), LeaveAlternateScreen).and_then(|()| terminal::disable_raw_mode());
+        if let Err(error) = left {
+            tracing::debug!(%error, "the terminal could not be restored");
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! Finding a conversation: lists, the picker, names, and what is shown of one, as a person sees it.
+
+use std::os::unix::fs::DirBuilderExt;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::home::Home;
+use super::terminal::Terminal;
+use super::text;
+
+const ESCAPE: &str = "\x1b";
+const ENTER: &str = "\r";
+const DOWN: &str = "\x1b[B";
+const CTRL_C: &str = "\x03";
+const CTRL_F: &str = "\x06";
+const CTRL_N: &str = "\x0e";
+const CTRL_R: &str = "\x12";
+const CTRL_U: &str = "\x15";
+const CTRL_X: &str = "\x18";
+
+/// Shown at the end of each screen of the picker, after which it waits for a key.
+const KEYS: &str = "Esc leaves";
+
+/// The command is shown at a terminal of this size without colours.
+#[track_caller]
+fn shown(home: &Home, columns: u16, arguments: &[&str]) -> Vec<String> {
+    let (shown, code) = Terminal::run_plain(home, columns, arguments).ended();
+    assert_eq!(code, Some(0), "{arguments:?}: {shown}");
+    lines(&shown)
+}
+
+fn lines(shown: &str) -> Vec<String> {
+    shown.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// The lines of the last screen in the output of the picker, without what steers the terminal.
+fn screen(shown: &str) -> Vec<String> {
+    let last = shown.rsplit("\x1b[1;1H").next().unwrap();
+    let mut text = String::new();
+    let mut parts = last.split("\x1b[");
+    text.push_str(parts.next().unwrap());
+    for part in parts {
+        let end = part.find(|letter: char| letter.is_ascii_alphabetic()).unwrap();
+        text.push_str(&part[end + 1..]);
+    }
+    lines(&text)
+}
+
+/// Reads on until the picker's next screen has these words, and gives that screen.
+#[track_caller]
+fn until(terminal: &mut Terminal, words: &str) -> Vec<String> {
+    loop {
+        let shown = terminal.until("\x1b[J");
+        if shown.contains(words) {
+            return screen(&shown);
+        }
+    }
+}
+
+#[track_caller]
+fn json(home: &Home, arguments: &[&str]) -> Value {
+    serde_json::from_str(&home.said(&[&["--json"], arguments].concat())).unwrap()
+}
+
+fn titles(home: &Home) -> Vec<String> {
+    let listed = json(home, &["ls"]);
+    let listed = listed["conversations"].as_array().unwrap().iter();
+    listed
+        .map(|one| one["title"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// A home with three conversations, the first of another folder, and their ids.
+fn home() -> (Home, [String; 3]) {
+    let home = Home::new();
+    let other = home.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = other.to_str().unwrap();
+    let elsewhere = home.said(&["new", "--title", "Fix the build", "--cwd", other]);
+    let first = home.said(&["new", "--title", "Deploy the site"]);
+    let last = home.said(&["new", "--title", "Write a poem"]);
+    (home, [elsewhere, first, last])
+}
+
+#[test]
+fn a_list_is_a_table_on_a_terminal_and_tab_separated_in_a_pipe() {
+    let (home, [elsewhere, first, last]) = home();
+    home.said(&["send", &first, "hello"]);
+    home.run(&["send", &elsewhere, "[[limit 86400]]"]);
+    home.run(&["send", &last, "[[ask Really?]]"]);
+    let lines = shown(&home, 200, &["ls"]);
+    let columns = |line: &str| -> Vec<String> {
+        let columns = line.split("  ").filter(|column| !column.is_empty());
+        columns.map(|column| column.trim().to_owned()).collect()
+    };
+    assert_eq!(
+        columns(&lines[0]),
+        ["ID", "UPDATED", "STATE", "AGENT", "FOLDER", "TITLE"]
+    );
+    // This folder's first, though the limit came later than the greeting.
+    let ids = [&last, &first, &elsewhere].map(|id| &id[..8]);
+    for (line, id) in lines[1..].iter().zip(ids) {
+        assert!(line.starts_with(&format!("{id}  ")), "{lines:?}");
+    }
+    assert_eq!(columns(&lines[1])[2], "awaiting (1 question)");
+    assert_eq!(columns(&lines[2])[2..4], ["idle", "loopback"]);
+    assert!(columns(&lines[3])[2].starts_with("limited (until "), "{lines:?}");
+    assert!(columns(&lines[3])[4].ends_with("/other"), "{lines:?}");
+    assert!(lines[3].ends_with("  Fix the build"), "{lines:?}");
+
+    // Narrow: the title is cut, never an id.
+    for line in shown(&home, 48, &["ls"]) {
+        assert!(line.chars().count() <= 48, "{line}");
+        assert!(line.starts_with("ID ") || ids.contains(&&line[..8]), "{line}");
+    }
+
+    let (coloured, _) = Terminal::run(&home, 200, &["ls"]).ended();
+    assert!(
+        coloured.contains("\x1b[1m") && coloured.contains("\x1b[2m"),
+        "{coloured:?}"
+    );
+
+    let piped = home.said(&["ls"]);
+    let piped: Vec<Vec<&str>> = piped.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(piped.len(), 3);
+    assert_eq!(
+        (piped[1][0], piped[1][2], piped[1][5]),
+        (first.as_str(), "idle", "Deploy the site")
+    );
+}
+
+#[test]
+fn a_list_can_be_narrowed() {
+    let (home, [elsewhere, first, last]) = home();
+    home.run(&["send", &first, "[[fail auth]]"]);
+    let folder = home.path().join("other");
+    let ids = |arguments: &[&str]| -> Vec<String> {
+        let listed = home.said(&[&["ls"], arguments].concat());
+        listed
+            .lines()
+            .map(|line| line.split('\t').next().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(ids(&["the", "build"]), [elsewhere.as_str()]);
+    assert_eq!(ids(&["--cwd", folder.to_str().unwrap()]), [elsewhere.as_str()]);
+    assert_eq!(ids(&["--cwd", "."]).len(), 2);
+    assert_eq!(ids(&["--agent", "loopback", "--all"]).len(), 3);
+    assert_eq!(ids(&["--state", "idle", "poem"]), [last.as_str()]);
+    home.printed(&["ls", "-n", "2"], 0);
+    // What is not there says so, with a command that helps.
+    home.printed(&["ls", "nothing like it"], 0);
+    home.printed(&["ls", "--agent", "zork"], 4);
+    home.printed(&["ls", "--state", "idel"], 2);
+    let nowhere = home.run(&["ls", "--cwd", "./nowhere"]);
+    assert_eq!(nowhere.status.code(), Some(4), "{}", text(&nowhere.stderr));
+    home.printed(&["transcripts", "nothing like it"], 0);
+    for id in [&first, &last, &elsewhere] {
+        home.said(&["rm", id]);
+    }
+    home.printed(&["ls"], 0);
+}
+
+#[test]
+fn a_conversation_is_found_by_its_title_and_by_this_folder() {
+    let (home, [elsewhere, first, last]) = home();
+    let show = |word: &str| {
+        let output = home.run(&["show", word]);
+        assert_eq!(output.status.code(), Some(0), "{word}: {output:?}");
+        (text(&output.stdout), text(&output.stderr))
+    };
+    for (word, id, name) in [
+        ("deploy", &first, "Deploy the site"),
+        ("BUILD", &elsewhere, "Fix the build"),
+        (".", &last, "Write a poem"),
+    ] {
+        let (shown, told) = show(word);
+        assert!(shown.contains(id), "{shown}");
+        assert_eq!(told, format!("→ {} {name}\n", &id[..8]));
+    }
+    // An id says itself which it is.
+    assert_eq!(show(&first[..6]).1, "");
+    assert_eq!(text(&home.run(&["--json", "show", "deploy"]).stderr), "");
+
+    let told = home.run(&["show", "e"]);
+    assert_eq!(told.status.code(), Some(4), "{told:?}");
+    assert!(
+        text(&told.stderr).contains(&format!("{} Deploy the site", &first[..8])),
+        "{told:?}"
+    );
+    let told = home.run(&["--json", "show", "the"]);
+    let error: Value = serde_json::from_str(&text(&told.stderr)).unwrap();
+    assert_eq!(
+        error["error"]["data"]["candidates"].as_array().unwrap().len(),
+        2,
+        "{error}"
+    );
+    home.printed(&["show", "no such title"], 4);
+    // Without a terminal nobody can pick one.
+    for command in [
+        "show",
+        "chain",
+        "lineage",
+        "history",
+        "checkpoints",
+        "tree",
+        "check",
+    ] {
+        home.printed(&[command], 2);
+    }
+}
+
+/// What is printed of an id is enough for every command.
+#[test]
+fn printed_ids_are_accepted() {
+    let (home, [_, id, _]) = home();
+    home.said(&["send", &id, "one"]);
+    let session = shown(&home, 80, &["chain", &id])[1]
+        .split(' ')
+        .next()
+        .unwrap()
+        .to_owned();
+    let transcript = shown(&home, 80, &["transcripts"])[1]
+        .split(' ')
+        .next()
+        .unwrap()
+        .to_owned();
+    let listed = shown(&home, 80, &["ls"]);
+    let short = listed.iter().find(|line| line.contains("Deploy")).unwrap()[..8].to_owned();
+    for word in [&session, &transcript, &short] {
+        for command in [
+            "show",
+            "history",
+            "checkpoints",
+            "tree",
+            "lineage",
+            "check",
+            "resume",
+        ] {
+            home.said(&[command, word]);
+        }
+    }
+    let checkpoints = home.said(&["checkpoints", &id]);
+    let columns: Vec<&str> = checkpoints.split('\t').collect();
+    assert_eq!((columns[0], columns[3]), ("1", "one"));
+    home.said(&["fork", &id, "--at", columns[2]]);
+    home.said(&["fork", &id, "--at", columns[0]]);
+}
+
+#[test]
+fn the_picker_filters_and_shows_the_last_turns() {
+    let (home, [elsewhere, first, last]) = home();
+    home.said(&["send", &first, "the red bicycle"]);
+    home.said(&["send", &last, "a haiku"]);
+    home.said(&["send", &elsewhere, "make it green"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    let screen = until(&mut terminal, "echo: a haiku");
+    assert_eq!(screen[0], ">");
+    let rows: Vec<&str> = screen[2..5].iter().map(|row| &row[..row.len().min(12)]).collect();
+    let row = |pointer: &str, id: &str| format!("{pointer} {}  ", &id[..8]);
+    assert_eq!(screen[1].split_whitespace().next(), Some("ID"));
+    assert!(
+        screen[2].starts_with("❯ ") && screen[2].contains("a poem"),
+        "{rows:?}"
+    );
+    assert!(
+        screen[3].starts_with(&row(" ", &first)) && screen[4].starts_with(&row(" ", &elsewhere)),
+        "{rows:?}"
+    );
+    assert!(screen.last().unwrap().starts_with("3 of 3 · Enter"), "{screen:?}");
+    // The arrow selects the next one, and its last turn is shown.
+    terminal.type_in(DOWN);
+    until(&mut terminal, "echo: the red bicycle");
+    // A folder, and the last prompt, are found too.
+    for (typed, id) in [
+        ("other", &elsewhere),
+        ("bicycle", &first),
+        ("haiku", &last),
+        ("deploy", &first),
+    ] {
+        terminal.type_in(CTRL_U);
+        until(&mut terminal, "3 of 3");
+        terminal.type_in(typed);
+        let screen = until(&mut terminal, &format!("> {typed}"));
+        assert!(
+            screen[2].starts_with(&format!("❯ {}", &id[..8])),
+            "{typed}: {screen:?}"
+        );
+    }
+    terminal.type_in(ENTER);
+    let (rest, code) = terminal.ended();
+    assert_eq!(code, Some(0));
+    // The screen is restored before the answer.
+    let (_, answer) = rest.split_once("\x1b[?1049l").unwrap();
+    assert!(
+        answer.contains(&format!("→ {} Deploy the site", &first[..8])),
+        "{answer:?}"
+    );
+    assert!(answer.contains(&first), "{answer:?}");
+}
+
+#[test]
+fn leaving_the_picker_does_nothing() {
+    let (home, ids) = home();
+    for (typed, expected) in [(ESCAPE, 0), (CTRL_C, 130)] {
+        let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+        until(&mut terminal, KEYS);
+        terminal.type_in(typed);
+        let (rest, code) = terminal.ended();
+        assert_eq!(code, Some(expected), "{rest:?}");
+        assert!(rest.ends_with("\x1b[?1049l"), "{rest:?}");
+    }
+    // A signal leaves the terminal as it was, too.
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, KEYS);
+    terminal.signal(Signal::TERM);
+    let (rest, code) = terminal.ended();
+    assert_eq!(
+        (code, rest.ends_with("\x1b[?1049l")),
+        (Some(143), true),
+        "{rest:?}"
+    );
+    // No names match, and Enter picks nothing.
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, KEYS);
+    terminal.type_in("qqqqqq");
+    until(&mut terminal, "0 of 3");
+    terminal.type_in(ENTER);
+    terminal.type_in(ESCAPE);
+    assert_eq!(terminal.ended().1, Some(0));
+    assert_eq!(titles(&home).len(), ids.len());
+}
+
+#[test]
+fn the_picker_forks_renames_and_deletes_after_a_question() {
+    let (home, [_, first, last]) = home();
+    home.said(&["send", &first, "one"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "3 of 3");
+    terminal.type_in("deploy");
+    until(&mut terminal, "> deploy");
+    terminal.type_in(CTRL_R);
+    until(&mut terminal, "New title: Deploy the site");
+    // Esc keeps the title.
+    terminal.type_in(ESCAPE);
+    until(&mut terminal, "> deploy");
+    terminal.type_in(CTRL_R);
+    until(&mut terminal, "New title: ");
+    terminal.type_in(&format!("{CTRL_U}Deploy it{ENTER}"));
+    until(&mut terminal, "Renamed to");
+    assert!(titles(&home).contains(&"Deploy it".to_owned()));
+
+    terminal.type_in(CTRL_F);
+    until(&mut terminal, "Forked as ");
+    assert_eq!(titles(&home).len(), 4);
+
+    terminal.type_in(&format!("{CTRL_U}poem"));
+    until(&mut terminal, "> poem");
+    terminal.type_in(CTRL_X);
+    let question = until(&mut terminal, "Delete ");
+    assert_eq!(
+        question[0],
+        format!(
+            "Delete it and keep its transcripts? [y/N] {} Write a poem",
+            &last[..8]
+        )
+    );
+    // Anything but y keeps it.
+    terminal.type_in(ENTER);
+    until(&mut terminal, "> poem");
+    assert_eq!(titles(&home).len(), 4);
+    terminal.type_in(CTRL_X);
+    until(&mut terminal, "Delete ");
+    terminal.type_in("y");
+    until(&mut terminal, "Deleted ");
+    assert!(!titles(&home).contains(&"Write a poem".to_owned()));
+    terminal.type_in(ESCAPE);
+    let (rest, code) = terminal.ended();
+    assert_eq!(code, Some(0));
+    assert!(
+        rest.contains(&format!("Deleted {} Write a poem", &last[..8])),
+        "{rest:?}"
+    );
+}
+
+#[test]
+fn without_a_command_the_user_picks_or_starts_a_conversation() {
+    let home = Home::new();
+    let output = home.run(&[]);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(2), "")
+    );
+    assert!(text(&output.stderr).contains("Usage: sessionctl"), "{output:?}");
+    assert_eq!(home.run(&["--json"]).status.code(), Some(2));
+
+    let mut terminal = Terminal::run_plain(&home, 80, &[]);
+    until(&mut terminal, "0 of 0");
+    terminal.type_in(CTRL_N);
+    terminal.until("idle");
+    terminal.type_in(CTRL_C);
+    assert_eq!(terminal.ended().1, Some(0));
+    assert_eq!(titles(&home).len(), 1);
+    let mut terminal = Terminal::run_plain(&home, 80, &[]);
+    until(&mut terminal, "1 of 1");
+    terminal.type_in(ENTER);
+    terminal.until("idle");
+    terminal.type_in(CTRL_C);
+    assert_eq!(terminal.ended().1, Some(0));
+}
+
+/// Transcripts of an agent whose program is missing: one command to paste.
+#[test]
+fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
+    let home = Home::new();
+    let claude = home.path().join("claude");
+    let configured = format!(
+        "default_agent = \"loopback\"\n[agents.claude]\ncommand = \"/nonexistent/adapter\"\ntranscripts = {:?}\n",
+        claude.to_str().unwrap()
+    );
+    let cwd = home.path().canonicalize().unwrap();
+    let line = format!(
+        "{{\"type\":\"user\",\"uuid\":\"u1\",\"parentUuid\":null,\"sessionId\":\"s\",\"cwd\":{:?},\
+         \"message\":{{\"role\":\"user\",\"content\":\"long ago\"}}}}\n",
+        cwd.to_str().unwrap()
+    );
+    let folder = cwd.to_str().unwrap().replace(['/', '.'], "-");
+    for (path, content) in [
+        (home.path().join("config/config.toml"), configured),
+        (
+            claude.join(format!(
+                "projects/{folder}/11111111-2222-4333-8444-555555555555.jsonl"
+            )),
+            line,
+        ),
+    ] {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    let (shown, code) = Terminal::run_plain(&home, 80, &[]).ended();
+    assert_eq!(code, Some(6), "{shown}");
+    let hint = shown.lines().find(|line| line.starts_with("hint: ")).unwrap();
+    assert!(
+        hint.starts_with("hint: npm install -g ") && !hint.contains('('),
+        "{hint}"
+    );
+    // `doctor` knows the same line.
+    let (_, install) = hint.split_once(": ").unwrap();
+    let doctor = text(&home.run(&["doctor", "--no-agents"]).stdout);
+    assert!(doctor.contains(install.trim_end()), "{doctor}");
+}
+
+#[test]
+fn what_is_shown_of_a_conversation_fits_the_terminal() {
+    let (home, [_, id, _]) = home();
+    home.said(&["send", &id, "[[tool read {\"path\":\"a.rs\"}]] [[say Done.]]"]);
+    for columns in [80, 200] {
+        let lines = shown(&home, columns, &["show", &id]);
+        let names: Vec<&str> = lines
+            .iter()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "id", "title", "state", "agent", "folder", "model", "mode", "session", "changed", "created"
+            ]
+        );
+        let tree = shown(&home, columns, &["tree", &id]);
+        assert!(
+            tree[0].starts_with(&format!("{} \"Deploy the site\"", &id[..8])),
+            "{tree:?}"
+        );
+        assert!(
+            tree[1].starts_with("└─ ● ") && tree[1].ends_with("created, 1 turn  ← head"),
+            "{tree:?}"
+        );
+        assert!(tree[2].starts_with("   └─ step 1 \"[[tool read"), "{tree:?}");
+        for list in [
+            &["chain", &id][..],
+            &["lineage", &id],
+            &["checkpoints", &id],
+            &["agents"],
+        ] {
+            for line in shown(&home, columns, list) {
+                assert!(line.chars().count() <= columns.into(), "{line}");
+            }
+        }
+    }
+}
+
+/// A daemon that is stopped is named within seconds, and nothing hangs.
+#[test]
+fn a_daemon_that_does_not_answer_is_named() {
+    let (home, _) = home();
+    let pid = json(&home, &["status"])["pid"].as_i64().unwrap();
+    let process = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    // The picker is open: it can be left.
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "3 of 3");
+    kill_process(process, Signal::STOP).unwrap();
+    terminal.type_in("poem");
+    until(&mut terminal, "> poem");
+    terminal.type_in(ESCAPE);
+    assert_eq!(terminal.ended().1, Some(0));
+    let listed = home.run(&["ls"]);
+    kill_process(process, Signal::CONT).unwrap();
+    assert_eq!(listed.status.code(), Some(3), "{listed:?}");
+    let told = text(&listed.stderr);
+    assert!(
+        told.contains(&pid.to_string()) && told.contains(&format!("kill -CONT {pid}")),
+        "{told}"
+    );
+}
+
+/// What listens and is no daemon is not believed, and said so.
+#[test]
+fn a_listener_that_is_no_daemon_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    std::fs::DirBuilder::new().mode(0o700).create(&run).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(run.join("sessiond.sock")).unwrap();
+    let other = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut connection, _) = listener.accept().unwrap();
+        drop(listener);
+        connection.read_exact(&mut [0]).unwrap();
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let output = super::run(folder.path(), &["ls", "--no-start"]);
+    other.join().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+}
