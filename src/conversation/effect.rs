@@ -549,6 +549,9 @@ pub enum Effect<R> {
     KeepCopy,
     /// The copy that was made is nobody's, and goes.
     DropCopy,
+    /// The copy from which the session that arrived was opened stays, since a later write may name it. If none does, the next start
+    /// deletes it.
+    LeaveCopy,
     /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
     Anchor(TurnId),
     /// Ask the transcript of its session what became of a prompt.

@@ -158,6 +158,12 @@ pub(super) async fn open(
     };
     let opened = open_in(services, entry, lease, opening, cwd, settings, closed).await;
     giving_up.lease = None;
+    // Without an answer the agent may still open it.
+    if let Err(OpenError::Call(CallError::TimedOut { .. } | CallError::Stalled)) = &opened
+        && let Some(unended) = giving_up.unended.take()
+    {
+        closed.add_given_up(unended);
+    }
     opened
 }
 

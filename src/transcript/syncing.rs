@@ -49,8 +49,8 @@ pub enum SyncError {
 #[derive(Debug)]
 pub struct SyncLog {
     began: SystemTime,
-    /// By device and inode of the transcript: when its last sync began.
-    synced: Mutex<HashMap<(u64, u64), SystemTime>>,
+    /// By the transcript: when its last sync began.
+    synced: Mutex<HashMap<Identity, SystemTime>>,
     /// Whether the sync of a file or folder failed. An entry is locked during a sync: two syncs at once would both have to
     /// get the error that the system reports to one. Those that are not being synced and have not failed are removed.
     failed: Mutex<HashMap<Identity, Arc<Mutex<bool>>>>,
@@ -76,7 +76,7 @@ impl SyncLog {
     /// [`SyncError`] when something could not be synced.
     pub fn sync(&self, file: &File, path: &Path, root: &Path, format: Format) -> Result<(), SyncError> {
         let metadata = file.metadata().map_err(TranscriptError::io("sync", path))?;
-        let known_as = (metadata.dev(), metadata.ino());
+        let known_as = identity(&metadata);
         let now = SystemTime::now();
         let last = lock(&self.synced).get(&known_as).copied();
         let since = last.unwrap_or(self.began).checked_sub(SLACK);
@@ -157,7 +157,7 @@ impl SyncLog {
         sync: fn(&File, &Path) -> io::Result<()>,
     ) -> Result<(), SyncError> {
         let metadata = file.metadata().map_err(TranscriptError::io("sync", path))?;
-        let identity = (metadata.dev(), metadata.ino(), metadata.created().ok());
+        let identity = identity(&metadata);
         let unwritten = |error| SyncError::Unwritten(TranscriptError::io("sync", path)(error));
         let has_failed = {
             let mut failed = lock(&self.failed);
@@ -185,6 +185,10 @@ impl SyncLog {
         }
         synced.map_err(unwritten)
     }
+}
+
+fn identity(metadata: &Metadata) -> Identity {
+    (metadata.dev(), metadata.ino(), metadata.created().ok())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,6 +9,8 @@ use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 use serde_json::{Value, json};
 
+use super::external_changes::limit_files;
+use crate::carrying::files_below;
 use crate::home::Home;
 use crate::support::{App, refused, tried};
 use crate::watching::{append, turn};
@@ -233,6 +235,33 @@ async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
     );
     let history = app.ask("conversation/history", id).await;
     assert_eq!(history["gaps"], Value::Null, "{history}");
+}
+
+/// The disk was full when the repaired copy was to become the head: the chain has it all the same, and so it must stay.
+#[tokio::test]
+async fn a_repaired_copy_that_could_not_be_written_down_is_there_later() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let (id, head) = three_turns(&home, &app).await;
+    let path = home.transcript(&head).unwrap();
+    let noted = json!({"type": "last-prompt", "lastPrompt": "one", "leafUuid": first_reply(&path)});
+    append(&path, &format!("{noted}\n"));
+    tear(&home, &head, "echo: two");
+    // The plan of the copy and the copy have room, a line in the journal has not.
+    let journal = home.data().join("journal.jsonl");
+    limit_files(&daemon, Some(fs::metadata(journal).unwrap().len()));
+    let resume = json!({"conversationId": id});
+    let resumed = app.call("conversation/resume", resume).await;
+    assert_eq!(resumed.unwrap_err().kind, ErrorKind::StoreFailed);
+    limit_files(&daemon, None);
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_ne!(resumed.fidelity, Fidelity::Text, "{resumed:?}");
+    assert_eq!(app.remembered(id).await, ["one", "two", "three", "go on"]);
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    let resumed = app.send(id, "and on").await.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    assert!(files_below(&home.data().join("copies")).is_empty());
 }
 
 /// The last turn did not reach the disk, or was cut off: fewer turns, and nothing else wrong.

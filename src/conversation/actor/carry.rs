@@ -164,6 +164,11 @@ impl Actor {
             Effect::DropCopy => {
                 self.removing = self.copy.take().and_then(UncommittedCopy::remove_in_background);
             }
+            Effect::LeaveCopy => {
+                if let Some(copy) = self.arrived.as_mut().and_then(|session| session.copy.take()) {
+                    copy.leave();
+                }
+            }
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::Ascertain { job, sent } => self.ascertain(job, sent),
             Effect::CloseSession {

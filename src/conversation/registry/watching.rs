@@ -450,6 +450,15 @@ impl Ears {
 
     /// Looks at one transcript, and tells its conversations.
     fn look(&mut self, registry: &Arc<Registry>, changed: Changed) {
+        self.look_with(registry, changed, Unsynced::open);
+    }
+
+    fn look_with(
+        &mut self,
+        registry: &Arc<Registry>,
+        changed: Changed,
+        open: impl FnOnce(&Path, &Path, Format) -> Option<Unsynced>,
+    ) {
         let Some(id) = upstream_id(&changed.path, changed.format) else {
             return;
         };
@@ -480,13 +489,17 @@ impl Ears {
         }
         let before = seen.clone();
         // Opened before it is read, so that what is read is what is synced.
-        let transcript = (is_owned && metadata.is_file())
-            .then(|| Unsynced::open(&changed.path, &changed.root, changed.format))
+        let is_to_sync = is_owned && metadata.is_file();
+        let transcript = is_to_sync
+            .then(|| open(&changed.path, &changed.root, changed.format))
             .flatten();
         // The next turn's end tells whether it was begun anew.
         let mut is_waiting = !is_owned || seen.judged > seen.bytes;
-        let mut is_unread = false;
-        for owner in owners {
+        // Nothing is reported as saved that cannot be synced.
+        let has_no_sync = is_to_sync && transcript.is_none();
+        let mut is_unread = has_no_sync;
+        is_waiting |= has_no_sync;
+        for owner in owners.into_iter().filter(|_| !has_no_sync) {
             let has_ended = self.is_owed(&owner);
             let tell = |growth: Growth| {
                 let unsynced = transcript.clone();

@@ -195,6 +195,8 @@ impl<R> Model<R> {
             self.job = None;
         }
         if let Err(error) = result {
+            // The link goes out with the next write.
+            effects.push(Effect::LeaveCopy);
             effects.push(Effect::Discard);
             self.fail_waiting(&ConversationError::StoreFailed(error), now, effects);
             return;

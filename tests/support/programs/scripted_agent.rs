@@ -10,7 +10,7 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use super::scripted_names::{
-    CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOG, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW,
+    CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOG, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD,
 };
 
 /// How a retelling of the history begins, which the daemon puts before the user's own text.
@@ -88,6 +88,7 @@ impl Agent {
                 };
                 self.answer(&id, &json!({ "sessionId": session }));
             }
+            Some("session/load") if fs::exists(SILENT_ON_LOAD).unwrap() => {}
             Some("session/load") => {
                 if fs::read_to_string(HELD_BY).is_ok_and(|pid| is_alive(&pid)) {
                     return self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{HELD}}}"));

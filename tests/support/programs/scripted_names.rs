@@ -12,6 +12,9 @@ pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
 /// A file in the home of the test with the error that the agent answers to `session/load` while it is there.
 pub(crate) const REFUSE_LOAD: &str = "refuse-load";
 
+/// A file in the home of the test. While it is there, the agent does not answer `session/load`.
+pub(crate) const SILENT_ON_LOAD: &str = "silent-on-load";
+
 /// A file in the home of the test with the id of a process. While that lives the agent opens no session: as
 /// Codex does not open what another process still holds.
 pub(crate) const HELD_BY: &str = "held-by";

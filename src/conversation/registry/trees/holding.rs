@@ -37,10 +37,16 @@ impl Held {
     /// # Errors
     /// What has to end first.
     pub(super) async fn hold(&mut self, id: ConversationId) -> Result<(), ConversationError> {
-        let answer = self.registry.call(id, Call::Hold, None)?.await;
-        answer.unwrap_or(Err(ConversationError::Lost))?;
+        // A conversation whose task fails before it answers is held: it keeps that over the failure.
         self.ids.insert(id);
-        Ok(())
+        let held = match self.registry.call(id, Call::Hold, None) {
+            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
+            Err(error) => Err(error),
+        };
+        if !matches!(held, Ok(_) | Err(ConversationError::Lost)) {
+            self.ids.remove(&id);
+        }
+        held.map(drop)
     }
 
     pub(super) async fn release(mut self) {

@@ -311,6 +311,25 @@ async fn a_turn_is_on_disk_before_it_is_told_as_saved() {
     }
 }
 
+/// A transcript that could be read, but not opened for its sync.
+#[tokio::test]
+async fn a_turn_that_cannot_be_synced_is_not_told_as_saved_yet() {
+    let mut stage = Stage::new().await;
+    stage.watch_root();
+    let (_, mut ears) = stage.prepared();
+    stage.write_turn(2);
+    let changed = || Changed {
+        root: stage.root.clone(),
+        format: Format::Claude,
+        path: stage.path.clone(),
+    };
+    ears.look_with(&stage.registry, changed(), |_, _, _| None);
+    assert!(ears.unread.contains_key(&stage.path) && ears.waiting.contains_key(&stage.path));
+    ears.look(&stage.registry, changed());
+    assert!(ears.unread.is_empty());
+    assert_eq!(stage.saved().await, "turn 2");
+}
+
 #[test]
 fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
     let path = PathBuf::from("/r/projects/-p/s1.jsonl");

@@ -40,7 +40,9 @@ fn lineage_entries_of_a_failed_write_go_out_with_the_next() {
     world.prompt("second");
     world.hold_writes = true;
     world.copies("s2", RollCause::Forgotten);
+    world.forget_log();
     world.write_fails();
+    assert_eq!(world.log()[0], "leave the copy", "its link is in the chain");
     world.set_title("A title");
     assert_eq!(world.log().last().unwrap(), "write call +rolled:s2");
     world.write_fails();

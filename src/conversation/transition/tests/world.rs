@@ -317,6 +317,7 @@ impl World {
             }
             Effect::KeepCopy => "keep the copy".to_owned(),
             Effect::DropCopy => "drop the copy".to_owned(),
+            Effect::LeaveCopy => "leave the copy".to_owned(),
             Effect::Anchor(turn_id) => {
                 if !self.hold_anchors {
                     self.finds_end(turn_id);
