@@ -311,7 +311,11 @@ class Client(Methods):
 
 
 class Subscription:
-    """The events of a subscription, as an asynchronous iterator. `after` is the cursor of the last event that arrived."""
+    """The events of a subscription, as an asynchronous iterator. Call `close` to stop before its end.
+
+    `after` is the cursor of the last event that arrived. If the daemon no longer has the events since then, the next
+    event after a lost connection is a `snapshot` whose `gap` is true.
+    """
 
     def __init__(self, client: Client, conversationId: Optional[str], after: Optional[str]) -> None:
         self._client, self.conversationId, self.after = client, conversationId, after
