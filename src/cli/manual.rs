@@ -151,11 +151,29 @@ impl Subject<'_> {
         self.synopsis().to_writer(page)?;
         man.render_description_section(page)?;
         paragraphs(&mut Roff::new(), self.told.description).to_writer(page)?;
+        let (words, _) = self.after_help();
+        let words: Vec<&str> = words
+            .split("\n\n")
+            .filter(|words| !words.trim().is_empty())
+            .collect();
+        paragraphs(&mut Roff::new(), &words).to_writer(page)?;
         if self.command.has_subcommands() {
             man.render_subcommands_section(page)?;
         }
         man.render_options_section(page)?;
         self.rest().to_writer(page)
+    }
+
+    /// The text after the options of a command whose texts stand beside its arguments, and its examples.
+    fn after_help(&self) -> (String, String) {
+        let is_told = !(self.told.description.is_empty() && self.told.examples.is_empty());
+        let text = self
+            .command
+            .get_after_help()
+            .filter(|_| !is_told && self.told.exits.is_empty());
+        let text = text.map(ToString::to_string).unwrap_or_default();
+        let (words, examples) = text.split_once("Examples:\n").unwrap_or((&text, ""));
+        (words.to_owned(), examples.to_owned())
     }
 
     /// Writes clap's usage lines, with the command's own options in place of `[OPTIONS]`.
@@ -219,11 +237,19 @@ impl Subject<'_> {
             }
             paragraphs(&mut roff, section.words);
         }
-        if !self.told.examples.is_empty() {
+        let (_, examples) = self.after_help();
+        let examples: Vec<&str> = self
+            .told
+            .examples
+            .iter()
+            .copied()
+            .chain(examples.lines().map(str::trim))
+            .collect();
+        if !examples.is_empty() {
             roff.control("SH", ["EXAMPLES"]);
             roff.control("RS", ["4"]).control("nf", []);
-            for line in self.told.examples {
-                roff.text([roman(*line)]);
+            for line in examples {
+                roff.text([roman(line)]);
             }
             roff.control("fi", []).control("RE", []);
         }

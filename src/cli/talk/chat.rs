@@ -392,14 +392,14 @@ impl Room {
     }
 
     async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
-        let value = Some(Options::of(name, &self.session().await?).value(value));
+        let value = Options::of(name, &self.session().await?).value(value);
         let settings = match name {
             "model" => Settings {
-                model: value.clone(),
+                model: Some(value.clone()),
                 ..Settings::default()
             },
             _ => Settings {
-                mode: value.clone(),
+                mode: Some(value.clone()),
                 ..Settings::default()
             },
         };
@@ -409,10 +409,9 @@ impl Room {
             ..Default::default()
         };
         self.conversation = self.daemon.call(call).await?.conversation;
-        context.output.note(&format!(
-            "Changed the {name} to {}.",
-            one_line(&value.unwrap_or_default())
-        ))
+        context
+            .output
+            .note(&format!("Changed the {name} to {}.", one_line(&value)))
     }
 }
 

@@ -68,9 +68,8 @@ enum Content {
         old_text: Option<String>,
         new_text: String,
     },
-    Content {
-        content: Block,
-    },
+    #[serde(rename = "content")]
+    Text { content: Block },
     #[serde(other)]
     Other,
 }
@@ -175,7 +174,7 @@ impl ToolCall {
 
     fn texts(&self) -> impl Iterator<Item = String> {
         self.contents().filter_map(|content| match content {
-            Content::Content { content } => content.text,
+            Content::Text { content } => content.text,
             _ => None,
         })
     }
