@@ -1,89 +1,77 @@
 //! Diagnostics of `daemon/diagnose`: the state of the daemon and of everything that it depends on.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The severity of a diagnostic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum Severity {
-    /// As expected.
-    Ok,
-    /// Worth knowing; no action is needed.
-    Note,
-    /// It works, but something may be missed or lost.
-    Warning,
-    /// Something does not work.
-    Error,
-    /// A value that this version of the crate does not know. Ranks above `Error`, so that nothing serious is overlooked.
-    #[serde(other)]
-    #[schemars(skip)]
-    Unknown,
+use crate::declare::{objects, words};
+
+words! {
+    /// The severity of a diagnostic.
+    /// In Rust, `Unknown` ranks above `Error`, so that nothing serious is overlooked.
+    #[derive(PartialOrd, Ord)]
+    Severity {
+        /// As expected.
+        Ok,
+        /// Worth knowing; no action is needed.
+        Note,
+        /// It works, but something may be missed or lost.
+        Warning,
+        /// Something does not work.
+        Error,
+    }
+
+    /// What a diagnostic is about.
+    DiagnosticKind {
+        /// The daemon: whether one runs, which one, and whether it fits the calling program. Reported by `sessionctl`.
+        Daemon,
+        /// Another daemon of this user, with another data folder. Reported by `sessionctl`.
+        OtherDaemon,
+        /// The configuration file: whether it changed since the daemon read it, and whether the next daemon could read
+        /// it. If no daemon runs, `sessionctl` reports a file that cannot be read.
+        Configuration,
+        /// One of the daemon's own folders: whether it exists, who owns it, and who may read it. Reported by
+        /// `sessionctl`.
+        Folder,
+        /// The journal and the database.
+        Store,
+        /// One of the daemon's own files or folders that it cannot read: set aside if it is damaged, left in place if a
+        /// newer version wrote it.
+        SetAside,
+        /// Free space on a disk.
+        Room,
+        /// An agent: whether it starts, its version, and what it offers.
+        Agent,
+        /// Whether an agent is signed in.
+        SignIn,
+        /// An agent's behaviour that differs from what users expect.
+        Quirk,
+        /// The folder of an agent's transcripts.
+        Transcripts,
+        /// For how long an agent keeps its transcripts, and for how long the daemon keeps copies.
+        Retention,
+        /// Left-over processes of an agent. If no daemon runs, `sessionctl` looks for them.
+        LeftOver,
+    }
 }
 
-/// What a diagnostic is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum DiagnosticKind {
-    /// The daemon: whether one runs, which one, and whether it fits the calling program. Reported by `sessionctl`.
-    Daemon,
-    /// Another daemon of this user, with another data folder. Reported by `sessionctl`.
-    OtherDaemon,
-    /// The configuration file: whether it changed since the daemon read it, and whether the next daemon could read it. If
-    /// no daemon runs, `sessionctl` reports a file that cannot be read.
-    Configuration,
-    /// One of the daemon's own folders: whether it exists, who owns it, and who may read it. Reported by `sessionctl`.
-    Folder,
-    /// The journal and the database.
-    Store,
-    /// One of the daemon's own files or folders that it cannot read: set aside if it is damaged, left in place if a newer
-    /// version wrote it.
-    SetAside,
-    /// Free space on a disk.
-    Room,
-    /// An agent: whether it starts, its version, and what it offers.
-    Agent,
-    /// Whether an agent is signed in.
-    SignIn,
-    /// An agent's behaviour that differs from what users expect.
-    Quirk,
-    /// The folder of an agent's transcripts.
-    Transcripts,
-    /// For how long an agent keeps its transcripts, and for how long the daemon keeps copies.
-    Retention,
-    /// Left-over processes of an agent. If no daemon runs, `sessionctl` looks for them.
-    LeftOver,
-    /// A value that this version of the crate does not know.
-    #[serde(other)]
-    #[schemars(skip)]
-    Unknown,
-}
-
-/// One diagnostic, with what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Diagnostic {
-    /// What it is about.
-    pub kind: DiagnosticKind,
-    /// How severe it is.
-    pub severity: Severity,
-    /// The agent or the path that it is about; absent if it is about neither.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    /// What was found, as a sentence.
-    pub message: String,
-    /// What to do next; absent if nothing has to be done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_step: Option<String>,
-    /// The same as data, for programs; absent when empty. For an agent `version`, `command` and `offers`; for
-    /// [`DiagnosticKind::SignIn`] the agent's own `authStatus`; for a disk `freeBytes` and `totalBytes`; for
-    /// [`DiagnosticKind::Retention`] `vendorDays`, `keepDays` and `keptBytes`; for processes their `pids`. More may be
-    /// added.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub data: Map<String, Value>,
+objects! {
+    /// One diagnostic, with what to do about it.
+    Diagnostic {
+        /// What it is about.
+        kind: DiagnosticKind,
+        /// How severe it is.
+        severity: Severity,
+        /// The agent or the path that it is about; absent if it is about neither.
+        subject: Option<String> = default,
+        /// What was found, as a sentence.
+        message: String,
+        /// What to do next; absent if nothing has to be done.
+        next_step: Option<String> = default,
+        /// The same as data, for programs; absent when empty. For an agent `version`, `command` and `offers`; for
+        /// [`DiagnosticKind::SignIn`] the agent's own `authStatus`; for a disk `freeBytes` and `totalBytes`; for
+        /// [`DiagnosticKind::Retention`] `vendorDays`, `keepDays` and `keptBytes`; for processes their `pids`. More may
+        /// be added.
+        data: Map<String, Value> = default,
+    }
 }
 
 impl Diagnostic {
@@ -122,12 +110,13 @@ impl Diagnostic {
     }
 }
 
-/// The answer of `daemon/diagnose`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Diagnosis {
-    /// The diagnostics, in the order of the checks.
-    pub diagnostics: Vec<Diagnostic>,
+objects! {
+    /// The answer of `daemon/diagnose`.
+    #[derive(Default)]
+    Diagnosis {
+        /// The diagnostics, in the order of the checks.
+        diagnostics: Vec<Diagnostic>,
+    }
 }
 
 #[cfg(test)]

@@ -9,113 +9,80 @@ use serde_json::Value;
 
 use crate::raw::RawJson;
 
-/// The kind of an error: its JSON-RPC code, and `data.kind` on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum ErrorKind {
+/// Declares the kinds of errors with their codes.
+macro_rules! error_kinds {
+    ($( $(#[$about:meta])+ $kind:ident = $code:literal, )+) => {
+        /// The kind of an error: its JSON-RPC code, and `data.kind` on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "camelCase")]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $( $(#[$about])+ $kind, )+
+        }
+
+        impl ErrorKind {
+            /// All kinds, in the order of the contract.
+            pub const ALL: [Self; [$($code),+].len()] = [$(Self::$kind),+];
+
+            /// The JSON-RPC error code.
+            #[must_use]
+            pub const fn code(self) -> i32 {
+                match self {
+                    $(Self::$kind => $code,)+
+                }
+            }
+        }
+    };
+}
+
+error_kinds! {
     /// The text is not JSON.
-    ParseError,
+    ParseError = -32700,
     /// The JSON is not a request, or exceeds a limit.
-    InvalidRequest,
+    InvalidRequest = -32600,
     /// The method does not exist.
-    MethodNotFound,
+    MethodNotFound = -32601,
     /// The parameters do not fit the method.
-    InvalidParams,
+    InvalidParams = -32602,
     /// The daemon failed unexpectedly.
-    InternalError,
+    InternalError = -32603,
     /// The named object does not exist.
-    NotFound,
+    NotFound = 1001,
     /// The name matches several objects.
-    Ambiguous,
+    Ambiguous = 1002,
     /// Another turn is running, or a limit of the daemon is reached.
-    Busy,
+    Busy = 1003,
     /// The folder is missing, is not a folder, or is not an absolute path.
-    InvalidCwd,
+    InvalidCwd = 1004,
     /// The checkpoint does not exist.
-    CheckpointNotFound,
+    CheckpointNotFound = 1005,
     /// The agent's program cannot be run.
-    AgentUnavailable,
+    AgentUnavailable = 1006,
     /// The agent returned an error: `data.upstream`.
-    AgentError,
+    AgentError = 1007,
     /// The agent requires a sign-in.
-    AuthRequired,
+    AuthRequired = 1008,
     /// The agent hit a usage limit.
-    Limited,
+    Limited = 1009,
     /// Neither the agent nor the daemon supports the operation.
-    Unsupported,
+    Unsupported = 1010,
     /// Every attempt to reopen the session failed: `data.attempts`.
-    NotResumable,
+    NotResumable = 1011,
     /// The call contradicts the current state.
-    Conflict,
+    Conflict = 1012,
     /// The question is already resolved: `data.by` says by whom.
-    InterruptResolved,
+    InterruptResolved = 1013,
     /// The daemon is stopping.
-    ShuttingDown,
+    ShuttingDown = 1014,
     /// A change could not be made durable.
-    StoreFailed,
+    StoreFailed = 1015,
     /// The transcript cannot be read.
-    TranscriptDamaged,
+    TranscriptDamaged = 1016,
     /// The conversation's revision is not the expected one: another client changed it.
-    RevisionMismatch,
+    RevisionMismatch = 1017,
 }
 
 impl ErrorKind {
-    /// All kinds, in the order of the contract.
-    pub const ALL: [Self; 22] = [
-        Self::ParseError,
-        Self::InvalidRequest,
-        Self::MethodNotFound,
-        Self::InvalidParams,
-        Self::InternalError,
-        Self::NotFound,
-        Self::Ambiguous,
-        Self::Busy,
-        Self::InvalidCwd,
-        Self::CheckpointNotFound,
-        Self::AgentUnavailable,
-        Self::AgentError,
-        Self::AuthRequired,
-        Self::Limited,
-        Self::Unsupported,
-        Self::NotResumable,
-        Self::Conflict,
-        Self::InterruptResolved,
-        Self::ShuttingDown,
-        Self::StoreFailed,
-        Self::TranscriptDamaged,
-        Self::RevisionMismatch,
-    ];
-
-    /// The JSON-RPC error code.
-    #[must_use]
-    pub const fn code(self) -> i32 {
-        match self {
-            Self::ParseError => -32700,
-            Self::InvalidRequest => -32600,
-            Self::MethodNotFound => -32601,
-            Self::InvalidParams => -32602,
-            Self::InternalError => -32603,
-            Self::NotFound => 1001,
-            Self::Ambiguous => 1002,
-            Self::Busy => 1003,
-            Self::InvalidCwd => 1004,
-            Self::CheckpointNotFound => 1005,
-            Self::AgentUnavailable => 1006,
-            Self::AgentError => 1007,
-            Self::AuthRequired => 1008,
-            Self::Limited => 1009,
-            Self::Unsupported => 1010,
-            Self::NotResumable => 1011,
-            Self::Conflict => 1012,
-            Self::InterruptResolved => 1013,
-            Self::ShuttingDown => 1014,
-            Self::StoreFailed => 1015,
-            Self::TranscriptDamaged => 1016,
-            Self::RevisionMismatch => 1017,
-        }
-    }
-
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: i32) -> Option<Self> {

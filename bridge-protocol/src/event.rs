@@ -1,44 +1,48 @@
 //! The events of a subscription.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::conversation::{Conversation, ConversationState, Limit, RunningTurn, SessionInfo};
+use crate::declare::objects;
 use crate::history::Checkpoint;
 use crate::id::{ConversationId, Cursor, InterruptId, TurnId, UpstreamId};
 use crate::link::{Fidelity, Link, Resumed, RollCause};
 use crate::raw::{PromptContent, RawJson};
 use crate::turn::{Interrupt, TurnResult};
 
-/// One event, with its conversation and its position in the stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct EventEnvelope {
-    /// The conversation.
-    pub conversation_id: ConversationId,
-    /// The position: subscribing with `after` set to it continues after this event.
-    pub cursor: Cursor,
-    /// When it happened.
-    #[serde(serialize_with = "crate::time::write")]
-    pub at: Timestamp,
-    /// What happened.
-    pub event: Event,
+objects! {
+    /// One event, with its conversation and its position in the stream.
+    EventEnvelope {
+        /// The conversation.
+        conversation_id: ConversationId,
+        /// The position: subscribing with `after` set to it continues after this event.
+        cursor: Cursor,
+        /// When it happened.
+        #[serde(serialize_with = "crate::time::write")]
+        at: Timestamp,
+        /// What happened.
+        event: Event,
+    }
 }
 
 /// Declares the events once: the enum, how it is written (`{"type": …}` with the members beside it) and how it is read. Serde's
 /// own tagged reading would decode raw members and lose their bytes, so this reads the tag first.
 macro_rules! events {
-    ($($(#[$meta:meta])* $name:ident = $wire:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? },)*) => {
+    ($($(#[$meta:meta])* $name:ident = $wire:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty $(= $default:ident)?),* $(,)? },)*) => {
         /// What happened. An unknown kind is kept as it came, so that new ones break no client.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[derive(schemars::JsonSchema)]
         #[serde(tag = "type", rename_all_fields = "camelCase")]
         #[non_exhaustive]
         pub enum Event {
-            $($(#[$meta])* #[serde(rename = $wire)] $name { $($(#[$field_meta])* $field: $type),* },)*
+            $($(#[$meta])* #[serde(rename = $wire)] $name { $(
+                $(#[$field_meta])*
+                $(#[serde($default, skip_serializing_if = "crate::declare::is_default")])?
+                $field: $type
+            ),* },)*
             /// A kind of event that this version of the crate does not know, as it came.
             #[serde(untagged)]
             #[schemars(skip)]
@@ -72,7 +76,7 @@ macro_rules! events {
                         #[derive(Deserialize)]
                         #[serde(rename_all = "camelCase")]
                         struct Members {
-                            $($(#[$field_meta])* $field: $type),*
+                            $($(#[$field_meta])* $(#[serde($default)])? $field: $type),*
                         }
                         let Members { $($field),* } =
                             serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
@@ -93,11 +97,9 @@ events! {
         /// Whether events were missed since the cursor that was asked for.
         gap: bool,
         /// The running turn.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        running: Option<RunningTurn>,
+        running: Option<RunningTurn> = default,
         /// What the agent last reported about its session.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        session: Option<SessionInfo>,
+        session: Option<SessionInfo> = default,
     },
     /// A prompt was accepted. Its turn always ends with `turnEnded`.
     PromptAccepted = "promptAccepted" {
@@ -109,8 +111,7 @@ events! {
     /// An update of the agent: ACP's `update`, byte for byte.
     Update = "update" {
         /// The turn that it belongs to; absent outside a turn and after its end.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        turn_id: Option<TurnId>,
+        turn_id: Option<TurnId> = default,
         /// ACP's update.
         update: RawJson,
     },
@@ -152,8 +153,7 @@ events! {
     /// The conversation continues under another upstream id.
     Rolled = "rolled" {
         /// The previous id.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        from: Option<UpstreamId>,
+        from: Option<UpstreamId> = default,
         /// The new id.
         to: UpstreamId,
         /// Why.

@@ -16,6 +16,7 @@ pub mod check;
 pub mod client;
 pub mod conversation;
 pub mod daemon;
+mod declare;
 pub mod diagnosis;
 pub mod error;
 pub mod event;

@@ -20,16 +20,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::error::ErrorKind;
 use crate::id::ConversationRef;
 
-pub use agent::{Authenticate, ListAgents, Logout};
-pub use conversation::{
-    Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
-    Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, ResolveConversation, Respond,
-    Resume, Subscribe, TreeOf, Undo, Update,
-};
-pub use daemon::{Diagnose, Discover, RunningWork, Shutdown, Status};
-pub use transcript::{
-    Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
-};
+pub use agent::*;
+pub use conversation::*;
+pub use daemon::*;
+pub use transcript::*;
 
 /// A method of the daemon. The type that implements it holds its parameters.
 pub trait Method: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
@@ -55,7 +49,7 @@ pub trait Method: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'sta
 
 /// Declares the methods of a namespace: each one, and all of them together.
 macro_rules! methods {
-    ($(
+    (trait $all:ident; $(
         $(#[doc = $about:literal])+
         $name:literal => $method:ident ($($scope:ident),*) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
     )+) => {
@@ -69,16 +63,16 @@ macro_rules! methods {
             $(visitor.method::<$method>();)+
         }
 
-        /// Carries out each method.
+        /// Carries out each method of the namespace.
         #[cfg(feature = "server")]
-        pub trait HandleAll: $($crate::method::Handle<$method> +)+ {}
+        pub trait $all: $($crate::method::Handle<$method> +)+ {}
 
         #[cfg(feature = "server")]
-        impl<Handlers: $($crate::method::Handle<$method> +)+> HandleAll for Handlers {}
+        impl<Handlers: $($crate::method::Handle<$method> +)+> $all for Handlers {}
 
         /// Adds each method to what is served.
         #[cfg(feature = "server")]
-        pub(super) fn register<Handlers: HandleAll + 'static>(
+        pub(super) fn register<Handlers: $all + 'static>(
             module: &mut $crate::method::Module<Handlers>,
         ) -> Result<(), jsonrpsee::core::RegisterMethodError> {
             $(module.register_async_method(<$method as $crate::method::Method>::NAME, |params, handlers, _| async move {
@@ -89,75 +83,60 @@ macro_rules! methods {
     };
 }
 
-/// Declares one method: the struct of its parameters, and [`Method`] for it.
+/// Declares one method: the struct of its parameters, and [`Method`] for it. Each word of its scope adds a parameter, with its
+/// errors and the function that returns it.
 macro_rules! method {
     (
         $(#[doc = $about:literal])+
-        $name:literal => $method:ident () -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
+        $name:literal => $method:ident ($($scope:ident),*) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
+    ) => {
+        $crate::method::method! {
+            @scope ($($scope),*) [[$($about),+] $name, $method, $answer] [$($error),*] { $($members)* } {}
+        }
+    };
+    (@scope (conversation $(, $scope:ident)?) $head:tt [$($error:ident),*] { $($members:tt)* } {}) => {
+        $crate::method::method! {
+            @scope ($($scope)?) $head [$($error,)* NotFound, Ambiguous, StoreFailed]
+            {
+                /// The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more.
+                conversation_id: $crate::id::ConversationRef,
+                $($members)*
+            }
+            {
+                fn conversation(&self) -> Option<&$crate::id::ConversationRef> {
+                    Some(&self.conversation_id)
+                }
+            }
+        }
+    };
+    (@scope (once) $head:tt [$($error:ident),*] { $($members:tt)* } { $($scoped:tt)* }) => {
+        $crate::method::method! {
+            @scope () $head [$($error,)* Conflict, StoreFailed]
+            {
+                $($members)*
+                /// The caller's own id of this call: the same id with the same content joins the running call or returns its
+                /// result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+                request_id: Option<String>,
+            }
+            {
+                $($scoped)*
+                fn request_id(&self) -> Option<&str> {
+                    self.request_id.as_deref()
+                }
+            }
+        }
+    };
+    (
+        @scope () [[$($about:literal),+] $name:literal, $method:ident, $answer:ty] [$($error:ident),*] { $($members:tt)* }
+        { $($scoped:tt)* }
     ) => {
         $crate::method::parameters! { $(#[doc = $about])+ $method { $($members)* } }
-        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error),*] {});
-    };
-    (
-        $(#[doc = $about:literal])+
-        $name:literal => $method:ident (once) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
-    ) => {
-        $crate::method::parameters! { $(#[doc = $about])+ $method {
-            $($members)*
-            /// The caller's own id of this call: the same id with the same content joins the running call or returns its
-            /// result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
-            request_id: Option<String>,
-        } }
-        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error,)* Conflict, StoreFailed] {
-            fn request_id(&self) -> Option<&str> {
-                self.request_id.as_deref()
-            }
-        });
-    };
-    (
-        $(#[doc = $about:literal])+
-        $name:literal => $method:ident (conversation) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
-    ) => {
-        $crate::method::parameters! { $(#[doc = $about])+ $method {
-            /// The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more.
-            conversation_id: $crate::id::ConversationRef,
-            $($members)*
-        } }
-        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error,)* NotFound, Ambiguous, StoreFailed] {
-            fn conversation(&self) -> Option<&$crate::id::ConversationRef> {
-                Some(&self.conversation_id)
-            }
-        });
-    };
-    (
-        $(#[doc = $about:literal])+
-        $name:literal => $method:ident (conversation, once) -> $answer:ty, [$($error:ident),*] { $($members:tt)* }
-    ) => {
-        $crate::method::parameters! { $(#[doc = $about])+ $method {
-            /// The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more.
-            conversation_id: $crate::id::ConversationRef,
-            $($members)*
-            /// The caller's own id of this call: the same id with the same content joins the running call or returns its
-            /// result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
-            request_id: Option<String>,
-        } }
-        $crate::method::method!(@trait [$($about),+] $name, $method, $answer, [$($error,)* NotFound, Ambiguous, Conflict, StoreFailed] {
-            fn conversation(&self) -> Option<&$crate::id::ConversationRef> {
-                Some(&self.conversation_id)
-            }
-
-            fn request_id(&self) -> Option<&str> {
-                self.request_id.as_deref()
-            }
-        });
-    };
-    (@trait [$($about:literal),+] $name:literal, $method:ident, $answer:ty, [$($error:ident),*] { $($scope:tt)* }) => {
         impl $crate::method::Method for $method {
             type Answer = $answer;
             const NAME: &'static str = $name;
             const ABOUT: &'static [&'static str] = &[$($about),+];
             const ERRORS: &'static [$crate::error::ErrorKind] = &[$($crate::error::ErrorKind::$error),*];
-            $($scope)*
+            $($scoped)*
         }
     };
 }
@@ -175,7 +154,7 @@ macro_rules! parameters {
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         pub struct $method { $(
             $(#[doc = $what])+
-            #[serde(skip_serializing_if = "crate::method::is_default" $(, $default, deserialize_with = "crate::method::null_is_default")?)]
+            #[serde(skip_serializing_if = "crate::declare::is_default" $(, $default, deserialize_with = "crate::method::null_is_default")?)]
             pub $member: $type,
         )* }
     };
@@ -218,8 +197,7 @@ pub trait Handle<M: Method>: Send + Sync {
 #[cfg(feature = "server")]
 pub fn module<Handlers>(handlers: Handlers) -> Result<Module<Handlers>, jsonrpsee::core::RegisterMethodError>
 where
-    Handlers:
-        daemon::HandleAll + agent::HandleAll + conversation::HandleAll + transcript::HandleAll + 'static,
+    Handlers: HandleAgents + HandleConversations + HandleDaemon + HandleTranscripts + 'static,
 {
     let mut module = Module::new(handlers);
     daemon::register(&mut module)?;
@@ -269,8 +247,4 @@ fn null_is_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::Continuation;
+use crate::declare::{objects, words};
 use crate::id::{InterruptId, TurnId, UpstreamId};
 use crate::link::Resumed;
 use crate::raw::RawJson;
@@ -57,90 +58,70 @@ pub enum FailureKind {
     Unknown,
 }
 
-/// The failure of a turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Failure {
-    /// The kind of failure.
-    pub kind: FailureKind,
-    /// The reason as a sentence; the agent's own, if it gave one.
-    pub message: String,
-    /// When the limit ends; absent if unknown, or if there is no limit.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "crate::time::write_optional"
-    )]
-    pub resets_at: Option<Timestamp>,
-    /// Whether the same prompt may succeed later with nothing changed; false if a continuation is scheduled.
-    pub retryable: bool,
+objects! {
+    /// The failure of a turn.
+    Failure {
+        /// The kind of failure.
+        kind: FailureKind,
+        /// The reason as a sentence; the agent's own, if it gave one.
+        message: String,
+        /// When the limit ends; absent if unknown, or if there is no limit.
+        #[serde(serialize_with = "crate::time::write_optional")]
+        resets_at: Option<Timestamp> = default,
+        /// Whether the same prompt may succeed later with nothing changed; false if a continuation is scheduled.
+        retryable: bool,
+    }
+
+    /// The result of a turn.
+    TurnResult {
+        /// The turn.
+        turn_id: TurnId,
+        /// Why it stopped.
+        stop_reason: StopReason,
+        /// Why it failed; absent unless `stopReason` is `failed`.
+        failure: Option<Failure> = default,
+        /// The session that it ran on; absent (in Rust empty) if the turn was cancelled before it had one.
+        #[serde(deserialize_with = "UpstreamId::or_none")]
+        upstream_id: UpstreamId = default,
+        /// How the session was reopened; absent if this prompt did not have to reopen it.
+        resumed: Option<Resumed> = default,
+        /// The usage that the agent reports, in ACP's shape; absent if it reports none.
+        usage: Option<RawJson> = default,
+        /// The scheduled continuation; absent if none. A turn schedules one if it hit a usage limit and `onLimit` was
+        /// `wait`, if it was itself a continuation and can be tried again, or if it was interrupted because another
+        /// conversation may have ended the agent's process.
+        continuation: Option<Continuation> = default,
+    }
 }
 
-/// The result of a turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TurnResult {
-    /// The turn.
-    pub turn_id: TurnId,
-    /// Why it stopped.
-    pub stop_reason: StopReason,
-    /// Why it failed; absent unless `stopReason` is `failed`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
-    /// The session that it ran on; absent (in Rust empty) if the turn was cancelled before it had one.
-    #[serde(
-        default,
-        deserialize_with = "UpstreamId::or_none",
-        skip_serializing_if = "UpstreamId::is_empty"
-    )]
-    pub upstream_id: UpstreamId,
-    /// How the session was reopened; absent if this prompt did not have to reopen it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resumed: Option<Resumed>,
-    /// The usage that the agent reports, in ACP's shape; absent if it reports none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<RawJson>,
-    /// The scheduled continuation; absent if none. A turn schedules one if it hit a usage limit and `onLimit` was `wait`,
-    /// if it was itself a continuation and can be tried again, or if it was interrupted because another conversation may
-    /// have ended the agent's process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub continuation: Option<Continuation>,
+words! {
+    /// The kind of a question.
+    InterruptKind {
+        /// ACP's `session/request_permission`.
+        Permission,
+        /// ACP's `elicitation/create`.
+        Elicitation,
+    }
 }
 
-/// The kind of a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum InterruptKind {
-    /// ACP's `session/request_permission`.
-    Permission,
-    /// ACP's `elicitation/create`.
-    Elicitation,
-    /// A value that this version of the crate does not know.
-    #[serde(other)]
-    Unknown,
-}
-
-/// An interrupt: a question of the agent that waits for an answer. It belongs to the conversation, so that every client
-/// sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Interrupt {
-    /// The interrupt's id.
-    pub id: InterruptId,
-    /// The kind of question.
-    pub kind: InterruptKind,
-    /// ACP's tool call; absent unless this is a permission.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_call: Option<RawJson>,
-    /// ACP's options; absent unless this is a permission.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<RawJson>,
-    /// ACP's request parameters, as the agent sent them.
-    pub request: RawJson,
-    /// When the agent asked.
-    #[serde(serialize_with = "crate::time::write")]
-    pub raised_at: Timestamp,
-    /// Whether the agent process that asked has ended, so that the answer has to be sent to its successor.
-    pub orphaned: bool,
+objects! {
+    /// An interrupt: a question of the agent that waits for an answer. It belongs to the conversation, so that every
+    /// client sees it.
+    Interrupt {
+        /// The interrupt's id.
+        id: InterruptId,
+        /// The kind of question.
+        kind: InterruptKind,
+        /// ACP's tool call; absent unless this is a permission.
+        tool_call: Option<RawJson> = default,
+        /// ACP's options; absent unless this is a permission.
+        options: Option<RawJson> = default,
+        /// ACP's request parameters, as the agent sent them.
+        request: RawJson,
+        /// When the agent asked.
+        #[serde(serialize_with = "crate::time::write")]
+        raised_at: Timestamp,
+        /// Whether the agent process that asked has ended, so that the answer has to be sent to its successor.
+        orphaned: bool,
+    }
 }

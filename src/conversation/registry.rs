@@ -3,6 +3,7 @@
 //! Owns the map from id to mailbox, and to the closed sessions that may still be written to. A task is registered before it runs.
 
 mod adopting;
+mod agents;
 mod carrying;
 mod family;
 mod filter;

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, join_all, ready};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -22,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::dispatch::{Admitted, Answer, Dispatcher};
 use super::envelope::{Entry, Incoming, parse_line};
-use super::fault::Fault;
+use super::fault;
 use super::line::{Line, LineReader};
 use super::outbox::{self, Outbox, PushError};
 use super::socket::SocketLimits;
@@ -166,8 +167,14 @@ impl Calls {
                 Incoming::Batch(entries) => self.take_batch(entries),
             },
             Line::TooLong { id, bytes_seen } => {
-                let fault = Fault::line_too_long(bytes_seen, self.limits.line_bytes);
-                self.answer(Some(fault.answer(id.as_deref())));
+                let limit = self.limits.line_bytes;
+                let error = fault::invalid_request(format!(
+                    "the line has {bytes_seen} bytes, more than the limit of {limit} (max_line_bytes)"
+                ));
+                self.answer(Some(fault::answer(
+                    id.as_deref(),
+                    error.with("limitBytes", limit),
+                )));
             }
         }
     }
@@ -223,10 +230,9 @@ impl Calls {
         let limit = self.limits.requests_in_flight;
         let Ok(call) = entry else { return None };
         (in_flight >= limit).then(|| {
-            let fault = Fault::busy(format!(
-                "{limit} requests of this connection are in flight, which is the limit"
-            ));
-            call.id.as_ref().map(|id| fault.answer(Some(id.raw)))
+            let message = format!("{limit} requests of this connection are in flight, which is the limit");
+            let busy = BridgeError::new(ErrorKind::Busy, message);
+            call.id.as_ref().map(|id| fault::answer(Some(id.raw), busy))
         })
     }
 
@@ -265,8 +271,8 @@ fn join_answers(answers: Vec<(Option<Box<RawValue>>, Answer)>, limit_bytes: usiz
     for (id, answer) in answers {
         let Some(answer) = answer else { continue };
         let answer = if joined.len() + answer.len() > limit_bytes {
-            Fault::internal("the answers of this batch are larger than one message may be")
-                .answer(id.as_deref())
+            let message = "the answers of this batch are larger than one message may be";
+            fault::answer(id.as_deref(), BridgeError::new(ErrorKind::InternalError, message))
         } else {
             answer
         };

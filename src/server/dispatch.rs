@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jsonrpsee::core::traits::IdProvider;
@@ -20,7 +21,7 @@ use jsonrpsee::{
 use serde_json::value::RawValue;
 
 use super::envelope::{Call, CallId, Entry, Rejection};
-use super::fault::{self, Fault};
+use super::fault;
 
 /// The text of an answer; none where nothing is answered, or where it went out already.
 pub(super) type Answer = Option<Box<str>>;
@@ -75,19 +76,20 @@ impl Dispatcher {
     fn admit_entry(&self, entry: Entry<'_>, in_batch: bool) -> Admitted {
         let Call { id, method, params } = match entry {
             Ok(call) => call,
-            Err(Rejection { id, fault }) => return Admitted::Done(Some(fault.answer(id))),
+            Err(Rejection { id, error }) => return Admitted::Done(Some(fault::answer(id, error))),
         };
-        let refuse = |fault: &Fault| Admitted::Done(id.as_ref().map(|id| fault.answer(Some(id.raw))));
+        let refuse = |error| Admitted::Done(id.as_ref().map(|id| fault::answer(Some(id.raw), error)));
         let Some((name, callback)) = self.methods.method_with_name(&method) else {
-            return refuse(&Fault::method_not_found(&method));
+            let message = format!("there is no method {method:?}");
+            return refuse(BridgeError::new(ErrorKind::MethodNotFound, message));
         };
         let params = match check_params(params, matches!(callback, MethodCallback::Unsubscription(_))) {
             Ok(params) => params,
-            Err(fault) => return refuse(&fault),
+            Err(error) => return refuse(error),
         };
         if matches!(callback, MethodCallback::Subscription(_)) {
             if in_batch {
-                return refuse(&Fault::invalid_request(format!(
+                return refuse(fault::invalid_request(format!(
                     "{name} cannot be part of a batch"
                 )));
             }
@@ -123,10 +125,9 @@ impl Dispatcher {
             }
             MethodCallback::Subscription(call) => {
                 let Some(subscription_permit) = self.subscriptions.acquire() else {
-                    return Started::Refused(Fault::busy(format!(
-                        "this connection has {} subscriptions, which is the limit",
-                        self.subscriptions.max()
-                    )));
+                    let limit = self.subscriptions.max();
+                    let message = format!("this connection has {limit} subscriptions, which is the limit");
+                    return Started::Refused(BridgeError::new(ErrorKind::Busy, message));
                 };
                 let state = SubscriptionState {
                     conn_id: connection_id,
@@ -140,7 +141,9 @@ impl Dispatcher {
             Ok(Started::Done(response)) => {
                 return Admitted::Done(answer_of(response, raw_id.as_deref()));
             }
-            Ok(Started::Refused(fault)) => return Admitted::Done(Some(fault.answer(raw_id.as_deref()))),
+            Ok(Started::Refused(error)) => {
+                return Admitted::Done(Some(fault::answer(raw_id.as_deref(), error)));
+            }
             Ok(Started::Running(running)) => (running, false),
             Ok(Started::Subscribing(running)) => (running, true),
             Err(_) => return Admitted::Done(answer_of_panic(name, raw_id.as_deref())),
@@ -165,7 +168,7 @@ impl Dispatcher {
 
 enum Started {
     Done(MethodResponse),
-    Refused(Fault),
+    Refused(BridgeError),
     Running(BoxFuture<'static, MethodResponse>),
     Subscribing(BoxFuture<'static, MethodResponse>),
 }
@@ -179,19 +182,19 @@ fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
 }
 
 /// Checks the shape of parameters; those of an unsubscription are an array, all others an object.
-fn check_params(params: Option<&RawValue>, unsubscription: bool) -> Result<&str, Fault> {
+fn check_params(params: Option<&RawValue>, unsubscription: bool) -> Result<&str, BridgeError> {
+    let invalid = |message| BridgeError::new(ErrorKind::InvalidParams, message);
+    let one_id = || invalid("parameters are one subscription id in an array");
     let text = params.map_or("", RawValue::get);
     match (unsubscription, text.as_bytes().first()) {
         (true, Some(b'[')) => serde_json::from_str::<[SubscriptionId<'_>; 1]>(text)
             .map(|_| text)
-            .map_err(|_| Fault::invalid_params("parameters are one subscription id in an array")),
-        (true, _) => Err(Fault::invalid_params(
-            "parameters are one subscription id in an array",
-        )),
+            .map_err(|_| one_id()),
+        (true, _) => Err(one_id()),
         // What has only optional parameters may be called without any.
         (false, None) => Ok("{}"),
         (false, Some(b'{')) => Ok(text),
-        (false, Some(_)) => Err(Fault::invalid_params("parameters are an object, by name")),
+        (false, Some(_)) => Err(invalid("parameters are an object, by name")),
     }
 }
 
@@ -213,7 +216,8 @@ fn answer_of(response: MethodResponse, id: Option<&RawValue>) -> Answer {
 fn answer_of_panic(method: &'static str, id: Option<&RawValue>) -> Answer {
     tracing::error!(method, "the handler panicked");
     id.map(|id| {
-        Fault::internal(format!("{method} failed by a fault of the daemon; see its log")).answer(Some(id))
+        let message = format!("{method} failed by a fault of the daemon; see its log");
+        fault::answer(Some(id), BridgeError::new(ErrorKind::InternalError, message))
     })
 }
 

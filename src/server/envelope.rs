@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 
+use bridge_protocol::BridgeError;
 use jsonrpsee::types::Id;
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::fault::Fault;
+use super::fault::{invalid_request, parse_error};
 
 /// What a line turned out to be.
 #[derive(Debug)]
@@ -46,29 +47,27 @@ pub(super) struct CallId<'a> {
 pub(super) struct Rejection<'a> {
     /// The id as far as it could be read.
     pub(super) id: Option<&'a RawValue>,
-    pub(super) fault: Fault,
+    pub(super) error: BridgeError,
 }
 
 /// Takes a line apart. `batch_entries` is the most that a batch may hold.
 pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Incoming<'_> {
     let text = match std::str::from_utf8(line) {
         Ok(text) => text.trim_start(),
-        Err(error) => return Incoming::One(Err(reject(Fault::parse_error(&error.to_string())))),
+        Err(error) => return Incoming::One(Err(reject(parse_error(error)))),
     };
     if !text.starts_with('[') {
         return Incoming::One(parse_entry(text));
     }
     match serde_json::from_str::<Vec<&RawValue>>(text) {
-        Err(error) => Incoming::One(Err(reject(Fault::parse_error(&error.to_string())))),
+        Err(error) => Incoming::One(Err(reject(parse_error(error)))),
         Ok(entries) if entries.is_empty() => {
-            Incoming::One(Err(reject(Fault::invalid_request("the batch is empty"))))
+            Incoming::One(Err(reject(invalid_request("the batch is empty"))))
         }
-        Ok(entries) if entries.len() > batch_entries => {
-            Incoming::One(Err(reject(Fault::invalid_request(format!(
-                "the batch has {} entries, more than the limit of {batch_entries}",
-                entries.len()
-            )))))
-        }
+        Ok(entries) if entries.len() > batch_entries => Incoming::One(Err(reject(invalid_request(format!(
+            "the batch has {} entries, more than the limit of {batch_entries}",
+            entries.len()
+        ))))),
         Ok(entries) => Incoming::Batch(
             entries
                 .into_iter()
@@ -94,15 +93,13 @@ fn parse_entry(text: &str) -> Entry<'_> {
     let envelope: Envelope<'_> = match serde_json::from_str(text) {
         // serde would read an array as the fields in their order.
         Ok(_) if !text.starts_with('{') => {
-            return Err(reject(Fault::invalid_request("a request is an object")));
+            return Err(reject(invalid_request("a request is an object")));
         }
         Ok(envelope) => envelope,
         Err(error) if error.classify() == Category::Data => {
-            return Err(reject(Fault::invalid_request(format!(
-                "this is not a request: {error}"
-            ))));
+            return Err(reject(invalid_request(format!("this is not a request: {error}"))));
         }
-        Err(error) => return Err(reject(Fault::parse_error(&error.to_string()))),
+        Err(error) => return Err(reject(parse_error(error))),
     };
     let id = match envelope.id {
         None => None,
@@ -114,14 +111,14 @@ fn parse_entry(text: &str) -> Entry<'_> {
                     .get()
                     .starts_with(|first: char| first == '-' || first.is_ascii_digit())
                     .then_some(raw);
-                let fault = Fault::invalid_request("an id is a string, a natural number or null");
-                return Err(Rejection { id: echo, fault });
+                let error = invalid_request("an id is a string, a natural number or null");
+                return Err(Rejection { id: echo, error });
             }
         },
     };
     let refused = |message: &str| Rejection {
         id: id.as_ref().map(|id| id.raw),
-        fault: Fault::invalid_request(message),
+        error: invalid_request(message),
     };
     if envelope.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
         return Err(refused("`jsonrpc` is not \"2.0\""));
@@ -144,8 +141,8 @@ fn decode_string(raw: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned)
 }
 
-fn reject(fault: Fault) -> Rejection<'static> {
-    Rejection { id: None, fault }
+fn reject(error: BridgeError) -> Rejection<'static> {
+    Rejection { id: None, error }
 }
 
 /// Tells an id of `null` from no id: serde's `Option` takes both for none.
@@ -156,6 +153,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::fault;
 
     fn describe(entry: &Entry<'_>) -> String {
         match entry {
@@ -164,8 +162,9 @@ mod tests {
                 id.as_ref().map_or("-", |id| id.raw.get()),
                 params.map_or("-", |params| params.get())
             ),
-            Err(Rejection { id, fault }) => {
-                let answer: serde_json::Value = serde_json::from_str(&fault.answer(*id)).unwrap();
+            Err(Rejection { id, error }) => {
+                let answer: serde_json::Value =
+                    serde_json::from_str(&fault::answer(*id, error.clone())).unwrap();
                 format!("error {} {}", answer["id"], answer["error"]["code"])
             }
         }

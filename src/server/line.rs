@@ -5,13 +5,13 @@
 
 use std::io;
 
+use jsonrpsee::types::Id;
 use memchr::memchr;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use id_scanner::IdScanner;
+use crate::agent::envelope::IdScanner;
 
-mod id_scanner;
 #[cfg(test)]
 mod tests;
 
@@ -193,7 +193,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 impl Oversized {
     fn new() -> Self {
         Self {
-            scanner: IdScanner::default(),
+            scanner: IdScanner::new(),
             bytes_seen: 0,
             ends_in_return: false,
         }
@@ -209,8 +209,14 @@ impl Oversized {
 
     fn finish(self) -> Found {
         Found::TooLong {
-            id: self.scanner.finish(),
+            id: self.scanner.finish().id.and_then(request_id),
             bytes_seen: self.bytes_seen - u64::from(self.ends_in_return),
         }
     }
+}
+
+/// The id of a request as it was written, if it is one.
+fn request_id(text: String) -> Option<Box<RawValue>> {
+    serde_json::from_str::<Id<'_>>(&text).ok()?;
+    RawValue::from_string(text).ok()
 }

@@ -72,12 +72,11 @@ trait Act<M: Method> {
     fn complete(&self, _params: &mut M) {}
 
     /// Carries the call out. `request` is its idempotency key, where the call has one.
-    fn act(
-        &self,
-        params: M,
-        request: Option<Request>,
-    ) -> impl Future<Output = Result<M::Answer, BridgeError>> + Send;
+    fn act(&self, params: M, request: Option<Request>) -> impl Future<Output = Outcome<M>> + Send;
 }
+
+/// The answer of a method, or its error.
+type Outcome<M> = Result<<M as Method>::Answer, BridgeError>;
 
 impl<M: Method> Handle<M> for Handlers
 where

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bridge_protocol::{BridgeError, ErrorKind};
 use jsonrpsee::{ConnectionId, Methods};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinError, JoinSet};
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connection;
-use super::fault::Fault;
+use super::fault;
 use super::outbox::OutboxLimits;
 
 /// The limits of one socket and of each connection to it.
@@ -197,8 +198,11 @@ fn next_connection_id() -> ConnectionId {
 }
 
 fn refuse_one_too_many(stream: UnixStream, connections: usize) {
-    let fault = Fault::busy(format!("{connections} connections are open, which is the limit"));
-    let line = format!("{}\n", fault.answer(None));
+    let message = format!("{connections} connections are open, which is the limit");
+    let line = format!(
+        "{}\n",
+        fault::answer(None, BridgeError::new(ErrorKind::Busy, message))
+    );
     // The send buffer of a new connection is empty and takes one line at once; whoever left already needs no answer.
     if let Err(error) = stream
         .into_std()

@@ -61,6 +61,25 @@ async fn a_new_conversation_may_be_opened_at_once() {
     assert!(!chain[0].written, "nothing was written yet");
 }
 
+#[tokio::test]
+async fn a_conversation_shows_the_usage_that_its_agent_last_reported() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    assert_eq!(app.get(id).await.usage, None);
+    app.send(id, "one").await;
+    let first = app.get(id).await.usage.unwrap();
+    app.send(id, &"longer ".repeat(1_000)).await;
+    let usage = app.get(id).await.usage.unwrap();
+    assert!(
+        first.used < usage.used && usage.used < usage.size,
+        "{first:?} {usage:?}"
+    );
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.get(id).await.usage, Some(usage));
+}
+
 /// F3, F42: the id of the session is in the chain before the first prompt goes out, and stays there whatever
 /// comes.
 #[tokio::test]

@@ -6,6 +6,8 @@ use crate::conversation::Empty;
 use crate::id::AgentName;
 
 methods! {
+    trait HandleAgents;
+
     /// Lists the configured agents and the built-in `loopback`.
     "agent/list" => ListAgents() -> AgentList, [] {}
 

@@ -1,20 +1,18 @@
 //! `conversation/…`: conversations.
 
 use super::{method, methods};
-use crate::conversation::{
-    AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ContinueAt, ConversationAnswer, ConversationPage,
-    ConversationState, DeleteAnswer, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, OnBusy, OnLimit,
-    RespondAnswer, ResumeAnswer, Settings, TranscriptsOnDelete, TreeAnswer, UndoAnswer,
-};
+use crate::conversation::*;
 use crate::event::EventEnvelope;
-use crate::export::{ExportAnswer, ExportFormat, ImportAnswer};
-use crate::history::{CheckpointPage, HistoryForm, HistoryPage};
-use crate::id::{AgentName, CheckpointId, ConversationRef, Cursor, InterruptId, TurnId, UpstreamId};
+use crate::export::*;
+use crate::history::*;
+use crate::id::*;
 use crate::link::Fidelity;
-use crate::raw::{PromptContent, RawJson};
+use crate::raw::*;
 use crate::turn::TurnResult;
 
 methods! {
+    trait HandleConversations;
+
     /// Creates a conversation. Its upstream session is opened at the first prompt or resume.
     "conversation/new" => NewConversation(once) -> ConversationAnswer,
     [NotFound, Busy, InvalidCwd, AgentUnavailable, AgentError, AuthRequired, Limited, NotResumable] {

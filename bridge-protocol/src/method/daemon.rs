@@ -7,6 +7,8 @@ use crate::diagnosis::Diagnosis;
 use crate::openrpc::OpenRpcDocument;
 
 methods! {
+    trait HandleDaemon;
+
     /// Shows how the daemon is doing.
     "daemon/status" => Status() -> DaemonStatus, [] {}
 

@@ -8,6 +8,8 @@ use crate::keep::{ForgetAnswer, KeepAnswer, RestoreAnswer};
 use crate::transcript::{TranscriptPage, TreeMoveAnswer, TreeMoveList};
 
 methods! {
+    trait HandleTranscripts;
+
     /// Lists the transcripts that the agents keep on this machine, whichever program made them, newest first. Covers Claude
     /// Code, Codex and `loopback`. The first page shows the files as they are now; later pages show the same moment.
     "transcript/list" => ListTranscripts() -> TranscriptPage,

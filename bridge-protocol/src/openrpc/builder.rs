@@ -51,7 +51,7 @@ struct Components {
 }
 
 /// A method or a notification.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
     name: &'static str,
@@ -130,8 +130,7 @@ impl Builder {
             params: self.params::<M>(),
             result: Some(result),
             errors: errors.iter().map(reference).collect(),
-            notification: None,
-            unsubscribe: None,
+            ..Entry::default()
         }
     }
 
@@ -175,7 +174,6 @@ impl Builder {
         self.methods.push(Entry {
             name: UNSUBSCRIBE,
             summary: format!("Ends a subscription of `{}`.", Subscribe::NAME),
-            description: None,
             param_structure: "by-position",
             params: vec![id("subscription")],
             result: Some(Content {
@@ -184,9 +182,7 @@ impl Builder {
                 required: true,
                 schema: json!({ "type": "boolean" }),
             }),
-            errors: Vec::new(),
-            notification: None,
-            unsubscribe: None,
+            ..Entry::default()
         });
         let event = Content {
             name: "result".to_owned(),
@@ -195,13 +191,9 @@ impl Builder {
         self.notifications.push(Entry {
             name: "conversation/event",
             summary: format!("Sent by the daemon to a subscription of `{}`.", Subscribe::NAME),
-            description: None,
             param_structure: "by-name",
             params: vec![id("subscription"), event],
-            result: None,
-            errors: Vec::new(),
-            notification: None,
-            unsubscribe: None,
+            ..Entry::default()
         });
     }
 

@@ -95,11 +95,9 @@ impl Registry {
             return Ok(None);
         };
         let store = &self.services.store;
-        let record = store.conversation(id).map_err(|error| store_error(&error))?;
-        let links = record.map(|record| record.chain.links().to_vec());
         Ok(Some(TreeMember {
             conversation: listable(conversation),
-            links: links.unwrap_or_default(),
+            links: self.chain(id)?,
             entries: store.lineage_all(id).map_err(|error| store_error(&error))?,
         }))
     }

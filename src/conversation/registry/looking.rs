@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::LineageEntry;
+use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, ConversationId, Cursor};
 use tokio::sync::{mpsc, oneshot};
 
@@ -147,6 +147,16 @@ impl Registry {
                 return Ok((page, None));
             }
         }
+    }
+
+    /// A conversation's chain, oldest link first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn chain(&self, id: ConversationId) -> Result<Vec<Link>, ConversationError> {
+        let record = self.services.store.conversation(id);
+        let record = record.map_err(|error| store_error(&error))?;
+        Ok(record.map_or_else(Vec::new, |record| record.chain.links().to_vec()))
     }
 
     /// One page of a conversation's lineage, oldest first: `limit` at most, and fewer where they are large.

@@ -1,33 +1,25 @@
 //! `conversation/…`.
 
+use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
-    AdoptAnswer, CancelAnswer, ChainAnswer, ContinueAnswer, ConversationAnswer, ConversationPage,
-    ConversationState, DeleteAnswer, EditAnswer, Empty, ForkAnswer, LineagePage, MoveAnswer, RespondAnswer,
-    ResumeAnswer, Settings, TreeAnswer, UndoAnswer,
+    ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, LineagePage, Settings,
 };
-use bridge_protocol::export::{ExportAnswer, ImportAnswer};
-use bridge_protocol::history::{CheckpointPage, HistoryPage};
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
     Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, ResolveConversation, Respond,
     Resume, TreeOf, Undo, Update,
 };
-use bridge_protocol::turn::TurnResult;
-use bridge_protocol::{BridgeError, TurnId};
 
 use super::parameters::{
     LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit, place,
     unknown_word,
 };
-use super::{Act, Handlers, read};
+use super::{Act, Handlers, Outcome, read};
 use crate::conversation::answer::Request;
-use crate::conversation::climbing::store_error;
 use crate::conversation::effect::Call;
 use crate::conversation::folder::{usable_folder, wanted_folder};
 use crate::conversation::importing;
 use crate::conversation::registry::{self, Adoption, Filter};
-
-type Outcome<T> = Result<T, BridgeError>;
 
 impl Act<NewConversation> for Handlers {
     fn complete(&self, params: &mut NewConversation) {
@@ -37,7 +29,7 @@ impl Act<NewConversation> for Handlers {
             .get_or_insert_with(|| catalog.default_agent().clone());
     }
 
-    async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<ConversationAnswer> {
+    async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<NewConversation> {
         let new = registry::NewConversation {
             agent: params.agent,
             cwd: params.cwd,
@@ -52,7 +44,7 @@ impl Act<NewConversation> for Handlers {
 }
 
 impl Act<ListConversations> for Handlers {
-    async fn act(&self, params: ListConversations, _: Option<Request>) -> Outcome<ConversationPage> {
+    async fn act(&self, params: ListConversations, _: Option<Request>) -> Outcome<ListConversations> {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         if params.state == Some(ConversationState::Unknown) {
             let known = "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed";
@@ -78,7 +70,7 @@ impl Act<ListConversations> for Handlers {
 }
 
 impl Act<GetConversation> for Handlers {
-    async fn act(&self, params: GetConversation, _: Option<Request>) -> Outcome<ConversationAnswer> {
+    async fn act(&self, params: GetConversation, _: Option<Request>) -> Outcome<GetConversation> {
         let id = self.resolve(&params.conversation_id)?;
         let conversation = self.registry().view(id)?;
         Ok(ConversationAnswer { conversation })
@@ -86,7 +78,7 @@ impl Act<GetConversation> for Handlers {
 }
 
 impl Act<ResolveConversation> for Handlers {
-    async fn act(&self, params: ResolveConversation, _: Option<Request>) -> Outcome<ConversationAnswer> {
+    async fn act(&self, params: ResolveConversation, _: Option<Request>) -> Outcome<ResolveConversation> {
         let found = self.registry().named(&params.name, params.cwd.as_deref());
         Ok(ConversationAnswer {
             conversation: found.await?,
@@ -95,14 +87,14 @@ impl Act<ResolveConversation> for Handlers {
 }
 
 impl Act<TreeOf> for Handlers {
-    async fn act(&self, params: TreeOf, _: Option<Request>) -> Outcome<TreeAnswer> {
+    async fn act(&self, params: TreeOf, _: Option<Request>) -> Outcome<TreeOf> {
         let id = self.resolve(&params.conversation_id)?;
         Ok(self.registry().tree(id).await?)
     }
 }
 
 impl Act<Update> for Handlers {
-    async fn act(&self, params: Update, request: Option<Request>) -> Outcome<ConversationAnswer> {
+    async fn act(&self, params: Update, request: Option<Request>) -> Outcome<Update> {
         let call = Call::Update {
             title: params.title,
             settings: (params.settings != Settings::default()).then_some(params.settings),
@@ -113,7 +105,7 @@ impl Act<Update> for Handlers {
 }
 
 impl Act<Prompt> for Handlers {
-    async fn act(&self, params: Prompt, request: Option<Request>) -> Outcome<TurnResult> {
+    async fn act(&self, params: Prompt, request: Option<Request>) -> Outcome<Prompt> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Prompt {
@@ -128,7 +120,7 @@ impl Act<Prompt> for Handlers {
 }
 
 impl Act<Continue> for Handlers {
-    async fn act(&self, params: Continue, request: Option<Request>) -> Outcome<ContinueAnswer> {
+    async fn act(&self, params: Continue, request: Option<Request>) -> Outcome<Continue> {
         let text = params.text.as_ref();
         text.map(|text| check_prompt("text", text)).transpose()?;
         let call = Call::Continue {
@@ -141,7 +133,7 @@ impl Act<Continue> for Handlers {
 }
 
 impl Act<Cancel> for Handlers {
-    async fn act(&self, params: Cancel, request: Option<Request>) -> Outcome<CancelAnswer> {
+    async fn act(&self, params: Cancel, request: Option<Request>) -> Outcome<Cancel> {
         let call = Call::Cancel {
             turn_id: params.turn_id,
             queued: params.queued,
@@ -151,7 +143,7 @@ impl Act<Cancel> for Handlers {
 }
 
 impl Act<Resume> for Handlers {
-    async fn act(&self, params: Resume, request: Option<Request>) -> Outcome<ResumeAnswer> {
+    async fn act(&self, params: Resume, request: Option<Request>) -> Outcome<Resume> {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Resume {
             min_fidelity: params.min_fidelity,
@@ -161,7 +153,7 @@ impl Act<Resume> for Handlers {
 }
 
 impl Act<Fork> for Handlers {
-    async fn act(&self, params: Fork, request: Option<Request>) -> Outcome<ForkAnswer> {
+    async fn act(&self, params: Fork, request: Option<Request>) -> Outcome<Fork> {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Fork {
             in_place: params.in_place,
@@ -175,7 +167,7 @@ impl Act<Fork> for Handlers {
 }
 
 impl Act<Edit> for Handlers {
-    async fn act(&self, params: Edit, request: Option<Request>) -> Outcome<EditAnswer> {
+    async fn act(&self, params: Edit, request: Option<Request>) -> Outcome<Edit> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Edit {
@@ -189,14 +181,14 @@ impl Act<Edit> for Handlers {
 }
 
 impl Act<Undo> for Handlers {
-    async fn act(&self, params: Undo, request: Option<Request>) -> Outcome<UndoAnswer> {
+    async fn act(&self, params: Undo, request: Option<Request>) -> Outcome<Undo> {
         let id = self.resolve(&params.conversation_id)?;
         read(&self.registry().undo(id, request).await?)
     }
 }
 
 impl Act<Move> for Handlers {
-    async fn act(&self, params: Move, request: Option<Request>) -> Outcome<MoveAnswer> {
+    async fn act(&self, params: Move, request: Option<Request>) -> Outcome<Move> {
         let cwd = usable_folder("cwd", &params.cwd)?;
         let id = self.resolve(&params.conversation_id)?;
         if params.dry_run {
@@ -207,19 +199,15 @@ impl Act<Move> for Handlers {
 }
 
 impl Act<Chain> for Handlers {
-    async fn act(&self, params: Chain, _: Option<Request>) -> Outcome<ChainAnswer> {
+    async fn act(&self, params: Chain, _: Option<Request>) -> Outcome<Chain> {
         let id = self.resolve(&params.conversation_id)?;
-        let record = self.registry().services().store.conversation(id);
-        let record = record.map_err(|error| store_error(&error))?;
-        let links = record
-            .map(|record| record.chain.links().to_vec())
-            .unwrap_or_default();
+        let links = self.registry().chain(id)?;
         Ok(ChainAnswer { links })
     }
 }
 
 impl Act<Lineage> for Handlers {
-    async fn act(&self, params: Lineage, _: Option<Request>) -> Outcome<LineagePage> {
+    async fn act(&self, params: Lineage, _: Option<Request>) -> Outcome<Lineage> {
         let id = self.resolve(&params.conversation_id)?;
         let limit = page_limit(params.limit, LINEAGE_LIMITS)?;
         let (entries, next_cursor) = self.registry().lineage(id, params.cursor.as_ref(), limit)?;
@@ -228,7 +216,7 @@ impl Act<Lineage> for Handlers {
 }
 
 impl Act<Checkpoints> for Handlers {
-    async fn act(&self, params: Checkpoints, _: Option<Request>) -> Outcome<CheckpointPage> {
+    async fn act(&self, params: Checkpoints, _: Option<Request>) -> Outcome<Checkpoints> {
         let id = self.resolve(&params.conversation_id)?;
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         Ok(self.registry().checkpoints(id, params.before, limit).await?)
@@ -236,7 +224,7 @@ impl Act<Checkpoints> for Handlers {
 }
 
 impl Act<History> for Handlers {
-    async fn act(&self, params: History, _: Option<Request>) -> Outcome<HistoryPage> {
+    async fn act(&self, params: History, _: Option<Request>) -> Outcome<History> {
         let id = self.resolve(&params.conversation_id)?;
         let (part, limit) = history_part(params.cursor, params.limit, params.last)?;
         Ok(self.registry().history(id, part, limit, params.r#as).await?)
@@ -244,7 +232,7 @@ impl Act<History> for Handlers {
 }
 
 impl Act<Respond> for Handlers {
-    async fn act(&self, params: Respond, request: Option<Request>) -> Outcome<RespondAnswer> {
+    async fn act(&self, params: Respond, request: Option<Request>) -> Outcome<Respond> {
         let call = Call::Respond {
             interrupt_id: params.interrupt_id,
             outcome: params.outcome,
@@ -256,20 +244,20 @@ impl Act<Respond> for Handlers {
 }
 
 impl Act<Close> for Handlers {
-    async fn act(&self, params: Close, request: Option<Request>) -> Outcome<Empty> {
+    async fn act(&self, params: Close, request: Option<Request>) -> Outcome<Close> {
         self.call_once(&params.conversation_id, Call::Close, request)
             .await
     }
 }
 
 impl Act<Reset> for Handlers {
-    async fn act(&self, params: Reset, request: Option<Request>) -> Outcome<ConversationAnswer> {
+    async fn act(&self, params: Reset, request: Option<Request>) -> Outcome<Reset> {
         self.call(&params.conversation_id, Call::Reset, request).await
     }
 }
 
 impl Act<Delete> for Handlers {
-    async fn act(&self, params: Delete, request: Option<Request>) -> Outcome<DeleteAnswer> {
+    async fn act(&self, params: Delete, request: Option<Request>) -> Outcome<Delete> {
         let call = Call::Delete {
             transcripts: params.transcripts,
         };
@@ -278,7 +266,7 @@ impl Act<Delete> for Handlers {
 }
 
 impl Act<Adopt> for Handlers {
-    async fn act(&self, params: Adopt, request: Option<Request>) -> Outcome<AdoptAnswer> {
+    async fn act(&self, params: Adopt, request: Option<Request>) -> Outcome<Adopt> {
         let adoption = Adoption {
             upstream_id: params.upstream_id,
             agent: params.agent,
@@ -290,7 +278,7 @@ impl Act<Adopt> for Handlers {
 }
 
 impl Act<Export> for Handlers {
-    async fn act(&self, params: Export, _: Option<Request>) -> Outcome<ExportAnswer> {
+    async fn act(&self, params: Export, _: Option<Request>) -> Outcome<Export> {
         let id = self.resolve(&params.conversation_id)?;
         let registry = self.registry();
         Ok(registry
@@ -300,7 +288,7 @@ impl Act<Export> for Handlers {
 }
 
 impl Act<Import> for Handlers {
-    async fn act(&self, params: Import, request: Option<Request>) -> Outcome<ImportAnswer> {
+    async fn act(&self, params: Import, request: Option<Request>) -> Outcome<Import> {
         let import = importing::Import {
             path: params.path,
             cwd: params.cwd,

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::Empty;
 use bridge_protocol::daemon::{DaemonStatus, StoreStatus, WorkAnswer};
-use bridge_protocol::diagnosis::Diagnosis;
 use bridge_protocol::method::{Diagnose, Discover, RunningWork, Shutdown, Status};
 use bridge_protocol::openrpc::{self, OpenRpcDocument};
 use bridge_protocol::{BridgeError, ErrorKind, PROTOCOL_VERSION};
 
-use super::{Act, Handlers, StopRequest};
+use super::{Act, Handlers, Outcome, StopRequest};
 use crate::conversation::answer::Request;
 use crate::conversation::services::chain_text;
 use crate::diagnosis::{Question, diagnose};
@@ -20,7 +19,7 @@ static DOCUMENT: LazyLock<Result<OpenRpcDocument, String>> =
     LazyLock::new(|| openrpc::document().map_err(|error| error.to_string()));
 
 impl Act<Status> for Handlers {
-    async fn act(&self, _: Status, _: Option<Request>) -> Result<DaemonStatus, BridgeError> {
+    async fn act(&self, _: Status, _: Option<Request>) -> Outcome<Status> {
         let services = self.registry().services();
         let store = services.store.status();
         Ok(DaemonStatus {
@@ -49,14 +48,14 @@ impl Act<Status> for Handlers {
 }
 
 impl Act<RunningWork> for Handlers {
-    async fn act(&self, _: RunningWork, _: Option<Request>) -> Result<WorkAnswer, BridgeError> {
+    async fn act(&self, _: RunningWork, _: Option<Request>) -> Outcome<RunningWork> {
         let work = self.registry().work();
         Ok(WorkAnswer { work })
     }
 }
 
 impl Act<Diagnose> for Handlers {
-    async fn act(&self, params: Diagnose, _: Option<Request>) -> Result<Diagnosis, BridgeError> {
+    async fn act(&self, params: Diagnose, _: Option<Request>) -> Outcome<Diagnose> {
         let question = Question {
             with_agents: params.agents != Some(false),
             path: params.path,
@@ -68,7 +67,7 @@ impl Act<Diagnose> for Handlers {
 }
 
 impl Act<Shutdown> for Handlers {
-    async fn act(&self, params: Shutdown, _: Option<Request>) -> Result<Empty, BridgeError> {
+    async fn act(&self, params: Shutdown, _: Option<Request>) -> Outcome<Shutdown> {
         let request = StopRequest {
             grace: params.grace_ms.map(Duration::from_millis),
         };
@@ -80,7 +79,7 @@ impl Act<Shutdown> for Handlers {
 }
 
 impl Act<Discover> for Handlers {
-    async fn act(&self, _: Discover, _: Option<Request>) -> Result<OpenRpcDocument, BridgeError> {
+    async fn act(&self, _: Discover, _: Option<Request>) -> Outcome<Discover> {
         let document = DOCUMENT.clone();
         document.map_err(|problem| BridgeError::new(ErrorKind::InternalError, problem))
     }

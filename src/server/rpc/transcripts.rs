@@ -1,25 +1,19 @@
 //! `transcript/…` and `checkpoint/…`.
 
-use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::history::CheckpointAnswer;
-use bridge_protocol::keep::{ForgetAnswer, KeepAnswer, RestoreAnswer};
 use bridge_protocol::method::{
     Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
 };
-use bridge_protocol::transcript::{TranscriptPage, TreeMoveAnswer, TreeMoveList};
 use bridge_protocol::{AgentName, BridgeError, UpstreamId};
 
 use super::parameters::{LIST_LIMITS, page_limit};
-use super::{Act, Handlers, read};
+use super::{Act, Handlers, Outcome, read};
 use crate::conversation::answer::Request;
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
 use crate::conversation::registry::{TranscriptFilter, tree};
 
-type Outcome<T> = Result<T, BridgeError>;
-
 impl Act<ListTranscripts> for Handlers {
-    async fn act(&self, params: ListTranscripts, _: Option<Request>) -> Outcome<TranscriptPage> {
+    async fn act(&self, params: ListTranscripts, _: Option<Request>) -> Outcome<ListTranscripts> {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         let filter = TranscriptFilter {
             agent: params.agent,
@@ -32,7 +26,7 @@ impl Act<ListTranscripts> for Handlers {
 }
 
 impl Act<Check> for Handlers {
-    async fn act(&self, params: Check, request: Option<Request>) -> Outcome<CheckAnswer> {
+    async fn act(&self, params: Check, request: Option<Request>) -> Outcome<Check> {
         let Check {
             upstream_id,
             conversation_id,
@@ -80,7 +74,7 @@ impl Act<Check> for Handlers {
 }
 
 impl Act<Keep> for Handlers {
-    async fn act(&self, params: Keep, _: Option<Request>) -> Outcome<KeepAnswer> {
+    async fn act(&self, params: Keep, _: Option<Request>) -> Outcome<Keep> {
         let session = of_agent(params.upstream_id, params.agent)?;
         let kept = self
             .registry()
@@ -90,7 +84,7 @@ impl Act<Keep> for Handlers {
 }
 
 impl Act<Restore> for Handlers {
-    async fn act(&self, params: Restore, _: Option<Request>) -> Outcome<RestoreAnswer> {
+    async fn act(&self, params: Restore, _: Option<Request>) -> Outcome<Restore> {
         let session = of_agent(params.upstream_id, params.agent)?;
         let restored = self
             .registry()
@@ -100,14 +94,14 @@ impl Act<Restore> for Handlers {
 }
 
 impl Act<Forget> for Handlers {
-    async fn act(&self, params: Forget, _: Option<Request>) -> Outcome<ForgetAnswer> {
+    async fn act(&self, params: Forget, _: Option<Request>) -> Outcome<Forget> {
         let forgotten = self.registry().forget_named(params.upstream_id, params.agent);
         Ok(forgotten.await?)
     }
 }
 
 impl Act<MoveTree> for Handlers {
-    async fn act(&self, params: MoveTree, request: Option<Request>) -> Outcome<TreeMoveAnswer> {
+    async fn act(&self, params: MoveTree, request: Option<Request>) -> Outcome<MoveTree> {
         let tree = tree(&params.from, &params.to)?;
         let registry = self.registry();
         if params.dry_run {
@@ -118,7 +112,7 @@ impl Act<MoveTree> for Handlers {
 }
 
 impl Act<UndoTree> for Handlers {
-    async fn act(&self, params: UndoTree, request: Option<Request>) -> Outcome<TreeMoveAnswer> {
+    async fn act(&self, params: UndoTree, request: Option<Request>) -> Outcome<UndoTree> {
         let undo_id = params.undo_id;
         let id = undo_id.parse().map_err(|_| ConversationError::NotFound {
             what: format!(
@@ -130,13 +124,13 @@ impl Act<UndoTree> for Handlers {
 }
 
 impl Act<TreeMoves> for Handlers {
-    async fn act(&self, _: TreeMoves, _: Option<Request>) -> Outcome<TreeMoveList> {
+    async fn act(&self, _: TreeMoves, _: Option<Request>) -> Outcome<TreeMoves> {
         Ok(self.registry().tree_moves().await?)
     }
 }
 
 impl Act<GetCheckpoint> for Handlers {
-    async fn act(&self, params: GetCheckpoint, _: Option<Request>) -> Outcome<CheckpointAnswer> {
+    async fn act(&self, params: GetCheckpoint, _: Option<Request>) -> Outcome<GetCheckpoint> {
         let conversation = params
             .conversation_id
             .map(|name| self.resolve(&name))

@@ -1,0 +1,151 @@
+//! The agents as callers see them, and signing in to them and out.
+
+use std::sync::Arc;
+
+use bridge_protocol::agent::AgentInfo;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{AgentName, ConversationId};
+use serde::Deserialize;
+use serde_json::Map;
+
+use super::Registry;
+use crate::agent::catalog::AgentEntry;
+use crate::agent::pool::Lease;
+use crate::conversation::answer::Answer;
+use crate::conversation::climbing::acquire;
+use crate::conversation::effect::Call;
+use crate::conversation::error::ConversationError;
+use crate::conversation::upstream::{OpenError, conversation_error};
+
+impl Registry {
+    /// The configured agents, and what is known of their programs.
+    #[must_use]
+    pub fn agents(&self) -> Vec<AgentInfo> {
+        let services = &self.services;
+        let running = services.pool.running();
+        let agents = services.catalog.entries().iter().map(|entry| {
+            let process = running
+                .iter()
+                .find(|agent| agent.key().agent() == entry.name.as_str());
+            let told = process.map(|agent| agent.initialized());
+            AgentInfo {
+                name: entry.name.clone(),
+                kind: entry.kind.to_string(),
+                command: entry.command_line(),
+                found: entry.is_found(),
+                running: process.is_some(),
+                default: entry.name == *services.catalog.default_agent(),
+                capabilities: told.and_then(|told| capabilities(&told.raw)),
+                agent_info: told.and_then(|told| told.agent_info.clone()).map(RawJson::new),
+                auth_status: process
+                    .and_then(|agent| agent.connection().auth_status())
+                    .map(|status| RawJson::new((*status).to_owned())),
+                auth_methods: told.and_then(|told| told.auth_methods.clone()).map(RawJson::new),
+            }
+        });
+        agents.collect()
+    }
+
+    /// Signs in to an agent by one of its own methods.
+    ///
+    /// # Errors
+    /// When the agent cannot be run, or refuses.
+    pub async fn sign_in(&self, agent: &AgentName, method_id: &str) -> Result<Answer, ConversationError> {
+        let (lease, entry) = lease(self, agent).await?;
+        let result = lease.calls().authenticate(method_id, &Map::new()).await;
+        result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
+        Ok(Answer::Done)
+    }
+
+    /// Signs out of an agent; with `reset` its conversations forget their sessions.
+    ///
+    /// # Errors
+    /// When the agent cannot be run, or refuses, or a turn runs in one of those conversations.
+    pub async fn sign_out(
+        self: &Arc<Self>,
+        agent: &AgentName,
+        reset: bool,
+    ) -> Result<Answer, ConversationError> {
+        let (lease, entry) = lease(self, agent).await?;
+        if reset {
+            check_no_turn_runs(self, agent)?;
+        }
+        let result = lease.calls().logout().await;
+        result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
+        if reset {
+            reset_all(self, agent).await?;
+        }
+        Ok(Answer::Done)
+    }
+}
+
+async fn lease(
+    registry: &Registry,
+    agent: &AgentName,
+) -> Result<(Lease, Arc<AgentEntry>), ConversationError> {
+    let services = &registry.services;
+    let entry = services.agent(agent)?;
+    let lease = acquire(services, &entry).await?;
+    Ok((lease, entry))
+}
+
+/// Refuses, before anything is done, while a turn runs in one of the agent's conversations.
+fn check_no_turn_runs(registry: &Registry, agent: &AgentName) -> Result<(), ConversationError> {
+    let busy = registry.running_of_agent(agent);
+    if busy.is_empty() {
+        return Ok(());
+    }
+    Err(ConversationError::BusyConversations {
+        what: format!(
+            "nothing was done: a turn runs in {}; cancel it or wait for its end",
+            listed(&busy)
+        ),
+        conversations: busy,
+    })
+}
+
+/// Clears the chains of an agent's conversations. One that cannot be cleared, because a turn has begun in it meanwhile, is
+/// named and does not stop the others.
+async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), ConversationError> {
+    let mut left = Vec::new();
+    let mut last = None;
+    for id in registry.of_agent(agent).await? {
+        let cleared = match registry.call(id, Call::Reset, None) {
+            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
+            Err(error) => Err(error),
+        };
+        match cleared {
+            // Deleted meanwhile: there is nothing left to clear.
+            Ok(_) | Err(ConversationError::Deleted { .. }) => {}
+            Err(error) => {
+                left.push(id);
+                last = Some(error);
+            }
+        }
+    }
+    let Some(error) = last else { return Ok(()) };
+    Err(ConversationError::BusyConversations {
+        what: format!(
+            "signed out, and all conversations but {} were reset; reset {} by hand: {error}",
+            listed(&left),
+            if left.len() == 1 { "it" } else { "these" },
+        ),
+        conversations: left,
+    })
+}
+
+fn listed(ids: &[ConversationId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// ACP's `agentCapabilities`, as the agent wrote them.
+fn capabilities(raw: &serde_json::value::RawValue) -> Option<RawJson> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Members {
+        agent_capabilities: Option<RawJson>,
+    }
+    serde_json::from_str::<Members>(raw.get())
+        .ok()?
+        .agent_capabilities
+}
