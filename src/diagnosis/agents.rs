@@ -19,7 +19,7 @@ use crate::agent::session::{Capabilities, Initialized};
 use crate::conversation::climbing::acquire;
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::Services;
-use crate::paths::told::shell_word;
+use crate::paths::shell_word;
 
 /// An agent is a process or three of its own.
 const STARTS_AT_A_TIME: usize = 4;

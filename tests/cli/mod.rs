@@ -14,11 +14,11 @@ mod editing;
 mod export_names;
 mod export_secrets;
 mod foreign_home;
+mod help;
 mod history;
 mod home;
 mod listeners;
 mod live;
-mod manual;
 mod moving;
 mod printed;
 #[cfg(target_os = "linux")]
@@ -106,11 +106,11 @@ fn transcripts_that_are_still_there_after_their_conversation_are_told() {
              still there: /t/put away: archived by it\n\
              still there: up-2: no agent\n\
              error: the conversation is deleted, but 1 transcript could not be deleted\n\
-             hint: remove by hand what is named above\n",
+             hint: delete the files that are listed above by hand\n",
         ),
     ];
     for (word, code, told) in table {
-        let output = run(&stub.home(), &["rm", word, "--transcripts"]);
+        let output = run(&stub.home(), &["rm", word, "--transcripts", "--yes"]);
         check(&output, code, "");
         assert_eq!(text(&output.stderr), told);
     }

@@ -1,15 +1,17 @@
 //! Transcripts by their own ids: `adopt`, `check`.
 
+use std::path::PathBuf;
+
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use bridge_protocol::{BridgeError, ConversationRef, ErrorKind, UpstreamId};
+use clap::{Args, ValueHint};
 use jsonrpsee::core::client::Error as ClientError;
 
 use super::past::tell_kept;
 use super::transcripts::that_begins;
 use super::{Context, conversation_ref, real_folder};
-use crate::cli::args::{Adopt, Check};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
@@ -17,11 +19,62 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
+/// Create a conversation from an existing transcript
+///
+/// Prints the id of the conversation. If a conversation already uses the transcript, its id is printed. The next prompt
+/// resumes the session with its history.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl adopt 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf
+  sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Go on'")]
+pub(in crate::cli) struct Adopt {
+    /// Session id of the agent, the transcript's name, or a prefix of 6 or more characters
+    #[arg(value_name = "ID")]
+    pub(in crate::cli) id: String,
+    /// Agent that wrote the transcript, if several agents have this id
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
+    /// Folder that the agent works in (default: the transcript's folder)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(in crate::cli) cwd: Option<PathBuf>,
+    /// Title of the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(in crate::cli) title: Option<String>,
+}
+
+/// Check a transcript for damage
+///
+/// Prints the damage and whether the session can still be resumed. The transcript itself is never changed.
+///
+/// --repair writes a copy without the lines that are not valid records. In the copy, a record with a missing parent is
+/// attached to the record before it, and a tool call without a result gets the result that the agent would fill in. A
+/// conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
+/// sessionctl adopt.
+///
+/// Exits with 0 if the transcript is sound or was repaired, and with 1 if it is damaged.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl check .
+  sessionctl check . --repair")]
+pub(in crate::cli) struct Check {
+    /// Conversation (checks its newest session), or a session id or prefix
+    #[arg(value_name = "CONV|ID")]
+    pub(in crate::cli) target: String,
+    /// Agent that wrote the transcript, if several agents have this id
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
+    /// Write a repaired copy under a new id, if the damage can be repaired
+    #[arg(long)]
+    pub(in crate::cli) repair: bool,
+}
+
 /// Where somebody looks who named a transcript that is not there.
 const SHOWN: &str = "sessionctl transcripts shows which there are";
 
 /// Makes a conversation of a transcript and prints its id.
-pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
+pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     let daemon = context.connect().await?;
     let Adopt { id, agent, title, .. } = options;
@@ -82,7 +135,7 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
 }
 
 /// Tells what is wrong with a transcript, and has a repaired copy made of it.
-pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
+pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let repairs = options.repair;
     let call = checked(&daemon, options);
@@ -195,7 +248,6 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
         target,
         agent,
         repair,
-        cut_output,
     } = options;
     let named = || agent.as_deref().map(Into::into);
     let by_conversation = async |name: ConversationRef| {
@@ -204,7 +256,6 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
                 conversation_id: Some(name),
                 agent: named(),
                 repair,
-                max_tool_output: cut_output,
                 ..Default::default()
             })
             .await;
@@ -237,7 +288,6 @@ async fn checked(daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
             upstream_id: Some(id),
             agent: named(),
             repair,
-            max_tool_output: cut_output,
             ..Default::default()
         });
         call.await

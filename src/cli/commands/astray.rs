@@ -39,17 +39,17 @@ impl Named {
             Command::Send(send) => Some(&send.conversation),
             Command::Cancel(cancel) => Some(&cancel.conversation),
             Command::Answer(answer) => Some(&answer.conversation),
-            Command::Rm(remove) => Some(&remove.conversation),
+            Command::Rm(remove) => remove.target.conversation.as_ref(),
             Command::Export(export) => Some(&export.conversation),
-            Command::Show(one)
-            | Command::Chain(one)
-            | Command::Lineage(one)
-            | Command::Attach(one)
-            | Command::Resume(one)
-            | Command::Close(one)
-            | Command::Reset(one)
-            | Command::Undo(one)
-            | Command::Tree(one) => Some(&one.conversation),
+            Command::Show(target)
+            | Command::Chain(target)
+            | Command::Lineage(target)
+            | Command::Attach(target)
+            | Command::Resume(target)
+            | Command::Close(target)
+            | Command::Reset(target)
+            | Command::Undo(target)
+            | Command::Tree(target) => target.conversation.as_ref(),
             _ => None,
         };
         let agent = match command {

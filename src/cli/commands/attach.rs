@@ -14,10 +14,10 @@ use jiff::tz::TimeZone;
 use tokio::signal::unix::Signal;
 use tokio::time::MissedTickBehavior;
 
+use super::send::OnQuestion;
 use super::send::interrupts;
 use super::view::{View, problem_of};
 use super::{Context, conversation_ref};
-use crate::cli::args::OnQuestion;
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
@@ -43,7 +43,7 @@ struct Attached {
 }
 
 /// Follows a conversation until Ctrl-C or its end.
-pub(super) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let mut daemon = context.connect().await?;
     let mut interrupts = interrupts()?;
     let mut attached = Attached {

@@ -2,6 +2,7 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::Args;
 use std::cell::RefCell;
 
 use bridge_protocol::conversation::EditAnswer;
@@ -11,10 +12,10 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationRef, ErrorKind};
 
+use super::make::MinFidelity;
 use super::past::{CHECKPOINT_PAGE, MESSAGE_PAGE};
-use super::send::{Following, follow, prompt_of};
+use super::send::{Following, OnQuestion, follow, prompt_of};
 use super::{Context, conversation_ref};
-use crate::cli::args::{Edit, MinFidelity, One};
 use crate::cli::connect::Daemon;
 use crate::cli::editor::{self, Written};
 use crate::cli::exit::Exit;
@@ -23,8 +24,33 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
+/// Replace an earlier prompt and print the new answer
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl edit . --at 3 Use a trait instead
+  sessionctl edit . --at -2
+  sessionctl undo .")]
+pub(in crate::cli) struct Edit {
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: String,
+    /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
+    pub(in crate::cli) at: Option<String>,
+    /// New prompt; - reads it from standard input; omit to edit the old prompt in $EDITOR
+    #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
+    pub(in crate::cli) text: Vec<String>,
+    /// Fail if less than this of the earlier history would be kept (default: text)
+    #[arg(long, value_name = "LEVEL")]
+    pub(in crate::cli) min_fidelity: Option<MinFidelity>,
+    /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
+    #[arg(long, value_name = "WHAT")]
+    pub(in crate::cli) on_question: Option<OnQuestion>,
+}
+
 /// Replaces an earlier prompt and follows the new turn to its end.
-pub(super) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
+pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
     let named = options.at.clone();
@@ -127,9 +153,9 @@ fn told(context: &mut Context<'_>, conversation: &str, answer: &EditAnswer) -> O
 }
 
 /// Takes back the last edit, branch in place or move.
-pub(super) async fn undo(context: &mut Context<'_>, one: &One) -> Outcome<Exit> {
+pub(in crate::cli) async fn undo(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &one.conversation).await?;
+    let conversation = conversation_ref(&daemon, word).await?;
     let call = daemon.call(method::Undo {
         conversation_id: conversation,
         ..Default::default()

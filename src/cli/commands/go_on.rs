@@ -2,6 +2,7 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::Args;
 use std::collections::HashSet;
 
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
@@ -14,12 +15,61 @@ use jsonrpsee::core::ClientError;
 use serde::Serialize;
 
 use super::{Context, conversation_ref};
-use crate::cli::args::{Continue, Recover};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::{question, words};
+
+/// Schedule a conversation to continue
+///
+/// If the agent has recorded the interrupted prompt, it is asked to continue, or TEXT is sent. Otherwise the prompt is
+/// sent again, followed by TEXT.
+///
+/// A scheduled continuation survives restarts of the daemon. If you send a prompt earlier and the agent answers it, the
+/// continuation is cancelled.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("when").required(true).args(["at_reset", "at", "now", "cancel"]))]
+#[command(after_help = "\
+Examples:
+  sessionctl continue . --at-reset
+  sessionctl continue . --at 06:30 'Now run the long tests'
+  sessionctl continue . --cancel")]
+pub(in crate::cli) struct Continue {
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: String,
+    /// Prompt to send (default: ask the agent to continue); required if no turn was interrupted
+    #[arg(value_name = "TEXT", conflicts_with = "cancel")]
+    pub(in crate::cli) text: Vec<String>,
+    /// Continue when the usage limit resets
+    #[arg(long)]
+    pub(in crate::cli) at_reset: bool,
+    /// Continue at this time: 18:30 or 2026-01-31T18:30 (local), or 2026-01-31T18:30:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(in crate::cli) at: Option<String>,
+    /// Continue now
+    #[arg(long)]
+    pub(in crate::cli) now: bool,
+    /// Cancel the scheduled continuation
+    #[arg(long)]
+    pub(in crate::cli) cancel: bool,
+}
+
+/// Continue interrupted turns now
+///
+/// If a usage limit still applies, the daemon continues the turn at its reset. To answer an open question, use
+/// sessionctl answer. Exits with 1 if a conversation could not be continued.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["conversation", "all"]))]
+pub(in crate::cli) struct Recover {
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+    /// Continue every interrupted conversation, except for turns that you cancelled
+    #[arg(long)]
+    pub(in crate::cli) all: bool,
+}
 
 /// How many conversations are asked for at once.
 const PAGE: u32 = 500;
@@ -34,7 +84,7 @@ const CUT_SHORT: [(Option<ConversationState>, Option<bool>); 4] = [
 ];
 
 /// Has a conversation go on by itself, or not any more.
-pub(super) async fn continue_at(context: &mut Context<'_>, options: Continue) -> Outcome<Exit> {
+pub(in crate::cli) async fn continue_at(context: &mut Context<'_>, options: Continue) -> Outcome<Exit> {
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let at = match &options.at {
         Some(text) => Some(ContinueAt::Time(time(text, now, &zone)?)),
@@ -154,7 +204,7 @@ enum Did {
 }
 
 /// Goes on with everything that a limit, a missing sign-in, a crash or a stop cut short, and tells what it did.
-pub(super) async fn recover(context: &mut Context<'_>, options: Recover) -> Outcome<Exit> {
+pub(in crate::cli) async fn recover(context: &mut Context<'_>, options: Recover) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversations = match &options.conversation {
         Some(word) => {

@@ -4,12 +4,12 @@ use bridge_protocol::client::Call as _;
 use bridge_protocol::keep::UnclaimedSession;
 use bridge_protocol::method;
 use bridge_protocol::{AgentName, BridgeError, ConversationRef, ErrorKind, UpstreamId};
+use clap::Args;
 use jiff::Timestamp;
 use jsonrpsee::core::client::Error as ClientError;
 
 use super::transcripts::size;
 use super::{Context, conversation_ref};
-use crate::cli::args::{Keep, Restore};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line, pad};
@@ -17,11 +17,36 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::words;
 
+/// Back up transcripts, or show the usage of all copies
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Keep {
+    /// Conversation or session id to back up; omit to show usage and orphaned copies
+    #[arg(value_name = "CONV|ID")]
+    pub(in crate::cli) target: Option<String>,
+    /// Delete the orphaned copies of this session id instead of making a copy
+    #[arg(long, requires = "target")]
+    pub(in crate::cli) forget: bool,
+    /// Agent that wrote the transcript, if several agents have this id
+    #[arg(long, value_name = "NAME", requires = "target")]
+    pub(in crate::cli) agent: Option<String>,
+}
+
+/// Restore deleted transcripts from their copies
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Restore {
+    /// Conversation or session id to restore
+    #[arg(value_name = "CONV|ID")]
+    pub(in crate::cli) target: String,
+    /// Agent that wrote the transcript, if several agents have this id
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
+}
+
 /// What a call names: a session, or a conversation.
 type Named = (Option<UpstreamId>, Option<ConversationRef>);
 
 /// Copies the transcripts of a conversation, or tells what all copies are together.
-pub(super) async fn keep(context: &mut Context<'_>, options: Keep) -> Outcome<Exit> {
+pub(in crate::cli) async fn keep(context: &mut Context<'_>, options: Keep) -> Outcome<Exit> {
     let Keep {
         target,
         forget: is_forgotten,
@@ -129,7 +154,7 @@ async fn forget(
 }
 
 /// Puts kept transcripts back to where their agent looks for them.
-pub(super) async fn restore(context: &mut Context<'_>, options: Restore) -> Outcome<Exit> {
+pub(in crate::cli) async fn restore(context: &mut Context<'_>, options: Restore) -> Outcome<Exit> {
     let Restore { target, agent } = options;
     let daemon = context.connect().await?;
     let (id, conversation) = named(&daemon, &target, agent.is_some()).await?;

@@ -3,15 +3,38 @@
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
+use clap::Args;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
 use super::{Context, this_folder};
-use crate::cli::args::List;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, Look, STRONG, cut, one_line, pad};
 use crate::cli::problem::Outcome;
 use crate::cli::words;
+
+/// List conversations, newest first
+///
+/// Columns: id prefix, time of the last change, state, agent and title.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct List {
+    /// List only conversations of this folder
+    #[arg(long)]
+    pub(in crate::cli) here: bool,
+    /// List only conversations of this agent
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
+    /// List only conversations with this text in title or folder
+    #[arg(long, value_name = "TEXT")]
+    pub(in crate::cli) query: Option<String>,
+    /// Maximum number of entries
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(in crate::cli) limit: u32,
+    /// Print full ids and folders
+    #[arg(long, short)]
+    pub(in crate::cli) long: bool,
+}
 
 /// The most that is asked for at once; the daemon's own limit of a page.
 const PAGE: u32 = 500;
@@ -20,7 +43,7 @@ const PAGE: u32 = 500;
 const TITLE_COLUMNS: usize = 8;
 
 /// Lists conversations, newest first.
-pub(super) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
+pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
     let cwd = if options.here { Some(this_folder()?) } else { None };
     let daemon = context.connect().await?;
     let mut conversations = Vec::new();

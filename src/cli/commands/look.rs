@@ -18,7 +18,7 @@ use crate::cli::words;
 pub(super) const LINEAGE_PAGE: u32 = 1_000;
 
 /// Shows one conversation.
-pub(super) async fn show(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+pub(in crate::cli) async fn show(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let answer = daemon
@@ -115,7 +115,7 @@ fn facts(conversation: &Conversation, now: Timestamp, zone: &TimeZone) -> Vec<(&
 }
 
 /// Shows the upstream sessions that can be resumed.
-pub(super) async fn chain(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+pub(in crate::cli) async fn chain(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let answer = daemon
@@ -163,7 +163,7 @@ fn link_line(link: &Link) -> String {
 }
 
 /// Shows everything that ever happened to the chain.
-pub(super) async fn lineage(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+pub(in crate::cli) async fn lineage(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let mut cursor = None;
@@ -221,7 +221,7 @@ fn entry_line(entry: &LineageEntry) -> String {
 }
 
 /// Shows the agents.
-pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
+pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let answer = daemon.call(method::ListAgents::default()).await?;
     if context.output.json {
@@ -251,7 +251,7 @@ pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
 }
 
 /// Shows how the daemon is. Starts none: whether one runs is part of the answer.
-pub(super) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
+pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
     let Some(daemon) = context.reach.find().await? else {
         return Err(Problem::new(Exit::NoDaemon, "no daemon runs")
             .hint("the next command that needs one starts it; sessiond runs one in the foreground"));

@@ -2,36 +2,38 @@
 //!
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
-mod adopt;
+pub(super) mod adopt;
 mod astray;
-mod attach;
-mod carry;
-mod doctor;
-mod edit;
-mod generate;
-mod go_on;
-mod keep;
-mod list;
-mod look;
-mod make;
-mod man;
-mod mv;
-mod past;
-mod send;
-mod steer;
-mod transcripts;
-mod tree;
+pub(super) mod attach;
+pub(super) mod carry;
+pub(super) mod doctor;
+pub(super) mod edit;
+pub(super) mod generate;
+pub(super) mod go_on;
+pub(super) mod keep;
+pub(super) mod lifecycle;
+pub(super) mod list;
+pub(super) mod look;
+pub(super) mod make;
+pub(super) mod man;
+pub(super) mod mv;
+pub(super) mod past;
+pub(super) mod send;
+pub(super) mod steer;
+pub(super) mod transcripts;
+pub(super) mod tree;
 mod view;
+
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationRef;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 
+use super::Definition;
 use super::args::Command;
 use super::connect::{Daemon, Reach};
-use super::demo;
 use super::exit::Exit;
-use super::manual::Definition;
 use super::output::Output;
 use super::problem::{Outcome, Problem};
 use astray::Named;
@@ -46,6 +48,8 @@ pub(super) struct Context<'a> {
     pub(super) output: &'a mut Output,
     /// The daemon's command line.
     pub(super) daemon: Definition,
+    /// Whether not to ask before something is deleted.
+    pub(super) yes: bool,
 }
 
 impl Context<'_> {
@@ -67,6 +71,16 @@ impl Context<'_> {
         Ok(daemon)
     }
 
+    /// Says what was done, or prints the answer of the method if JSON was asked for.
+    pub(super) fn done(&mut self, daemon: &Daemon, method: &str, what: &str) -> Outcome<Exit> {
+        if self.output.json {
+            self.answer(daemon, method)?;
+        } else {
+            self.output.note(what)?;
+        }
+        Ok(Exit::Done)
+    }
+
     /// Prints the bytes of the last answer of a method.
     pub(super) fn answer(&mut self, daemon: &Daemon, method: &str) -> Outcome {
         match daemon.answer(method) {
@@ -82,58 +96,15 @@ impl Context<'_> {
 /// When it did not work; what is to be told and the exit code are in the problem.
 pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
     let named = Named::by(&command);
-    match carried_out(command, context).await {
+    match command.run(context).await {
         Err(problem) => Err(named.hinted(context, problem).await),
         done => done,
     }
 }
 
-async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
-    match command {
-        Command::New(new) => make::new(context, new).await,
-        Command::Fork(fork) => make::fork(context, fork).await,
-        Command::Edit(options) => edit::edit(context, options).await,
-        Command::Undo(one) => edit::undo(context, &one).await,
-        Command::Mv(options) => mv::mv(context, options).await,
-        Command::Rename(rename) => make::rename(context, rename).await,
-        Command::Ls(options) => list::list(context, options).await,
-        Command::Transcripts(options) => transcripts::transcripts(context, options).await,
-        Command::Show(one) => look::show(context, &one.conversation).await,
-        Command::Chain(one) => look::chain(context, &one.conversation).await,
-        Command::Lineage(one) => look::lineage(context, &one.conversation).await,
-        Command::Checkpoints(past) => past::checkpoints(context, &past).await,
-        Command::History(past) => past::history(context, &past).await,
-        Command::Agents => look::agents(context).await,
-        Command::Status => look::status(context).await,
-        Command::Send(options) => send::send(context, options).await,
-        Command::Attach(one) => attach::attach(context, &one.conversation).await,
-        Command::Continue(options) => go_on::continue_at(context, options).await,
-        Command::Recover(options) => go_on::recover(context, options).await,
-        Command::Cancel(cancel) => steer::cancel(context, cancel).await,
-        Command::Resume(one) => steer::resume(context, &one.conversation).await,
-        Command::Answer(answer) => steer::answer(context, answer).await,
-        Command::Close(one) => steer::close(context, &one.conversation).await,
-        Command::Reset(one) => steer::reset(context, &one.conversation).await,
-        Command::Rm(remove) => steer::remove(context, remove).await,
-        Command::Doctor(options) => doctor::doctor(context, options).await,
-        Command::Stop(stop) => steer::stop(context, stop).await,
-        Command::Adopt(options) => adopt::adopt(context, options).await,
-        Command::Check(options) => adopt::check(context, options).await,
-        Command::Keep(options) => keep::keep(context, options).await,
-        Command::Restore(options) => keep::restore(context, options).await,
-        Command::Export(options) => carry::export(context, options).await,
-        Command::Import(options) => carry::import(context, options).await,
-        Command::Tree(one) => tree::tree(context, &one.conversation).await,
-        Command::Demo(options) => demo::demo(context.output, &options).await,
-        Command::Generate(options) => generate::generate(context, &options),
-        Command::Completions(options) => generate::completions(context, &options),
-        Command::Man(options) => man::man(context, &options),
-    }
-}
-
 /// What the word for a conversation means: `.` is the newest one of this folder, anything else is the daemon's to look
 /// up.
-async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
+pub(super) async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
     if word != "." {
         return Ok(word.into());
     }
@@ -168,12 +139,12 @@ fn this_folder() -> Outcome<String> {
 
 /// The folder without symbolic links, so that it is the same whichever way it was named. One that does not exist stays
 /// as it is: the daemon says what is wrong with it.
-fn real_folder(folder: &std::path::Path) -> Outcome<String> {
+fn real_folder(folder: &Path) -> Outcome<String> {
     let resolved = folder.canonicalize().or_else(|_| std::path::absolute(folder));
     text_of(resolved.map_err(|error| Problem::file("use", folder, &error))?)
 }
 
-fn text_of(path: std::path::PathBuf) -> Outcome<String> {
+fn text_of(path: PathBuf) -> Outcome<String> {
     path.into_os_string().into_string().map_err(|path| {
         Problem::new(
             Exit::Usage,

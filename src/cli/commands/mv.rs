@@ -1,8 +1,10 @@
 //! `mv`: has a conversation, or all that ran in a folder, go on in another one, and tells what went where.
 
+use std::path::{Path, PathBuf};
+
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
-use std::path::Path;
+use clap::{Args, ValueHint};
 
 use bridge_protocol::conversation::{MovedKind, PlannedMove};
 use bridge_protocol::transcript::{TreeMove, TreeMoveAnswer};
@@ -10,15 +12,51 @@ use bridge_protocol::{ErrorKind, UpstreamId};
 use jiff::Timestamp;
 
 use super::{Context, conversation_ref, real_folder, text_of};
-use crate::cli::args::Mv;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Look, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
+/// Move a conversation or a project to another folder
+///
+/// With a conversation, only that conversation moves. With the old path of a folder, every session that ran in that
+/// folder or below moves, including sessions that were not started by sessionctl.
+///
+/// To undo the move of one conversation, use sessionctl undo.
+#[derive(Debug, Args)]
+#[command(override_usage = "sessionctl mv [OPTIONS] <CONV|OLD> <NEW>\n       \
+    sessionctl mv --undo <ID>\n       sessionctl mv --list")]
+#[command(after_help = "\
+Examples:
+  sessionctl mv 5d0c2a ~/src/renamed --dry-run
+  sessionctl mv 5d0c2a ~/src/renamed
+  mv ~/src/old ~/src/new && sessionctl mv ~/src/old ~/src/new
+  sessionctl mv --list
+  sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
+pub(in crate::cli) struct Mv {
+    /// Conversation to move, or the old path of a project folder, written with a slash
+    #[arg(value_name = "CONV|OLD", required_unless_present_any = ["undo", "list"])]
+    pub(in crate::cli) what: Option<String>,
+    /// Existing folder to move to
+    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath, required_unless_present_any = ["undo", "list"])]
+    pub(in crate::cli) folder: Option<PathBuf>,
+    /// Print what would be moved, and change nothing
+    #[arg(long)]
+    pub(in crate::cli) dry_run: bool,
+    /// With OLD: update the folder in the settings and prompt history of Claude Code too
+    #[arg(long)]
+    pub(in crate::cli) settings: bool,
+    /// Undo a folder move, by the id that the move printed
+    #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run", "settings"])]
+    pub(in crate::cli) undo: Option<String>,
+    /// List the folder moves that can be undone, newest first
+    #[arg(long, conflicts_with_all = ["what", "folder", "dry_run", "settings", "undo"])]
+    pub(in crate::cli) list: bool,
+}
+
 /// Moves, tells what would be moved, or takes a move back.
-pub(super) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome<Exit> {
+pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome<Exit> {
     if options.list {
         return list(context).await;
     }

@@ -2,6 +2,7 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::Args;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
@@ -10,7 +11,6 @@ use bridge_protocol::{ConversationRef, Cursor, UpstreamId};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, conversation_ref};
-use crate::cli::args::Past;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Look, cut, one_line};
@@ -19,6 +19,17 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::words;
 
+/// `checkpoints` and `history`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Past {
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: String,
+    /// Show only the last N entries (default: all)
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(in crate::cli) last: Option<u32>,
+}
+
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
 pub(super) const CHECKPOINT_PAGE: u32 = 500;
 
@@ -26,7 +37,7 @@ pub(super) const CHECKPOINT_PAGE: u32 = 500;
 pub(super) const MESSAGE_PAGE: u32 = 1_000;
 
 /// Lists the places after the turns of the history, newest first.
-pub(super) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
+pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &past.conversation).await?;
     let mut left = past.last.unwrap_or(u32::MAX);
@@ -86,7 +97,7 @@ fn checkpoint_lines(checkpoint: &Checkpoint, look: Look) -> [String; 2] {
 }
 
 /// Shows what was said.
-pub(super) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
+pub(in crate::cli) async fn history(context: &mut Context<'_>, past: &Past) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &past.conversation).await?;
     let mut pager = if context.output.json || context.output.look.columns.is_none() {

@@ -2,6 +2,7 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::{Args, ValueEnum};
 use std::io::Read;
 use std::pin::pin;
 use std::time::Duration;
@@ -18,13 +19,50 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::view::{View, problem_of};
 use super::{Context, conversation_ref};
-use crate::cli::args::{OnQuestion, Send};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Watch;
 use crate::cli::question::Person;
+
+/// Send a prompt and print the answer
+///
+/// Ctrl-C cancels the turn. A second Ctrl-C ends the command and leaves the turn running.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl send . 'Why does the test fail?'
+  git diff | sessionctl send 90e2e180 -
+  sessionctl send . -- --a prompt that begins with dashes")]
+pub(in crate::cli) struct Send {
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: String,
+    /// Prompt; - reads it from standard input
+    #[arg(value_name = "TEXT", required = true, num_args = 1.., allow_hyphen_values = false)]
+    pub(in crate::cli) text: Vec<String>,
+    /// Queue the prompt if a turn is running (default: fail as busy)
+    #[arg(long)]
+    pub(in crate::cli) queue: bool,
+    /// If a usage limit stops the turn, schedule it for the limit's reset and exit
+    #[arg(long)]
+    pub(in crate::cli) wait_limit: bool,
+    /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
+    #[arg(long, value_name = "WHAT")]
+    pub(in crate::cli) on_question: Option<OnQuestion>,
+}
+
+/// How `send` and `edit` handle questions of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum OnQuestion {
+    /// Exit with code 8; the question stays open for `sessionctl answer`
+    Leave,
+    /// Wait until another client answers
+    Wait,
+    /// Reject the request and let the turn continue
+    Deny,
+}
 
 /// The longest prompt that is read from standard input: below what the daemon takes in one line by default, with
 /// room for escapes.
@@ -58,7 +96,7 @@ pub(super) struct Following {
 }
 
 /// Sends a prompt and follows the turn to its end.
-pub(super) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Exit> {
+pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Exit> {
     let reads_stdin = options.text == ["-"];
     let prompt = prompt_of(&options.text)?;
     let daemon = context.connect().await?;

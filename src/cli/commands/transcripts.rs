@@ -2,6 +2,7 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::Args;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_protocol::UpstreamId;
@@ -10,7 +11,6 @@ use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
 use super::{Context, this_folder};
-use crate::cli::args::Transcripts;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, Look, STRONG, cut, one_line, pad};
@@ -18,11 +18,35 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
 
+/// List agent transcripts on this machine, newest first
+///
+/// Columns: session id prefix, time of the last change, size, agent, conversation and title. If a session has several
+/// files, their paths are printed too. --long adds the number of turns, if it is known without reading the file.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Transcripts {
+    /// Text to find in title, folder, path or id
+    #[arg(value_name = "QUERY")]
+    pub(in crate::cli) query: Option<String>,
+    /// List only transcripts of this agent
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
+    /// List only transcripts of this folder
+    #[arg(long)]
+    pub(in crate::cli) here: bool,
+    /// Maximum number of entries
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(in crate::cli) limit: u32,
+    /// Print full ids, turns, folders and paths
+    #[arg(long, short)]
+    pub(in crate::cli) long: bool,
+}
+
 /// The most that is asked for at once; the daemon's own limit of a page.
 const PAGE: u32 = 500;
 
 /// Lists transcripts, newest first.
-pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts) -> Outcome<Exit> {
+pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Transcripts) -> Outcome<Exit> {
     let cwd = if options.here { Some(this_folder()?) } else { None };
     let daemon = context.connect().await?;
     let mut transcripts = Vec::new();

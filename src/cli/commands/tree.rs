@@ -40,7 +40,7 @@ struct Member<'a> {
 }
 
 /// Draws the conversation's links and forks.
-pub(super) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
+pub(in crate::cli) async fn tree(context: &mut Context<'_>, word: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, word).await?;
     let asked_for = daemon

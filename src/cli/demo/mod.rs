@@ -10,6 +10,7 @@ mod steps;
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::Args;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,6 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::args::Demo;
 use super::connect::Reach;
 use super::exit::Exit;
 use super::output::{BAD, GOOD, Output, STRONG};
@@ -25,6 +25,14 @@ use super::problem::{Outcome, Problem};
 use super::start::{self, Launch};
 use crate::paths::{Environment, Paths};
 use stage::Stage;
+
+/// Run a self-checking demo in a temporary folder
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Demo {
+    /// Keep the temporary folder
+    #[arg(long)]
+    pub(in crate::cli) keep: bool,
+}
 
 /// How long the daemon may take to stop. It ends its agents within some seconds, however they behave.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
