@@ -26,8 +26,7 @@ pub const HOME_VARIABLE: &str = "SESSIOND_HOME";
 pub const SOCKET_VARIABLE: &str = "SESSIOND_SOCKET";
 
 /// What the help of both programs says about variables and files.
-pub const HELP: &str = "\
-  SESSIOND_HOME
+pub const HELP: &str = "  SESSIOND_HOME
     Folder for configuration, data, log and socket, as --home
   SESSIOND_SOCKET
     Socket of the daemon, as --socket. An option overrides its variable, and --home overrides both variables
@@ -38,8 +37,7 @@ Files:
   ~/.config/sessiond/config.toml
     Configuration, read when the daemon starts. Optional
   ~/.local/share/sessiond
-    Data: journal.jsonl and bodies (all conversations), store (an index, rebuilt from them), kept (copies of
-    transcripts), exports (bundles)
+    Data: journal.jsonl and bodies (all conversations), store (an index, rebuilt from them), kept (copies of transcripts), exports (bundles)
   ~/.local/share/sessiond/sessiond.lock
     Process id and socket of the running daemon, as JSON
   ~/.local/share/sessiond/log/sessiond.log
@@ -47,8 +45,7 @@ Files:
   $XDG_RUNTIME_DIR/sessiond/sessiond.sock
     Socket. If XDG_RUNTIME_DIR is not set: run/sessiond.sock in the data folder
 
-  With --home, the paths in that folder are config/config.toml, data, log/sessiond.log and run/sessiond.sock. On macOS,
-  configuration and data are in ~/Library/Application Support/sessiond.";
+  With --home, the paths in that folder are config/config.toml, data, log/sessiond.log and run/sessiond.sock. On macOS, configuration and data are in ~/Library/Application Support/sessiond.";
 
 /// Where everything is. All paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Agents that the daemon can run.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,4 +47,7 @@ pub struct AgentInfo {
 pub struct AgentList {
     /// The agents, in the order of the configuration; always includes `loopback`.
     pub agents: Vec<AgentInfo>,
+    /// How to install the known agents whose programs are not found: the kind, and a shell command. Absent if all are found.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub install: BTreeMap<String, String>,
 }

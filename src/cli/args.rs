@@ -13,8 +13,8 @@ use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subco
 use clap_complete::ArgValueCompleter;
 
 use super::commands::{
-    Context, adopt, attach, carry, doctor, edit, generate, go_on, keep, lifecycle, list, look, make, man, mv,
-    past, send, steer, transcripts, tree,
+    Context, adopt, archive, attach, carry, doctor, edit, generate, go_on, lifecycle, list, look, make, man,
+    mv, past, send, set, steer, transcripts, tree,
 };
 use super::exit::Exit;
 use super::problem::Outcome;
@@ -138,15 +138,23 @@ pub(super) enum Command {
     ///
     /// Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.
     Undo(Target),
-    Rename(make::Rename),
+    Set(set::Set),
+    #[command(hide = true)]
+    Rename(set::Rename),
     Mv(mv::Mv),
     /// Start a new chat under the same id
     Reset(Target),
     /// Close the agent session until the next prompt
     Close(Target),
     Rm(lifecycle::Remove),
-    Keep(keep::Keep),
-    Restore(keep::Restore),
+    #[command(subcommand)]
+    Archive(archive::Archive),
+    /// Copy transcripts now, as archive add
+    #[command(hide = true)]
+    Keep(archive::Subject),
+    /// Restore deleted transcripts, as archive restore
+    #[command(hide = true)]
+    Restore(archive::Subject),
     Check(adopt::Check),
     Export(carry::Export),
     Import(carry::Import),
@@ -163,6 +171,7 @@ pub(super) enum Command {
     Doctor(doctor::Doctor),
     /// Show daemon status
     Status,
+    Start(lifecycle::Start),
     Stop(lifecycle::Stop),
     Demo(demo::Demo),
     Completions(generate::Completions),
@@ -196,13 +205,15 @@ impl Command {
             Self::Fork(fork) => make::fork(context, fork).await,
             Self::Edit(options) => edit::edit(context, options).await,
             Self::Undo(target) => edit::undo(context, target.word()?).await,
-            Self::Rename(rename) => make::rename(context, rename).await,
+            Self::Set(set) => set::set(context, set).await,
+            Self::Rename(rename) => set::set(context, rename.into()).await,
             Self::Mv(options) => mv::mv(context, options).await,
             Self::Reset(target) => lifecycle::reset(context, &target).await,
             Self::Close(target) => lifecycle::close(context, &target).await,
             Self::Rm(remove) => lifecycle::remove(context, remove).await,
-            Self::Keep(options) => keep::keep(context, options).await,
-            Self::Restore(options) => keep::restore(context, options).await,
+            Self::Archive(command) => archive::archive(context, command).await,
+            Self::Keep(subject) => archive::archive(context, archive::Archive::Add(subject)).await,
+            Self::Restore(subject) => archive::archive(context, archive::Archive::Restore(subject)).await,
             Self::Check(options) => adopt::check(context, options).await,
             Self::Export(options) => carry::export(context, options).await,
             Self::Import(options) => carry::import(context, options).await,
@@ -211,6 +222,7 @@ impl Command {
             Self::Agents => look::agents(context).await,
             Self::Doctor(options) => doctor::doctor(context, options).await,
             Self::Status => look::status(context).await,
+            Self::Start(start) => lifecycle::start(context, &start).await,
             Self::Stop(stop) => lifecycle::stop(context, stop).await,
             Self::Demo(options) => demo::demo(context.output, &options).await,
             Self::Completions(options) => generate::completions(context, &options),
@@ -238,17 +250,24 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Change",
-        &[
-            "new", "fork", "edit", "undo", "rename", "mv", "reset", "close", "rm",
-        ],
+        &["new", "fork", "edit", "undo", "set", "mv", "reset", "close", "rm"],
     ),
     (
         "Keep",
-        &["keep", "restore", "check", "export", "import", "chain", "lineage"],
+        &["archive", "check", "export", "import", "chain", "lineage"],
     ),
     (
         "Set up",
-        &["agents", "doctor", "status", "stop", "demo", "completions", "man"],
+        &[
+            "agents",
+            "doctor",
+            "status",
+            "start",
+            "stop",
+            "demo",
+            "completions",
+            "man",
+        ],
     ),
 ];
 

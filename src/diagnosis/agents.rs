@@ -42,7 +42,7 @@ pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Di
         let what = "no coding agent is installed where the daemon looks: only the built-in one, which echoes";
         found.push(
             Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what)
-                .next(format!("install one: {}", install(AgentKind::Claude))),
+                .next(AgentKind::Claude.install_command().unwrap_or_default()),
         );
     }
     found.extend(elsewhere);
@@ -110,8 +110,8 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
         return of(entry, DiagnosticKind::Agent, severity, what).next(next);
     }
     let configured = format!("set command below [agents.{}] to where it is", entry.name);
-    let next = match quirks::package(entry.kind) {
-        Some(_) => format!("{}; or {configured}", install(entry.kind)),
+    let next = match entry.kind.install_command() {
+        Some(install) => format!("{install}; or {configured}"),
         None => configured,
     };
     let what = format!("its program {} is not found", program.display());
@@ -249,14 +249,6 @@ fn sign_in(kind: AgentKind) -> String {
         AgentKind::Loopback | AgentKind::Generic => "sign in with the agent's own program",
     }
     .to_owned()
-}
-
-fn install(kind: AgentKind) -> String {
-    let package = quirks::package(kind).unwrap_or_default();
-    match kind {
-        AgentKind::Claude => format!("npm install -g {package} (Node 22 or newer)"),
-        _ => format!("npm install -g {package}"),
-    }
 }
 
 fn elsewhere(place: &Path, name: &str) -> String {

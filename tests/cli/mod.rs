@@ -6,7 +6,11 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+mod agents_missing;
+mod archive;
 mod carrying;
+#[cfg(target_os = "linux")]
+mod confirm;
 mod continuing;
 mod demo;
 mod doctor;
@@ -26,6 +30,7 @@ mod progress;
 #[cfg(target_os = "linux")]
 mod questions;
 mod reset_and_rm;
+mod settings;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use bridge_protocol::{ErrorKind, UpstreamId};
 
 use super::Context;
+use super::archive::Archive;
 use super::transcripts::LEAST_CHARS;
 use crate::cli::args::Command;
 use crate::cli::exit::Exit;
@@ -32,8 +33,9 @@ impl Named {
     /// What this command names.
     pub(super) fn by(command: &Command) -> Self {
         let conversation = match command {
+            Command::Set(set) => Some(&set.conversation),
             Command::Rename(rename) => Some(&rename.conversation),
-            Command::Fork(fork) => Some(&fork.conversation),
+            Command::Fork(fork) => fork.conversation.as_ref(),
             Command::Edit(edit) => Some(&edit.conversation),
             Command::Checkpoints(past) | Command::History(past) => Some(&past.conversation),
             Command::Send(send) => Some(&send.conversation),
@@ -56,8 +58,10 @@ impl Named {
             Command::Transcripts(options) => options.agent.as_ref(),
             Command::Adopt(adopt) => adopt.agent.as_ref(),
             Command::Check(check) => check.agent.as_ref(),
-            Command::Keep(keep) => keep.agent.as_ref(),
-            Command::Restore(restore) => restore.agent.as_ref(),
+            Command::Archive(Archive::Add(subject) | Archive::Restore(subject))
+            | Command::Keep(subject)
+            | Command::Restore(subject) => subject.agent.as_ref(),
+            Command::Archive(Archive::Rm(orphan)) => orphan.agent.as_ref(),
             _ => None,
         };
         Self {

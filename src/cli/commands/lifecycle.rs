@@ -1,4 +1,4 @@
-//! The end of things: `close`, `reset`, `rm`, and `stop` of the daemon.
+//! Beginnings and ends: `close`, `reset` and `rm` of a conversation, `start` and `stop` of the daemon.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
@@ -11,7 +11,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
-use crate::cli::{start, words};
+use crate::cli::{start as starting, words};
 use crate::paths::shell_word;
 
 /// Delete a conversation permanently
@@ -25,6 +25,14 @@ pub(in crate::cli) struct Remove {
     /// Delete the transcripts too: the agent's files and all copies
     #[arg(long)]
     transcripts: bool,
+}
+
+/// Start the daemon, if none runs
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Start {
+    /// Print the path of the daemon's socket
+    #[arg(long)]
+    print_socket: bool,
 }
 
 /// Stop the daemon
@@ -128,6 +136,21 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     }
 }
 
+/// Starts the daemon if none runs, and says which one runs.
+pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> Outcome<Exit> {
+    let verb = match context.reach.find().await? {
+        Some(_) => "The daemon already runs as",
+        None => "Started the daemon as",
+    };
+    let daemon = context.connect().await?;
+    let status = daemon.call(method::Status::default()).await?;
+    if options.print_socket && !context.output.json {
+        context.output.line(&status.socket)?;
+    }
+    let done = format!("{verb} process {}.", status.pid);
+    context.done(&daemon, "daemon/status", &done)
+}
+
 /// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
 pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome<Exit> {
     let Some(daemon) = context.reach.find().await? else {
@@ -139,7 +162,7 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
     };
     daemon.call(shutdown).await?;
     daemon.closed().await;
-    start::wait_for_end(&context.reach.paths).await?;
+    starting::wait_for_end(&context.reach.paths).await?;
     context.done(
         &daemon,
         "daemon/shutdown",

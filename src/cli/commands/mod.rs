@@ -3,6 +3,7 @@
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
 pub(super) mod adopt;
+pub(super) mod archive;
 mod astray;
 pub(super) mod attach;
 pub(super) mod carry;
@@ -10,7 +11,6 @@ pub(super) mod doctor;
 pub(super) mod edit;
 pub(super) mod generate;
 pub(super) mod go_on;
-pub(super) mod keep;
 pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod look;
@@ -19,6 +19,7 @@ pub(super) mod man;
 pub(super) mod mv;
 pub(super) mod past;
 pub(super) mod send;
+pub(super) mod set;
 pub(super) mod steer;
 pub(super) mod transcripts;
 pub(super) mod tree;
@@ -26,15 +27,15 @@ mod view;
 
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::ConversationRef;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use bridge_protocol::{AgentName, ConversationRef};
 
 use super::Definition;
 use super::args::Command;
 use super::connect::{Daemon, Reach};
 use super::exit::Exit;
-use super::output::Output;
+use super::output::{ATTENTION, Output};
 use super::problem::{Outcome, Problem};
 use astray::Named;
 
@@ -69,6 +70,28 @@ impl Context<'_> {
             ))?;
         }
         Ok(daemon)
+    }
+
+    /// Warns that the built-in agent answers, which only echoes, if that is because no coding agent is installed.
+    pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, agent: &AgentName) -> Outcome {
+        let known = daemon.call(method::ListAgents::default()).await?;
+        let is_real = |kind: &str| kind != "loopback";
+        let answers = known.agents.iter().find(|known| known.name == *agent);
+        if answers.is_none_or(|agent| is_real(&agent.kind))
+            || known
+                .agents
+                .iter()
+                .any(|agent| agent.found && is_real(&agent.kind))
+        {
+            return Ok(());
+        }
+        let mark = self.output.note_look.paint(ATTENTION, "warning:");
+        let how = known.install.values().next().map_or_else(String::new, |line| {
+            format!(" To install one: {line} && sessionctl stop")
+        });
+        self.output.note(&format!(
+            "{mark} no coding agent is installed, so the built-in echo answers.{how}"
+        ))
     }
 
     /// Says what was done, or prints the answer of the method if JSON was asked for.

@@ -1,5 +1,6 @@
 //! `agent/…`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bridge_protocol::agent::{AgentInfo, AgentList};
@@ -13,12 +14,22 @@ use serde_json::Map;
 use super::{Act, Handlers, read};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
+use crate::agent::profile::AgentKind;
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::climbing::acquire;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::Registry;
 use crate::conversation::upstream::{OpenError, conversation_error};
+
+/// How to install the known agents of which no program is found.
+fn not_installed(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
+    let is_found = |kind: AgentKind| entries.iter().any(|entry| entry.kind == kind && entry.is_found());
+    let missing = AgentKind::ALL.into_iter().filter(|kind| !is_found(*kind));
+    missing
+        .filter_map(|kind| Some((kind.to_string(), kind.install_command()?)))
+        .collect()
+}
 
 impl Act<ListAgents> for Handlers {
     async fn act(&self, _: ListAgents, _: Option<Request>) -> Result<AgentList, BridgeError> {
@@ -46,6 +57,7 @@ impl Act<ListAgents> for Handlers {
         });
         Ok(AgentList {
             agents: agents.collect(),
+            install: not_installed(services.catalog.entries()),
         })
     }
 }
