@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 pub mod lock_holder;
 pub mod ownership;
-pub mod told;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +24,28 @@ pub const HOME_VARIABLE: &str = "SESSIOND_HOME";
 
 /// The environment variable that names the bridge socket.
 pub const SOCKET_VARIABLE: &str = "SESSIOND_SOCKET";
+
+/// What the help of both programs says about variables and files.
+pub const HELP: &str = "  SESSIOND_HOME
+    Folder for configuration, data, log and socket, as --home
+  SESSIOND_SOCKET
+    Socket of the daemon, as --socket. An option overrides its variable, and --home overrides both variables
+  XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_RUNTIME_DIR
+    Base folders for configuration (default: ~/.config), data (default: ~/.local/share) and the socket
+
+Files:
+  ~/.config/sessiond/config.toml
+    Configuration, read when the daemon starts. Optional
+  ~/.local/share/sessiond
+    Data: journal.jsonl and bodies (all conversations), store (an index, rebuilt from them), kept (copies of transcripts), exports (bundles)
+  ~/.local/share/sessiond/sessiond.lock
+    Process id and socket of the running daemon, as JSON
+  ~/.local/share/sessiond/log/sessiond.log
+    Log of a daemon that sessionctl started
+  $XDG_RUNTIME_DIR/sessiond/sessiond.sock
+    Socket. If XDG_RUNTIME_DIR is not set: run/sessiond.sock in the data folder
+
+  With --home, the paths in that folder are config/config.toml, data, log/sessiond.log and run/sessiond.sock. On macOS, configuration and data are in ~/Library/Application Support/sessiond.";
 
 /// Where everything is. All paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,5 +214,16 @@ fn absolute(source_name: &'static str, path: Option<&Path>) -> Result<(), PathsE
             path: path.to_path_buf(),
         }),
         _ => Ok(()),
+    }
+}
+
+/// Quotes a word for a shell, if needed.
+#[must_use]
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:@%=".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }

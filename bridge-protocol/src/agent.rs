@@ -1,5 +1,7 @@
 //! Agents that the daemon can run.
 
+use std::collections::BTreeMap;
+
 use crate::declare::objects;
 use crate::id::AgentName;
 use crate::raw::RawJson;
@@ -36,5 +38,9 @@ objects! {
     AgentList {
         /// The agents, in the order of the configuration; always includes `loopback`.
         agents: Vec<AgentInfo>,
+        /// How to install the known agents whose programs are not found: the kind, and a shell command. Absent if all
+        /// are found.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        install: BTreeMap<String, String>,
     }
 }

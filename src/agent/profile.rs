@@ -74,6 +74,22 @@ impl AgentKind {
         AgentKind::ALL.iter().map(|kind| kind.as_str()).collect()
     }
 
+    /// The package of the kind's program, in npm's registry.
+    pub fn package(self) -> Option<&'static str> {
+        Some(match self {
+            AgentKind::Claude => "@agentclientprotocol/claude-agent-acp",
+            AgentKind::Codex => "@agentclientprotocol/codex-acp",
+            AgentKind::Gemini => "@google/gemini-cli",
+            AgentKind::Opencode => "opencode-ai",
+            AgentKind::Loopback | AgentKind::Generic => return None,
+        })
+    }
+
+    /// The shell command that installs the kind's program.
+    pub fn install_command(self) -> Option<String> {
+        self.package().map(|package| format!("npm install -g {package}"))
+    }
+
     /// What the bridge knows of this kind.
     pub fn profile(self) -> &'static Profile {
         match self {

@@ -6,17 +6,11 @@ use clap::CommandFactory;
 use session_bridge::agent::loopback;
 use session_bridge::{cli, daemon};
 
-/// What the manual and the completions need to know of the daemon.
-const DAEMON: cli::Definition = cli::Definition {
-    command: daemon::arguments::Arguments::command,
-    told: |_| daemon::arguments::TOLD,
-};
-
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     match arguments.peek() {
         Some(first) if first == loopback::ARGUMENT => loopback::main(arguments.skip(1)),
         Some(first) if first == daemon::ARGUMENT => daemon::main(arguments.skip(1)),
-        _ => cli::run(std::env::args_os(), DAEMON),
+        _ => cli::run(std::env::args_os(), daemon::arguments::Arguments::command),
     }
 }

@@ -1,299 +1,347 @@
-//! The command line: one definition for parsing, help, completions and manual pages.
+//! The command line: the program, the options of every command, and the commands.
 //!
-//! It owns the commands, their options and the help texts. It must not know how a command works.
+//! It owns what is true for all commands. The arguments of a command stand with the command; help, completions and manual
+//! pages all come from there.
 
-mod branching;
-mod groups;
-mod setup;
-mod told;
-
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
-use super::commands::adopt::{Adopt, Check};
-use super::commands::list::List;
-use super::commands::past::Past;
-use super::commands::transcripts::Transcripts;
+use clap_complete::ArgValueCompleter;
+
+use super::commands::{
+    Context, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, man, mv, past, set,
+    transcripts, tree,
+};
+use super::exit::Exit;
+use super::problem::Outcome;
 use super::select::Target;
-use super::talk::answer::{Answer, Cancel, Resume};
-use super::talk::attach::Attach;
-use super::talk::chat::Chat;
-use super::talk::continuing::Continue;
-use super::talk::edit::{Edit, Undo};
-use super::talk::send::Send;
-
-pub(super) use branching::{Fork, MinFidelity, Mv};
-pub(super) use setup::{Completions, DEFINITION, Generate, Man, Program, command, completions, parse};
+use super::talk::{answer, attach, chat, continuing, edit, send};
+use super::{complete, demo};
+use crate::paths;
 
 /// Continue conversations with coding agents across limits and crashes
+///
+/// CONV names a conversation: its id, an agent session id that it has used, the first 6 or more characters of either, or .
+/// for the newest conversation in this folder. The first command that needs the daemon starts it.
 #[derive(Debug, Parser)]
 #[command(
     name = "sessionctl",
     version,
     max_term_width = 100,
-    help_template = groups::TEMPLATE,
-    after_help = told::PROGRAM.help(),
-    after_long_help = told::PROGRAM.long_help()
+    help_template = TEMPLATE,
+    after_help = AFTER_HELP,
+    after_long_help = format!("{AFTER_HELP}\n\n{VARIABLES}\n{}", paths::HELP),
 )]
 pub(super) struct Arguments {
     /// Options of every command.
     #[command(flatten)]
     pub(super) global: Global,
-    /// The command; without one, the user picks a conversation.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Option<Command>,
 }
 
+/// clap's own layout, with the groups of [`GROUPS`] (`before-help`) in place of the list of commands.
+const TEMPLATE: &str =
+    "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
+
+const AFTER_HELP: &str = "\
+Examples:
+  sessionctl new --title 'First steps'
+  sessionctl send . 'Hello there'
+  sessionctl history .
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 not found, 5 busy or conflict, 6 agent failure, 7 limited, \
+8 unanswered question.
+
+sessionctl help COMMAND describes a command and its options. sessionctl demo is a tour.";
+
+const VARIABLES: &str = "\
+Environment:
+  VISUAL, EDITOR
+    Editor for sessionctl edit
+  PAGER
+    Pager on a terminal (default: less). Set it to an empty value for no pager
+  NO_COLOR
+    If set, print without color
+  LC_ALL, LC_CTYPE, LANG
+    Locale. Symbols beyond ASCII are printed only in a UTF-8 locale";
+
+/// The heading of the options that every command has.
+const GLOBAL: &str = "Global options";
+
 /// Options accepted before or after the command.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = GLOBAL)]
 pub(super) struct Global {
     /// Socket of the daemon [env: SESSIOND_SOCKET]
-    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(super) socket: Option<PathBuf>,
     /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
-    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) home: Option<PathBuf>,
     /// Configuration file, if this command starts the daemon
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
-    /// Print the daemon's result as JSON; streams print one object per line
-    #[arg(long, global = true, help_heading = "Global options")]
-    pub(super) json: bool,
     /// Do not start the daemon; fail if it is not running
-    #[arg(long, global = true, help_heading = "Global options")]
+    #[arg(long, global = true)]
     pub(super) no_start: bool,
+    /// Print the daemon's result as JSON; streams print one object per line
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// When to print in color
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(super) color: ColorChoice,
+    /// Do not ask before something is deleted
+    #[arg(long, short, global = true)]
+    pub(super) yes: bool,
+    /// Print only results and errors
+    #[arg(long, short, global = true)]
+    pub(super) quiet: bool,
+    /// Log to standard error what this command does; twice for more
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]
+    pub(super) verbose: u8,
 }
 
 /// The command.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Create a conversation and print its id
-    New(New),
-    /// List conversations, those of this folder first
-    Ls(List),
-    /// List agent transcripts on this machine, newest first
-    Transcripts(Transcripts),
-    /// Show the details of a conversation
-    Show(Target),
     /// Talk to an agent
-    Chat(Chat),
+    Chat(chat::Chat),
     /// Send a prompt and print the answer
-    Send(Send),
+    Send(send::Send),
     /// Follow a conversation as it happens
-    Attach(Attach),
+    Attach(attach::Attach),
+    /// Answer a question from the agent
+    Answer(answer::Answer),
+    /// Stop the running turn
+    Cancel(answer::Cancel),
     /// Continue interrupted turns, now or at a time
     #[command(alias = "recover")]
-    Continue(Continue),
-    /// Stop the running turn
-    Cancel(Cancel),
+    Continue(continuing::Continue),
     /// Open the agent session without sending a prompt
-    Resume(Resume),
-    /// Fork a conversation and print the id of the branch
-    Fork(Fork),
-    /// Replace an earlier prompt and print the new answer
-    Edit(Edit),
-    /// Undo the last edit, in-place fork, move or reset
-    Undo(Undo),
-    /// Move a conversation or a project to another folder
-    Mv(Mv),
-    /// List the agent sessions that make up a conversation
-    Chain(Target),
-    /// Show the log of all changes to the chain
-    Lineage(Target),
-    /// List the turns to fork from or to edit, newest first
-    Checkpoints(Past),
+    Resume(answer::Resume),
+    /// List conversations, those of this folder first
+    Ls(list::List),
+    /// Show the details of a conversation
+    Show(Target),
     /// Show the messages of a conversation
-    History(Past),
+    ///
+    /// The oldest message is printed first. Each tool call is shortened to one line.
+    History(past::Past),
     /// Draw a conversation with its sessions and forks
     Tree(Target),
-    /// Create a conversation from an existing transcript
-    Adopt(Adopt),
-    /// Check a transcript for damage
-    Check(Check),
-    /// Back up transcripts, or show the usage of all copies
-    Keep(Keep),
-    /// Restore deleted transcripts from their copies
-    Restore(Restore),
-    /// Export a conversation to a bundle or as JSON
-    Export(Export),
-    /// Import a bundle and print the id of the conversation
-    Import(Import),
-    /// Answer a question from the agent
-    Answer(Answer),
-    /// Set the title of a conversation
-    Rename(Rename),
-    /// Close the agent session until the next prompt
-    Close(One),
+    /// List the turns to fork from or to edit, newest first
+    Checkpoints(past::Past),
+    /// List agent transcripts on this machine, newest first
+    Transcripts(transcripts::Transcripts),
+    Adopt(adopt::Adopt),
+    New(make::New),
+    Fork(make::Fork),
+    /// Replace an earlier prompt and print the new answer
+    Edit(edit::Edit),
+    /// Undo the last edit, in-place fork, move or reset
+    ///
+    /// Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.
+    Undo(edit::Undo),
+    Set(set::Set),
+    #[command(hide = true)]
+    Rename(set::Rename),
+    Mv(mv::Mv),
     /// Start a new chat under the same id
-    Reset(One),
-    /// Delete a conversation permanently
-    Rm(Remove),
+    Reset(Target),
+    /// Close the agent session until the next prompt
+    Close(Target),
+    Rm(lifecycle::Remove),
+    #[command(subcommand)]
+    Archive(archive::Archive),
+    /// Copy transcripts now, as archive add
+    #[command(hide = true)]
+    Keep(archive::Subject),
+    /// Restore deleted transcripts, as archive restore
+    #[command(hide = true)]
+    Restore(archive::Subject),
+    Check(adopt::Check),
+    Export(carry::Export),
+    Import(carry::Import),
+    /// List the agent sessions that make up a conversation
+    ///
+    /// The oldest session is listed first. The last is the head, which the next prompt resumes.
+    Chain(Target),
+    /// Show the log of all changes to the chain
+    ///
+    /// The log is complete: it includes sessions that the chain no longer lists.
+    Lineage(Target),
     /// List the configured agents
     Agents,
+    Doctor(doctor::Doctor),
     /// Show daemon status
     Status,
-    /// Diagnose problems and suggest fixes
-    Doctor(Doctor),
-    /// Stop the daemon
-    Stop(Stop),
-    /// Run a self-checking demo in a temporary folder
-    Demo(Demo),
-    /// Print shell completions
-    Completions(Completions),
-    /// Show a manual page
-    Man(Man),
-    /// Write completions and manual pages to a folder, for packages
+    Start(lifecycle::Start),
+    Stop(lifecycle::Stop),
+    Demo(demo::Demo),
+    Completions(generate::Completions),
+    Man(man::Man),
     #[command(hide = true)]
-    Generate(Generate),
+    Generate(generate::Generate),
 }
 
-/// Arguments of a command that takes only a conversation.
-#[derive(Debug, Args)]
-pub(super) struct One {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
+impl Command {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// It did not work; the problem has the message and the exit code.
+    pub(super) async fn run(self, context: &mut Context<'_>) -> Outcome<Exit> {
+        match self {
+            Self::Chat(options) => chat::chat(context, options).await,
+            Self::Send(options) => send::send(context, options).await,
+            Self::Attach(options) => attach::attach(context, options).await,
+            Self::Answer(options) => answer::answer(context, options).await,
+            Self::Cancel(options) => answer::cancel(context, options).await,
+            Self::Continue(options) => continuing::continue_(context, options).await,
+            Self::Resume(options) => answer::resume(context, options).await,
+            Self::Ls(options) => list::list(context, options).await,
+            Self::Show(target) => look::show(context, target).await,
+            Self::History(past) => past::history(context, past).await,
+            Self::Tree(target) => tree::tree(context, target).await,
+            Self::Checkpoints(past) => past::checkpoints(context, past).await,
+            Self::Transcripts(options) => transcripts::transcripts(context, options).await,
+            Self::Adopt(options) => adopt::adopt(context, options).await,
+            Self::New(new) => make::new(context, new).await,
+            Self::Fork(fork) => make::fork(context, fork).await,
+            Self::Edit(options) => edit::edit(context, options).await,
+            Self::Undo(options) => edit::undo(context, options).await,
+            Self::Set(set) => set::set(context, set).await,
+            Self::Rename(rename) => set::set(context, rename.into()).await,
+            Self::Mv(options) => mv::mv(context, options).await,
+            Self::Reset(target) => lifecycle::reset(context, &target).await,
+            Self::Close(target) => lifecycle::close(context, &target).await,
+            Self::Rm(remove) => lifecycle::remove(context, remove).await,
+            Self::Archive(command) => archive::archive(context, command).await,
+            Self::Keep(subject) => archive::archive(context, archive::Archive::Add(subject)).await,
+            Self::Restore(subject) => archive::archive(context, archive::Archive::Restore(subject)).await,
+            Self::Check(options) => adopt::check(context, options).await,
+            Self::Export(options) => carry::export(context, options).await,
+            Self::Import(options) => carry::import(context, options).await,
+            Self::Chain(target) => look::chain(context, target).await,
+            Self::Lineage(target) => look::lineage(context, target).await,
+            Self::Agents => look::agents(context).await,
+            Self::Doctor(options) => doctor::doctor(context, options).await,
+            Self::Status => look::status(context).await,
+            Self::Start(start) => lifecycle::start(context, &start).await,
+            Self::Stop(stop) => lifecycle::stop(context, stop).await,
+            Self::Demo(options) => demo::demo(context.output, &options).await,
+            Self::Completions(options) => generate::completions(context, &options),
+            Self::Man(options) => man::man(context, &options),
+            Self::Generate(options) => generate::generate(context, &options),
+        }
+    }
 }
 
-/// `new`.
-#[derive(Debug, Args)]
-pub(super) struct New {
-    /// Agent, by its name in the configuration (default: default_agent)
-    #[arg(long, value_name = "NAME")]
-    pub(super) agent: Option<String>,
-    /// Folder that the agent works in (default: current folder)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(super) cwd: Option<PathBuf>,
-    /// Title of the conversation
-    #[arg(long, value_name = "TEXT")]
-    pub(super) title: Option<String>,
-    /// Model, by the agent's name for it (default: the agent's)
-    #[arg(long, value_name = "NAME")]
-    pub(super) model: Option<String>,
-    /// Session mode, by the agent's id for it (default: the agent's)
-    #[arg(long, value_name = "ID")]
-    pub(super) mode: Option<String>,
-    /// Open the agent session now instead of at the first prompt
-    #[arg(long)]
-    pub(super) open: bool,
+/// The commands under the headings of the help: clap prints all subcommands under one heading.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Talk", &["chat", "send", "attach", "answer", "cancel"]),
+    ("Continue", &["continue", "resume"]),
+    (
+        "Find",
+        &[
+            "ls",
+            "show",
+            "history",
+            "tree",
+            "checkpoints",
+            "transcripts",
+            "adopt",
+        ],
+    ),
+    (
+        "Change",
+        &["new", "fork", "edit", "undo", "set", "mv", "reset", "close", "rm"],
+    ),
+    (
+        "Keep",
+        &["archive", "check", "export", "import", "chain", "lineage"],
+    ),
+    (
+        "Set up",
+        &[
+            "agents",
+            "doctor",
+            "status",
+            "start",
+            "stop",
+            "demo",
+            "completions",
+            "man",
+        ],
+    ),
+];
+
+/// Commands that a mistyped word must not lead to: what they do cannot be seen coming, or they are not for people.
+const NEVER_SUGGESTED: [&str; 5] = ["rm", "reset", "prune", "stop", "generate"];
+
+/// The definition of the command line.
+pub(super) fn command() -> clap::Command {
+    let command = Arguments::command();
+    let groups = groups(&command);
+    command
+        .before_help(groups)
+        .mut_subcommands(|below| below.mut_args(completed))
 }
 
-/// `keep`.
-#[derive(Debug, Args)]
-pub(super) struct Keep {
-    /// Conversation or session id to back up; omit to show usage and orphaned copies
-    #[arg(value_name = "CONV|ID")]
-    pub(super) target: Option<String>,
-    /// Delete the orphaned copies of this session id instead of making a copy
-    #[arg(long, requires = "target")]
-    pub(super) forget: bool,
-    /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME", requires = "target")]
-    pub(super) agent: Option<String>,
+/// Has a shell ask the daemon for the values that only the daemon knows.
+fn completed(arg: Arg) -> Arg {
+    let name = arg
+        .get_value_names()
+        .and_then(<[_]>::first)
+        .map_or("", |name| name.as_str());
+    match name.split('|').next() {
+        Some("CONV") => arg.add(ArgValueCompleter::new(complete::conversations)),
+        Some("CHECKPOINT") => arg.add(ArgValueCompleter::new(complete::checkpoints)),
+        _ => arg,
+    }
 }
 
-/// `restore`.
-#[derive(Debug, Args)]
-pub(super) struct Restore {
-    /// Conversation or session id to restore
-    #[arg(value_name = "CONV|ID")]
-    pub(super) target: String,
-    /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME")]
-    pub(super) agent: Option<String>,
+/// Lists the commands under their headings, in the styles of the help.
+fn groups(program: &clap::Command) -> StyledStr {
+    let styles = program.get_styles();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let names = GROUPS.iter().flat_map(|(_, names)| *names);
+    let width = names.map(|name| name.len()).max().unwrap_or_default();
+    let groups = GROUPS.map(|(heading, names)| {
+        let lines = names.iter().map(|name| {
+            let about = program.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            format!("\n  {literal}{name:width$}{literal:#}  {about}")
+        });
+        format!("{header}{heading}:{header:#}{}", lines.collect::<String>())
+    });
+    groups.join("\n\n").into()
 }
 
-/// `export`.
-#[derive(Debug, Args)]
-pub(super) struct Export {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// File format (default: json if FILE is - or ends in .json, otherwise bundle)
-    #[arg(long, value_name = "FORMAT")]
-    pub(super) format: Option<ExportAs>,
-    /// New file; - prints JSON to standard output (default: a bundle in the exports folder)
-    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) output: Option<PathBuf>,
-    /// Include env and header values of MCP servers, which may be secret (default: omit)
-    #[arg(long)]
-    pub(super) secrets: bool,
+/// Parses a command line.
+///
+/// # Errors
+/// clap's own error for an invalid line or a request for help; it prints itself.
+pub(super) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
+    let mut command = command();
+    let parsed = command.try_get_matches_from_mut(line);
+    let mut matches = parsed.map_err(without_harmful_suggestions)?;
+    Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Format of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ExportAs {
-    /// Messages as JSON, for other programs
-    Json,
-    /// Archive with transcripts and settings, for sessionctl import
-    Bundle,
-}
-
-/// `import`.
-#[derive(Debug, Args)]
-pub(super) struct Import {
-    /// Bundle made by sessionctl export
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) path: PathBuf,
-    /// Folder that the agent works in
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(super) cwd: Option<PathBuf>,
-    /// Use the folders named in the bundle; only for bundles you trust
-    #[arg(long, conflicts_with = "cwd")]
-    pub(super) same_folders: bool,
-    /// Assign new ids, so that the same conversation can be imported again
-    #[arg(long)]
-    pub(super) new_ids: bool,
-    /// Apply all settings, including the mode and MCP servers to start; only for bundles you trust
-    #[arg(long)]
-    pub(super) trust_settings: bool,
-}
-
-/// `rename`.
-#[derive(Debug, Args)]
-pub(super) struct Rename {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// New title
-    #[arg(value_name = "TITLE")]
-    pub(super) title: String,
-}
-
-/// `rm`.
-#[derive(Debug, Args)]
-pub(super) struct Remove {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
-    #[arg(value_name = "CONV")]
-    pub(super) conversation: String,
-    /// Delete the transcripts too: the agent's files and all copies
-    #[arg(long)]
-    pub(super) transcripts: bool,
-}
-
-/// `doctor`.
-#[derive(Debug, Args)]
-pub(super) struct Doctor {
-    /// Do not start agents; check only those that are running
-    #[arg(long)]
-    pub(super) no_agents: bool,
-}
-
-/// `stop`.
-#[derive(Debug, Args)]
-pub(super) struct Stop {
-    /// Time for running turns to end, in milliseconds (default: cancel_grace_ms)
-    #[arg(long, value_name = "MS")]
-    pub(super) grace_ms: Option<u64>,
-}
-
-/// `demo`.
-#[derive(Debug, Args)]
-pub(super) struct Demo {
-    /// Keep the temporary folder
-    #[arg(long)]
-    pub(super) keep: bool,
+fn without_harmful_suggestions(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) {
+        names.retain(|name| !NEVER_SUGGESTED.contains(&name.as_str()));
+        if !names.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+        }
+    }
+    error
 }
 
 #[cfg(test)]

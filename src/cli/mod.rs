@@ -5,11 +5,12 @@
 
 mod args;
 mod commands;
+mod complete;
+mod confirm;
 mod connect;
 mod demo;
 mod exit;
 mod follow;
-mod manual;
 mod output;
 mod past;
 mod picker;
@@ -27,6 +28,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anstream::ColorChoice;
+use clap_complete::CompleteEnv;
+use tracing_subscriber::filter::LevelFilter;
+
 use args::{Arguments, Global};
 use commands::Context;
 use connect::Reach;
@@ -37,19 +42,23 @@ use start::Launch;
 
 use crate::paths::{Environment, Paths};
 
-pub use manual::Definition;
+/// Builds the definition of a program's command line.
+pub type Definition = fn() -> clap::Command;
 
 /// Runs one command to its end. The first argument is the program's name.
 ///
-/// `daemon` is the daemon's command line, of which there is a manual page too.
+/// `daemon` is the daemon's command line, of which there are a manual page and completions too.
 ///
 /// Starts a runtime of its own, so that it must not be called from within one.
 pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode {
     let args: Vec<OsString> = args.collect();
+    if let Some(exit) = complete(args::command, &args) {
+        return exit;
+    }
     let arguments = match args::parse(&args) {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() && args.iter().any(|arg| arg == "--json") => {
-            let problem = wrong_call(&error);
+            let problem = invalid_call(&error);
             Output::of_this_process(true).problem(&problem);
             return problem.exit.into();
         }
@@ -65,7 +74,15 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
             };
         }
     };
-    let mut output = Output::of_this_process(arguments.global.json);
+    let global = &arguments.global;
+    match global.color {
+        clap::ColorChoice::Auto => {}
+        clap::ColorChoice::Always => ColorChoice::Always.write_global(),
+        clap::ColorChoice::Never => ColorChoice::Never.write_global(),
+    }
+    log_to_stderr(global.verbose);
+    let mut output = Output::of_this_process(global.json);
+    output.quiet = global.quiet;
     if arguments.command.is_none() && !(picker::is_possible(&output) && output.look.columns.is_some()) {
         return without_command(&mut output);
     }
@@ -93,24 +110,48 @@ fn without_command(output: &mut Output) -> ExitCode {
     }
 }
 
+/// Answers a shell that asks for completions, which it does by the variable `COMPLETE`.
+pub fn complete(definition: Definition, args: &[OsString]) -> Option<ExitCode> {
+    let folder = std::env::current_dir().ok();
+    match CompleteEnv::with_factory(definition).try_complete(args, folder.as_deref()) {
+        Ok(true) => Some(ExitCode::SUCCESS),
+        Ok(false) => None,
+        // Whoever asked is a shell in the middle of a command line: it shows nothing then.
+        Err(_) => Some(ExitCode::FAILURE),
+    }
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level);
+    // Only a second subscriber would be refused.
+    let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
+}
+
 /// A call that could not be understood, for a program: the first line says what is wrong, the rest how it is called.
-fn wrong_call(error: &clap::Error) -> Problem {
-    let told = error.render().to_string();
-    let first = told.lines().next().unwrap_or_default();
+fn invalid_call(error: &clap::Error) -> Problem {
+    let text = error.render().to_string();
+    let first = text.lines().next().unwrap_or_default();
     Problem::new(Exit::Usage, first.trim_start_matches("error: "))
-        .hint("sessionctl help tells the commands and their options")
+        .hint("sessionctl help lists the commands and their options")
 }
 
 fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome<Exit> {
+    let yes = arguments.global.yes;
     let reach = reach(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Problem::new(Exit::Failed, format!("the runtime cannot be started: {error}")))?;
+        .map_err(|error| Problem::new(Exit::Failed, format!("cannot start the runtime: {error}")))?;
     let mut context = Context {
         reach,
         output,
         daemon,
+        yes,
     };
     let result = match arguments.command {
         Some(command) => runtime.block_on(commands::run(command, &mut context)),

@@ -71,6 +71,8 @@ pub(super) struct Output {
     pub(super) note_look: Look,
     /// Whether JSON was asked for.
     pub(super) json: bool,
+    /// Whether only results and errors are printed.
+    pub(super) quiet: bool,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
     /// Whether the last line of standard output has not ended yet.
@@ -95,6 +97,7 @@ impl Output {
                 columns: stderr.is_terminal().then(|| columns_of(&stderr)).flatten(),
             },
             json,
+            quiet: false,
             answers: Box::new(stdout),
             notes: Box::new(stderr),
             line_is_open: false,
@@ -139,7 +142,7 @@ impl Output {
 
     /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
-        if self.json {
+        if self.json || self.quiet {
             return Ok(());
         }
         // A file gets what was asked for byte for byte; on a terminal both streams share the line.

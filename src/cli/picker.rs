@@ -15,8 +15,6 @@ use crossterm::execute;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _, OptionFuture};
-use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
-use nucleo_matcher::{Config, Matcher, Utf32Str};
 use tokio::signal::unix::{SignalKind, signal};
 use unicode_width::UnicodeWidthStr;
 
@@ -90,7 +88,7 @@ struct Picker<'a> {
     look: Look,
     may_create: bool,
     all: Vec<Conversation>,
-    /// Those that match the query, best first.
+    /// Those that have each word of the query, in the order of the list.
     matched: Vec<Conversation>,
     /// The lines of the last turns that were read so far.
     last_turns: HashMap<ConversationId, Vec<String>>,
@@ -151,20 +149,15 @@ impl Picker<'_> {
     /// Matches the conversations again; the selected one stays selected.
     fn filter(&mut self) {
         let selected = self.selected().map(|one| one.id);
-        let pattern = Pattern::parse(&self.query, CaseMatching::Ignore, Normalization::Smart);
-        let (mut matcher, mut buffer) = (Matcher::new(Config::DEFAULT), Vec::new());
-        let mut score = |one: &Conversation| {
+        let words: Vec<String> = self.query.split_whitespace().map(str::to_lowercase).collect();
+        let has_each_word = |one: &&Conversation| {
             let lines = self.last_turns.get(&one.id);
             let prompt = lines.and_then(|lines| lines.iter().rfind(|line| line.starts_with("> ")));
             let prompt = prompt.map_or("", String::as_str);
-            let text = format!("{} {} {} {} {prompt}", one.id, one.title, one.cwd, one.agent);
-            pattern.score(Utf32Str::new(&text, &mut buffer), &mut matcher)
+            let text = format!("{} {} {} {} {prompt}", one.id, one.title, one.cwd, one.agent).to_lowercase();
+            words.iter().all(|word| text.contains(word))
         };
-        let scored = self.all.iter().filter_map(|one| Some((score(one)?, one)));
-        let mut scored: Vec<(u32, &Conversation)> = scored.collect();
-        // Equal ones stay in the order of the list.
-        scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-        self.matched = scored.into_iter().map(|(_, one)| one.clone()).collect();
+        self.matched = self.all.iter().filter(has_each_word).cloned().collect();
         let again = self.matched.iter().position(|one| Some(one.id) == selected);
         self.selected = again.unwrap_or_default();
     }

@@ -6,7 +6,6 @@
 use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::diagnosis::DiagnosticKind;
 use bridge_protocol::method;
 use clap::Args;
 
@@ -27,7 +26,7 @@ const HERE: &str = ".";
 pub(super) struct Target {
     /// Conversation: id or its first 6 characters, part of the title, or . (omit to pick one)
     #[arg(value_name = "CONV")]
-    conversation: Option<String>,
+    pub(super) conversation: Option<String>,
 }
 
 impl Target {
@@ -144,9 +143,13 @@ pub(super) async fn start(context: &mut Context<'_>) -> Outcome<Exit> {
 
 /// Fails if this folder has transcripts of an agent, and only the built-in agent is found.
 async fn can_continue(daemon: &Daemon) -> Outcome {
-    let agents = daemon.call(method::ListAgents::default()).await?.agents;
+    let known = daemon.call(method::ListAgents::default()).await?;
     let is_real = |name: &str| name != "loopback";
-    if agents.iter().any(|agent| agent.found && is_real(&agent.kind)) {
+    if known
+        .agents
+        .iter()
+        .any(|agent| agent.found && is_real(&agent.kind))
+    {
         return Ok(());
     }
     let transcripts = method::ListTranscripts {
@@ -157,23 +160,12 @@ async fn can_continue(daemon: &Daemon) -> Outcome {
     let Some(one) = transcripts.into_iter().find(|one| is_real(one.agent.as_str())) else {
         return Ok(());
     };
+    let agent = known.agents.iter().find(|agent| agent.name == one.agent);
+    let install = agent.and_then(|agent| known.install.get(&agent.kind));
     let message = format!(
         "this folder has transcripts of {}, whose program is not installed",
         one.agent
     );
-    Err(Problem::new(Exit::Agent, message).hint(
-        install_line(daemon)
-            .await
-            .unwrap_or_else(|| "sessionctl doctor".to_owned()),
-    ))
-}
-
-/// The command that installs a coding agent, as `doctor` prints it; nothing if one is found.
-pub(super) async fn install_line(daemon: &Daemon) -> Option<String> {
-    let diagnosis = daemon.call(method::Diagnose::default()).await.ok()?;
-    let mut agents = diagnosis
-        .diagnostics
-        .into_iter()
-        .filter(|found| found.kind == DiagnosticKind::Agent);
-    agents.find_map(|found| found.data.get("install")?.as_str().map(str::to_owned))
+    let hint = install.map_or_else(|| "sessionctl doctor".to_owned(), Clone::clone);
+    Err(Problem::new(Exit::Agent, message).hint(hint))
 }

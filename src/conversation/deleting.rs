@@ -180,7 +180,9 @@ fn untouched(services: &Services, record: &ConversationRecord, message: &str) ->
     let kept = services.keeper.archive.sessions().unwrap_or_default();
     let is_kept = |id: &UpstreamId| kept.iter().any(|session| session.key.upstream_id == id.as_str());
     let told = |id: &UpstreamId| match is_kept(id) {
-        true => format!("{message}; the daemon's own copies of it stay too, and sessionctl keep tells them"),
+        true => {
+            format!("{message}; the daemon's own copies of it stay too; sessionctl archive ls lists them")
+        }
         false => message.to_owned(),
     };
     ids.into_iter()

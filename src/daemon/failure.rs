@@ -10,7 +10,7 @@ use super::lock::LockError;
 use crate::conversation::error::ConversationError;
 use crate::paths::PathsError;
 use crate::paths::ownership::{ClaimError, Untrusted};
-use crate::paths::told::shell_word;
+use crate::paths::shell_word;
 use crate::server::BindError;
 use crate::store::StoreError;
 

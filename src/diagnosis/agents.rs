@@ -19,7 +19,7 @@ use crate::agent::session::{Capabilities, Initialized};
 use crate::conversation::climbing::acquire;
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::Services;
-use crate::paths::told::shell_word;
+use crate::paths::shell_word;
 
 /// An agent is a process or three of its own.
 const STARTS_AT_A_TIME: usize = 4;
@@ -42,8 +42,7 @@ pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Di
         let what = "no coding agent is installed where the daemon looks: only the built-in one, which echoes";
         found.push(
             Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what)
-                .next(format!("install one: {}", install(AgentKind::Claude)))
-                .fact("install", install_command(AgentKind::Claude)),
+                .next(AgentKind::Claude.install_command().unwrap_or_default()),
         );
     }
     found.extend(elsewhere);
@@ -111,14 +110,14 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
         return of(entry, DiagnosticKind::Agent, severity, what).next(next);
     }
     let configured = format!("set command below [agents.{}] to where it is", entry.name);
-    let next = match quirks::package(entry.kind) {
-        Some(_) => format!("{}; or {configured}", install(entry.kind)),
+    let next = match entry.kind.install_command() {
+        Some(install) => format!("{install}; or {configured}"),
         None => configured,
     };
     let what = format!("its program {} is not found", program.display());
     let found = of(entry, DiagnosticKind::Agent, severity, what).next(next);
-    match quirks::package(entry.kind) {
-        Some(_) => found.fact("install", install_command(entry.kind)),
+    match entry.kind.install_command() {
+        Some(install) => found.fact("install", install),
         None => found,
     }
 }
@@ -254,18 +253,6 @@ fn sign_in(kind: AgentKind) -> String {
         AgentKind::Loopback | AgentKind::Generic => "sign in with the agent's own program",
     }
     .to_owned()
-}
-
-fn install(kind: AgentKind) -> String {
-    match kind {
-        AgentKind::Claude => format!("{} (Node 22 or newer)", install_command(kind)),
-        _ => install_command(kind),
-    }
-}
-
-/// The command that installs an agent of this kind.
-fn install_command(kind: AgentKind) -> String {
-    format!("npm install -g {}", quirks::package(kind).unwrap_or_default())
 }
 
 fn elsewhere(place: &Path, name: &str) -> String {

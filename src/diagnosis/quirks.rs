@@ -28,17 +28,6 @@ fn quirk(severity: Severity, what: impl Into<String>) -> Quirk {
     }
 }
 
-/// The package of an agent's program, in npm's registry.
-pub(super) fn package(kind: AgentKind) -> Option<&'static str> {
-    Some(match kind {
-        AgentKind::Claude => "@agentclientprotocol/claude-agent-acp",
-        AgentKind::Codex => "@agentclientprotocol/codex-acp",
-        AgentKind::Gemini => "@google/gemini-cli",
-        AgentKind::Opencode => "opencode-ai",
-        AgentKind::Loopback | AgentKind::Generic => return None,
-    })
-}
-
 /// All that are known of this one.
 pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
     let capabilities = told.capabilities;
@@ -73,7 +62,7 @@ pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
 
 /// Whether it is the program and the version on which was measured what is relied on.
 fn version(kind: AgentKind, told: &Told<'_>) -> Option<Quirk> {
-    let package = package(kind)?;
+    let package = kind.package()?;
     let (_, measured) = MEASURED_VERSIONS.iter().find(|(name, _)| *name == package)?;
     let version = told.version?;
     let is_adapter = matches!(kind, AgentKind::Claude | AgentKind::Codex);
@@ -138,7 +127,10 @@ mod tests {
 
     #[test]
     fn each_measured_package_is_that_of_an_agent() {
-        let packages: Vec<_> = AgentKind::ALL.into_iter().filter_map(package).collect();
+        let packages: Vec<_> = AgentKind::ALL
+            .into_iter()
+            .filter_map(AgentKind::package)
+            .collect();
         let measured: Vec<_> = MEASURED_VERSIONS.iter().map(|(package, _)| *package).collect();
         assert_eq!(packages, measured);
     }

@@ -140,7 +140,7 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
     let found = match (rules.is_on, rules.days) {
         (false, _) => of(Severity::Warning, format!("{deletes}, and no copies are kept of them"))
             .next(format!(
-                "set enabled = true below [keep], sessionctl keep CONV for some, or a larger cleanupPeriodDays in {settings}"
+                "set enabled = true below [keep], sessionctl archive add CONV for some, or a larger cleanupPeriodDays in {settings}"
             )),
         (true, Some(ours)) if ours <= vendor.days => of(
             Severity::Warning,

@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::OFlags;
 
 use super::Paths;
-use super::told::shell_word;
+use super::shell_word;
 
 /// For [`OpenOptionsExt::custom_flags`]: fail if the last name of the path is a link.
 #[allow(clippy::cast_possible_wrap, reason = "the flags are bits")]

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Environment, HOME_VARIABLE, Paths, PathsError, SOCKET_VARIABLE, given, told};
+use super::{Environment, HELP, HOME_VARIABLE, Paths, PathsError, SOCKET_VARIABLE, given};
 
 fn environment() -> Environment {
     Environment {
@@ -148,7 +148,7 @@ fn an_empty_variable_is_no_variable() {
 }
 
 #[test]
-fn what_is_told_of_files_and_variables_is_so() {
+fn the_help_names_the_files_and_variables() {
     let platform = Environment {
         config_folder: Some("~/.config".into()),
         data_folder: Some("~/.local/share".into()),
@@ -164,9 +164,7 @@ fn what_is_told_of_files_and_variables_is_so() {
         &paths.log_file(),
         &paths.bridge_socket,
     ] {
-        let path = path.display().to_string();
-        let mut items = told::FILES.items.iter().copied().flatten();
-        assert!(items.any(|(name, _)| *name == path), "{path}");
+        assert!(HELP.contains(&format!("\n  {}\n", path.display())), "{path:?}");
     }
     let home = Path::new("/one");
     let below = Paths::resolve(Some(home), None, None, &platform).unwrap();
@@ -177,14 +175,10 @@ fn what_is_told_of_files_and_variables_is_so() {
         below.bridge_socket,
     ] {
         let name = path.strip_prefix(home).unwrap().display().to_string();
-        let words = told::FILES.words[0];
-        assert!(words.starts_with("With --home"), "{words}");
+        let (_, words) = HELP.split_once("With --home").unwrap();
         assert!(words.contains(&name), "{name}");
     }
     for variable in [HOME_VARIABLE, SOCKET_VARIABLE] {
-        assert!(
-            told::VARIABLES.iter().any(|(name, _)| *name == variable),
-            "{variable}"
-        );
+        assert!(HELP.contains(&format!("  {variable}\n")), "{variable}");
     }
 }

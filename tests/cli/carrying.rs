@@ -88,7 +88,7 @@ fn an_import_without_a_folder_asks_for_one() {
 #[test]
 fn settings_that_were_left_out_are_named_with_what_takes_them() {
     let (there, here) = (Home::new(), Home::new());
-    let id = there.said(&["new", "--mode", "anything"]);
+    let id = there.said(&["new", "--mode", "plan"]);
     let path = there.said(&["export", &id]);
     let cwd = tempfile::tempdir().unwrap();
     let output = here.run(&["import", &path, "--cwd", cwd.path().to_str().unwrap()]);

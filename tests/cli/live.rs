@@ -29,7 +29,7 @@ fn a_conversation_that_could_not_be_opened_at_once_is_named() {
         "[agents.gone]\nkind = \"generic\"\ncommand = \"/nonexistent/gone\"\n",
     )
     .unwrap();
-    let output = home.run(&["new", "--agent", "gone", "--open"]);
+    let output = home.run(&["new", "--open"]);
     assert_eq!(output.status.code(), Some(6), "{output:?}");
     let told = text(&output.stderr);
     let (_, id) = told.split_once("sessionctl rm ").unwrap();

@@ -6,9 +6,13 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+mod agents_missing;
+mod archive;
 mod carrying;
 #[cfg(target_os = "linux")]
+#[cfg(target_os = "linux")]
 mod chatting;
+mod confirm;
 mod continuing;
 mod demo;
 mod doctor;
@@ -18,11 +22,11 @@ mod export_secrets;
 #[cfg(target_os = "linux")]
 mod finding;
 mod foreign_home;
+mod help;
 mod history;
 mod home;
 mod listeners;
 mod live;
-mod manual;
 mod moving;
 mod printed;
 #[cfg(target_os = "linux")]
@@ -32,6 +36,7 @@ mod questions;
 mod reset_and_rm;
 #[cfg(target_os = "linux")]
 mod screen;
+mod settings;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;
@@ -112,11 +117,11 @@ fn transcripts_that_are_still_there_after_their_conversation_are_told() {
              still there: /t/put away: archived by it\n\
              still there: up-2: no agent\n\
              error: the conversation is deleted, but 1 transcript could not be deleted\n\
-             hint: remove by hand what is named above\n",
+             hint: delete the files that are listed above by hand\n",
         ),
     ];
     for (word, code, told) in table {
-        let output = run(&stub.home(), &["rm", word, "--transcripts"]);
+        let output = run(&stub.home(), &["rm", word, "--transcripts", "--yes"]);
         check(&output, code, "");
         assert_eq!(text(&output.stderr), told);
     }

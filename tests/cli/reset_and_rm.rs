@@ -53,7 +53,7 @@ fn what_was_deleted_is_adopted_by_the_command_that_is_printed() {
     assert!(recalled.contains("\"one\""), "{recalled}");
 
     // Nothing is left to continue from.
-    let deleted = said(&home, &["rm", &adopted, "--transcripts"]);
+    let deleted = said(&home, &["rm", &adopted, "--transcripts", "--yes"]);
     assert!(
         deleted.contains("and its transcripts") && !deleted.contains("sessionctl"),
         "{deleted}"

@@ -364,7 +364,7 @@ fn a_manual_page_is_shown_by_man() {
     let page = |name: &str| super::text(&super::run(folder.path(), &["man", name]).stdout);
 
     let (told, code) = shown(&["man", "send"]);
-    let note = "there is no program man here to show this with";
+    let note = "man is not installed";
     assert!(told.starts_with(&page("send")) && told.contains(note), "{told}");
     assert_eq!(code, Some(0));
 

@@ -57,8 +57,6 @@ fn a_damaged_transcript_is_repaired() {
         ),
         (2, None)
     );
-    let output = home.run(&["check", &old, "--cut-output", "9"]);
-    assert_eq!(output.status.code(), Some(2));
     // Of what no copy would have repaired that is said.
     fs::write(path.with_file_name(format!("{ID}.jsonl")), "").unwrap();
     home.printed(&["check", ID, "--repair"], 1);
@@ -399,65 +397,4 @@ fn calls_that_are_made_together_are_told_with_their_answers() {
         checkpoints.lines().next().unwrap().ends_with("[no text]"),
         "{checkpoints}"
     );
-}
-
-/// What is copied is told with what it takes; what is gone is read from its copy, and put back when that is
-/// asked for.
-#[test]
-fn a_transcript_is_kept_and_put_back() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    home.said(&["send", &id, "the blue heron"]);
-    let kept = home.said(&["keep", &id]);
-    assert!(kept.ends_with(".zst") && kept.contains(" B  /"), "{kept}");
-    let total = home.said(&["keep"]);
-    assert!(total.starts_with("1 session kept, 1 file, "), "{total}");
-    let json: serde_json::Value = serde_json::from_str(&home.said(&["--json", "keep"])).unwrap();
-    assert_eq!(json["total"]["files"], 1);
-
-    assert_eq!(home.said(&["restore", &id]), "");
-    home.said(&["close", &id]);
-    let listed: serde_json::Value = serde_json::from_str(&home.said(&["--json", "transcripts"])).unwrap();
-    let path = listed["transcripts"][0]["path"].as_str().unwrap().to_owned();
-    fs::remove_file(&path).unwrap();
-    // It can be read all the same, and nothing is put back for that.
-    assert!(home.said(&["history", &id]).contains("heron"));
-    assert!(!fs::exists(&path).unwrap());
-    assert_eq!(home.said(&["restore", &id]), path);
-    assert!(home.said(&["history", &id]).contains("heron"));
-    fs::write(&path, "{}\n").unwrap();
-    let output = home.run(&["restore", &id]);
-    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
-    for command in ["keep", "restore"] {
-        let output = home.run(&[command, "nothing"]);
-        assert_eq!(output.status.code(), Some(4), "{command}");
-    }
-}
-
-/// Copies that a deleted conversation left are listed with how they go, and go.
-#[test]
-fn copies_of_no_conversation_are_listed_and_forgotten() {
-    let home = Home::new();
-    let id = home.said(&["new", "--title", "The blue heron"]);
-    home.said(&["send", &id, "one"]);
-    let show: serde_json::Value = serde_json::from_str(&home.said(&["--json", "show", &id])).unwrap();
-    let session = show["conversation"]["head"].as_str().unwrap();
-    home.said(&["keep", &id]);
-    let output = home.run(&["keep", "--forget", session]);
-    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
-    assert_eq!(home.said(&["keep"]).lines().count(), 1, "a conversation has it");
-
-    home.said(&["rm", &id]);
-    let told = home.said(&["keep"]);
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[1].starts_with("of no conversation: 1 session ("), "{told}");
-    let line = lines[2];
-    assert!(
-        line.starts_with(session) && line.ends_with("loopback  The blue heron"),
-        "{told}"
-    );
-    assert_eq!(home.said(&["keep", "--forget", session]), "");
-    assert!(home.said(&["keep"]).starts_with("0 sessions kept"));
-    let output = home.run(&["keep", "--forget", session]);
-    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
 }

@@ -1,7 +1,6 @@
-use clap::{Parser, ValueHint};
+use clap::Parser;
 
-use super::{Arguments, Command, command, groups, told};
-use crate::cli::exit::Exit;
+use super::{Arguments, Command, GROUPS, command, parse};
 
 #[test]
 fn the_definition_is_sound() {
@@ -11,13 +10,17 @@ fn the_definition_is_sound() {
 #[test]
 fn global_options_are_accepted_before_and_after_the_command() {
     for line in [
-        "sessionctl --json --home /t --socket /s --no-start ls",
-        "sessionctl ls --json --home /t --socket /s --no-start",
+        "sessionctl --json --yes -q --color never --home /t --socket /s --no-start ls",
+        "sessionctl ls --json --yes -q --color never --home /t --socket /s --no-start",
     ] {
-        let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
-        assert!(arguments.global.json && arguments.global.no_start, "{line}");
-        assert_eq!(arguments.global.home.as_deref(), Some("/t".as_ref()), "{line}");
-        assert_eq!(arguments.global.socket.as_deref(), Some("/s".as_ref()), "{line}");
+        let global = Arguments::try_parse_from(line.split(' ')).unwrap().global;
+        assert!(
+            global.json && global.no_start && global.yes && global.quiet,
+            "{line}"
+        );
+        assert_eq!(global.color, clap::ColorChoice::Never, "{line}");
+        assert_eq!(global.home.as_deref(), Some("/t".as_ref()), "{line}");
+        assert_eq!(global.socket.as_deref(), Some("/s".as_ref()), "{line}");
     }
 }
 
@@ -36,58 +39,11 @@ fn a_prompt_may_be_several_words_or_standard_input() {
 }
 
 #[test]
-fn a_path_is_completed_as_the_file_or_the_folder_that_it_is() {
-    let mut paths = 0;
-    for below in command().get_subcommands() {
-        for arg in below.get_arguments() {
-            let hint = arg.get_value_hint();
-            assert_ne!(hint, ValueHint::AnyPath, "{} {}", below.get_name(), arg.get_id());
-            paths += usize::from([ValueHint::FilePath, ValueHint::DirPath].contains(&hint));
-        }
-    }
-    assert!(paths > 5, "only {paths} paths");
-}
-
-#[test]
-fn the_texts_of_a_command_are_in_its_help() {
-    let command = command();
-    for (name, told) in told::COMMANDS {
-        let below = command.find_subcommand(name).expect(name);
-        assert_eq!(below.get_after_help().unwrap().to_string(), told.help(), "{name}");
-    }
-}
-
-#[test]
-fn the_help_lists_each_exit_code() {
-    let told: Vec<u8> = told::PROGRAM
-        .codes
-        .iter()
-        .map(|(code, _)| code.parse().unwrap())
-        .collect();
-    let real = [
-        Exit::Done,
-        Exit::Failed,
-        Exit::Usage,
-        Exit::NoDaemon,
-        Exit::NotFound,
-        Exit::Busy,
-        Exit::Agent,
-        Exit::Limited,
-        Exit::Asked,
-    ];
-    assert_eq!(told, real.map(Exit::code));
-}
-
-#[test]
 fn each_visible_command_is_in_exactly_one_group() {
     let command = command();
     let visible = command.get_subcommands().filter(|below| !below.is_hide_set());
     let mut visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
-    let mut grouped: Vec<&str> = groups::GROUPS
-        .iter()
-        .flat_map(|(_, names)| *names)
-        .copied()
-        .collect();
+    let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
     visible.sort_unstable();
     grouped.sort_unstable();
     assert_eq!(grouped, visible);
@@ -99,5 +55,23 @@ fn command_descriptions_fit_on_one_line() {
     for below in command().get_subcommands() {
         let about = below.get_about().unwrap().to_string();
         assert!(about.len() <= 60 && !about.ends_with('.'), "{about}");
+    }
+}
+
+#[test]
+fn a_mistyped_command_never_leads_to_a_destructive_or_hidden_one() {
+    for (word, suggested) in [
+        ("rn", None),
+        ("rest", Some("restore")),
+        ("generat", None),
+        ("sned", Some("send")),
+    ] {
+        let line = ["sessionctl", word].map(Into::into);
+        let told = parse(&line).unwrap_err().to_string();
+        let tip = told.lines().find(|line| line.contains("similar"));
+        assert_eq!(tip.is_some(), suggested.is_some(), "{told}");
+        if let (Some(tip), Some(name)) = (tip, suggested) {
+            assert!(tip.contains(name) && !tip.contains("'reset'"), "{tip}");
+        }
     }
 }

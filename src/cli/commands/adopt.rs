@@ -18,8 +18,15 @@ use crate::cli::progress::watched;
 use crate::cli::select;
 use crate::cli::words;
 
-/// `adopt`.
+/// Create a conversation from an existing transcript
+///
+/// Prints the id of the conversation. If a conversation already uses the transcript, its id is printed. The next prompt
+/// resumes the session with its history.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl adopt 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf
+  sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Go on'")]
 pub(in crate::cli) struct Adopt {
     /// Session id of the agent, the transcript's name, or a prefix of 6 or more characters
     #[arg(value_name = "ID")]
@@ -35,8 +42,21 @@ pub(in crate::cli) struct Adopt {
     title: Option<String>,
 }
 
-/// `check`.
+/// Check a transcript for damage
+///
+/// Prints the damage and whether the session can still be resumed. The transcript itself is never changed.
+///
+/// --repair writes a copy without the lines that are not valid records. In the copy, a record with a missing parent is
+/// attached to the record before it, and a tool call without a result gets the result that the agent would fill in. A
+/// conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
+/// sessionctl adopt.
+///
+/// Exits with 0 if the transcript is sound or was repaired, and with 1 if it is damaged.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl check .
+  sessionctl check . --repair")]
 pub(in crate::cli) struct Check {
     /// Conversation (checks its newest session), or a session id or prefix (omit to pick one)
     #[arg(value_name = "CONV|ID")]
@@ -47,13 +67,10 @@ pub(in crate::cli) struct Check {
     /// Write a repaired copy under a new id, if the damage can be repaired
     #[arg(long)]
     repair: bool,
-    /// Truncate tool results in the copy to this many bytes (Claude only; default: no limit)
-    #[arg(long, value_name = "BYTES", requires = "repair", value_parser = clap::value_parser!(u64).range(1..))]
-    cut_output: Option<u64>,
 }
 
 /// Creates a conversation from a transcript and prints its id.
-pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
+pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
     let cwd = options.cwd.as_deref().map(real_folder).transpose()?;
     let agent = options.agent.map(Into::into);
     let daemon = context.connect().await?;
@@ -118,7 +135,7 @@ pub(super) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<
 }
 
 /// Reports what is wrong with a transcript, and has a repaired copy made.
-pub(super) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
+pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let is_repaired = options.repair;
     let answer = checked(context, &daemon, options).await?;
@@ -241,7 +258,6 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
         conversation_id: conversation.as_ref().map(|found| found.id.into()),
         agent,
         repair: options.repair,
-        max_tool_output: options.cut_output,
         ..Default::default()
     });
     let checked = watched(context.output, daemon, "transcript/check", call).await;

@@ -2,6 +2,7 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::{Args, ValueEnum, ValueHint};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
@@ -10,16 +11,75 @@ use bridge_protocol::history::HistoryGap;
 
 use super::past::tell_kept;
 use super::{Context, conversation_ref, real_folder, text_of, this_folder};
-use crate::cli::args::{Export, ExportAs, Import};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::words;
-use crate::paths::told::shell_word;
+use crate::paths::shell_word;
+
+/// Export a conversation to a bundle or as JSON
+///
+/// A bundle holds the transcripts and everything else that sessionctl import needs to continue the conversation, also
+/// on another machine. It is a tar archive compressed with zstd. The path of the file is printed.
+///
+/// With --secrets, the file contains the env and header values of MCP servers, which may be keys.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl export .
+  sessionctl export . -o conversation.json
+  sessionctl export 90e2e180 -o - | jq '.messages[].content'")]
+pub(in crate::cli) struct Export {
+    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: String,
+    /// File format (default: json if FILE is - or ends in .json, otherwise bundle)
+    #[arg(long, value_name = "FORMAT")]
+    pub(in crate::cli) format: Option<ExportAs>,
+    /// New file; - prints JSON to standard output (default: a bundle in the exports folder)
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(in crate::cli) output: Option<PathBuf>,
+    /// Include env and header values of MCP servers, which may be secret (default: omit)
+    #[arg(long)]
+    pub(in crate::cli) secrets: bool,
+}
+
+/// Format of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum ExportAs {
+    /// Messages as JSON, for other programs
+    Json,
+    /// Archive with transcripts and settings, for sessionctl import
+    Bundle,
+}
+
+/// Import a bundle and print the id of the conversation
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl import fix-the-build.session-bundle.tar.zst --cwd ~/project
+  sessionctl send \"$(sessionctl import FILE --cwd .)\" 'Go on'")]
+pub(in crate::cli) struct Import {
+    /// Bundle made by sessionctl export
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(in crate::cli) path: PathBuf,
+    /// Folder that the agent works in
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(in crate::cli) cwd: Option<PathBuf>,
+    /// Use the folders named in the bundle; only for bundles you trust
+    #[arg(long, conflicts_with = "cwd")]
+    pub(in crate::cli) same_folders: bool,
+    /// Assign new ids, so that the same conversation can be imported again
+    #[arg(long)]
+    pub(in crate::cli) new_ids: bool,
+    /// Apply all settings, including the mode and MCP servers to start; only for bundles you trust
+    #[arg(long)]
+    pub(in crate::cli) trust_settings: bool,
+}
 
 /// Exports a conversation, and prints where the file is or what would be in it.
-pub(super) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
+pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
     let (format, path) = target(&options)?;
     let daemon = context.connect().await?;
     let conversation = conversation_ref(&daemon, &options.conversation).await?;
@@ -126,7 +186,7 @@ fn unknown_name(conversation: &str, path: &Path) -> Problem {
 }
 
 /// Imports a bundle, and prints the conversation's id.
-pub(super) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
+pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
     let path = absolute(&options.path)?;
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     if folder.is_none() && !options.same_folders {

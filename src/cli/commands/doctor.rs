@@ -7,6 +7,7 @@ mod folders;
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::Args;
 use std::time::Duration;
 
 use bridge_protocol::daemon::DaemonStatus;
@@ -14,12 +15,25 @@ use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity
 use bridge_protocol::raw::RawJson;
 
 use super::Context;
-use crate::cli::args::Doctor;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::words;
+
+/// Diagnose problems and suggest fixes
+///
+/// Checks the folders, the configuration, this daemon and other daemons of this user, the store, free disk space,
+/// leftover processes, and each agent: whether it starts, its version and features, its login, its transcripts and how
+/// long it keeps them. No conversation is changed. The daemon is started unless --no-start is given.
+///
+/// Exits with 1 on an error and with 3 if no daemon runs. Warnings do not change the exit code.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Doctor {
+    /// Do not start agents; check only those that are running
+    #[arg(long)]
+    pub(in crate::cli) no_agents: bool,
+}
 
 /// How long a daemon may take to say how it is. It is asked nothing that takes long.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -29,7 +43,7 @@ const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 
 /// Looks at everything and tells what was found, line by line as it is known. Exits with 1 when there is an error, and with 3
 /// when there is no daemon.
-pub(super) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
+pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
     let mut told = Told::default();
     told.tell(context, folders::all(&context.reach.paths))?;
     let last = context.reach.last_daemon().map(|(pid, _)| pid);

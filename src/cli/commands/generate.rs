@@ -1,77 +1,115 @@
-//! What packages install beside the programs, from the one definition of the command lines: `completions`, and with the
-//! manual `generate`.
+//! What packages install beside the programs, from the definitions of the command lines: `completions`, and with the manual
+//! `generate`.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueHint};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
+use clap_mangen::Man;
 
 use super::Context;
-use crate::cli::args::{self, Completions, Generate, Program};
 use crate::cli::exit::Exit;
-use crate::cli::manual::{self, Definition};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::{Definition, args};
 
-/// Where manual pages of programs are, below a prefix.
-const MANUAL: &str = "share/man/man1";
-
-/// Where a shell looks for completions of a program, below a prefix.
-fn completions_file(shell: Shell, program: &str) -> Option<String> {
-    match shell {
-        Shell::Bash => Some(format!("share/bash-completion/completions/{program}")),
-        Shell::Fish => Some(format!("share/fish/vendor_completions.d/{program}.fish")),
-        Shell::Zsh => Some(format!("share/zsh/site-functions/_{program}")),
-        _ => None,
-    }
+/// Print shell completions
+///
+/// Packages and packaging/install.sh install the completions. The shell asks the program itself for commands, options,
+/// conversations and checkpoints. To load completions from your home in zsh, add fpath=(~/.zfunc $fpath) to ~/.zshrc before
+/// compinit.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  source <(sessionctl completions bash)
+  sessionctl completions fish > ~/.config/fish/completions/sessionctl.fish
+  sessionctl completions zsh > ~/.zfunc/_sessionctl
+  sessionctl completions bash sessiond")]
+pub(in crate::cli) struct Completions {
+    /// Shell to print completions for
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+    /// Program to complete
+    #[arg(value_name = "PROGRAM", default_value = PROGRAMS[0], value_parser = PROGRAMS)]
+    program: String,
 }
 
-/// Prints what makes a shell complete a program's command line.
-pub(super) fn completions(context: &mut Context<'_>, options: &Completions) -> Outcome<Exit> {
-    let definition = definition(options.program, context.daemon);
+/// Write completions and manual pages to a folder, for packages
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Generate {
+    /// Installation prefix, such as /usr; files are written under its share folder
+    #[arg(value_name = "PREFIX", value_hint = ValueHint::DirPath)]
+    prefix: PathBuf,
+}
+
+const PROGRAMS: [&str; 2] = ["sessionctl", "sessiond"];
+
+/// Prints what makes a shell ask a program for completions.
+pub(in crate::cli) fn completions(context: &mut Context<'_>, options: &Completions) -> Outcome<Exit> {
     context
         .output
-        .text(&args::completions(options.shell, &definition))?;
+        .text(&registration(options.shell, &options.program))?;
     Ok(Exit::Done)
 }
 
-/// The command line of a program.
-fn definition(program: Program, daemon: Definition) -> clap::Command {
-    match program {
-        Program::Sessionctl => args::command(),
-        Program::Sessiond => (daemon.command)(),
+/// The script that has a shell call a program, by its name on `PATH`, with the variable `COMPLETE`.
+fn registration(shell: Shell, program: &str) -> String {
+    let mut script = Vec::new();
+    if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
+        // Memory takes all that is written, and both lists of shells are the same.
+        let _ = shell.write_registration("COMPLETE", program, program, program, &mut script);
     }
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// Writes the files, and prints where each is.
-pub(super) fn generate(context: &mut Context<'_>, options: &Generate) -> Outcome<Exit> {
-    let written = write(&options.prefix, context.daemon)
-        .map_err(|(path, error)| Problem::file("write", &path, &error))?;
-    let paths: String = written
-        .iter()
-        .map(|path| format!("{}\n", path.display()))
-        .collect();
-    context.output.text(&paths)?;
+pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) -> Outcome<Exit> {
+    let share = options.prefix.join("share");
+    let mut files = Vec::new();
+    for program in PROGRAMS {
+        for (shell, path) in [
+            (Shell::Bash, format!("bash-completion/completions/{program}")),
+            (Shell::Fish, format!("fish/vendor_completions.d/{program}.fish")),
+            (Shell::Zsh, format!("zsh/site-functions/_{program}")),
+        ] {
+            let path = share.join(path);
+            let written = fs::create_dir_all(path.parent().unwrap_or(&share))
+                .and_then(|()| fs::write(&path, registration(shell, program)));
+            written.map_err(|error| Problem::file("write", &path, &error))?;
+            files.push(path);
+        }
+    }
+    files.extend(write_pages(&share.join("man/man1"), context.daemon)?);
+    for file in files {
+        context.output.line(&file.display().to_string())?;
+    }
     Ok(Exit::Done)
 }
 
-fn write(prefix: &Path, daemon: Definition) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let mut files = Vec::new();
-    for program in [Program::Sessionctl, Program::Sessiond] {
-        for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-            if let Some(path) = completions_file(shell, program.name()) {
-                let script = args::completions(shell, &definition(program, daemon));
-                files.push((prefix.join(path), script));
-            }
-        }
-    }
-    for page in manual::pages([args::DEFINITION, daemon]) {
-        files.push((prefix.join(MANUAL).join(page.file_name()), page.text));
-    }
-    for (path, text) in &files {
-        let folder = path.parent().unwrap_or(prefix);
-        let written = fs::create_dir_all(folder).and_then(|()| fs::write(path, text));
-        written.map_err(|error| (path.clone(), error))?;
-    }
-    Ok(files.into_iter().map(|(path, _)| path).collect())
+/// Writes the manual pages of both programs and of every command to a folder, and returns their paths.
+pub(super) fn write_pages(folder: &Path, daemon: Definition) -> Outcome<Vec<PathBuf>> {
+    let mut pages = Vec::new();
+    let written = fs::create_dir_all(folder).and_then(|()| {
+        [args::command(), daemon()].into_iter().try_for_each(|program| {
+            let mut program = program.disable_help_subcommand(true);
+            program.build();
+            write_page(&program, folder, &mut pages)
+        })
+    });
+    written.map_err(|error| Problem::file("write manual pages to", folder, &error))?;
+    Ok(pages)
+}
+
+/// Writes the page of a command and those of the commands below it, as `clap_mangen::generate_to` does without returning
+/// where they are.
+fn write_page(command: &clap::Command, folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
+    // An empty date would be left out, and the next argument would take its place.
+    let man = Man::new(command.clone())
+        .date(" ")
+        .source(concat!("session-bridge ", env!("CARGO_PKG_VERSION")));
+    pages.push(man.generate_to(folder)?);
+    let mut below = command.get_subcommands().filter(|below| !below.is_hide_set());
+    below.try_for_each(|below| write_page(below, folder, pages))
 }

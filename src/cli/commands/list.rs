@@ -57,7 +57,7 @@ fn state(name: String) -> serde_json::Result<ConversationState> {
 }
 
 /// Lists conversations, newest first, those of this folder before the others.
-pub(super) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
+pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
     let wanted = method::ListConversations {
         agent: options.agent.map(Into::into),
         cwd: options.cwd.as_deref().map(real_folder).transpose()?,

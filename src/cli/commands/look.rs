@@ -24,7 +24,7 @@ fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String)
 }
 
 /// Shows one conversation.
-pub(super) async fn show(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = select::conversation(context, &daemon, target.name()).await?;
     if context.output.json {
@@ -104,7 +104,7 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> Outcome
 const NO_SESSIONS: &str = "no sessions yet; the next prompt starts one";
 
 /// Lists the upstream sessions of the chain, oldest first.
-pub(super) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let id = select::conversation(context, &daemon, target.name()).await?.id;
     let links = daemon
@@ -143,7 +143,7 @@ pub(super) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome<
 }
 
 /// Lists all changes to the chain, oldest first.
-pub(super) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let id = select::conversation(context, &daemon, target.name()).await?.id;
     let each = || match context.output.json {
@@ -178,7 +178,7 @@ pub(super) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcom
 }
 
 /// Lists the agents.
-pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
+pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let agents = daemon.call(method::ListAgents::default()).await?.agents;
     if context.output.json {
@@ -209,7 +209,7 @@ pub(super) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
 }
 
 /// Shows the state of the daemon. Starts none: whether one runs is part of the answer.
-pub(super) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
+pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
     let Some(daemon) = context.reach.find().await? else {
         let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
         return Err(problem.hint("start one in the foreground: sessiond"));

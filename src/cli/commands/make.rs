@@ -1,30 +1,107 @@
-//! Making conversations and naming them: `new`, `fork`, `rename`.
+//! Making conversations: `new`, `fork`.
+
+use std::path::PathBuf;
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{Settings, TranscriptsOnDelete};
 use bridge_protocol::method;
+use clap::{Args, ValueEnum, ValueHint};
 
-use super::{Context, conversation_ref, real_folder, this_folder};
-use crate::cli::args::{Fork, New, Rename};
+use super::{Context, real_folder, this_folder};
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::DIM;
+use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::talk::edit::{least, not_branched, place};
-use crate::cli::words;
+use crate::cli::{select, words};
+
+/// Create a conversation and print its id
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl new --title 'Fix the build'
+  sessionctl new --agent claude --cwd ~/project")]
+pub(in crate::cli) struct New {
+    /// Agent, by its name in the configuration (default: default_agent)
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
+    /// Folder that the agent works in (default: current folder)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(in crate::cli) cwd: Option<PathBuf>,
+    /// Title of the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(in crate::cli) title: Option<String>,
+    /// Model, by the agent's name for it (default: the agent's)
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) model: Option<String>,
+    /// Session mode, by the agent's id for it (default: the agent's)
+    #[arg(long, value_name = "ID")]
+    pub(in crate::cli) mode: Option<String>,
+    /// Open the agent session now instead of at the first prompt
+    #[arg(long)]
+    pub(in crate::cli) open: bool,
+}
+
+/// Fork a conversation and print the id of the branch
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl fork . --at 3
+  sessionctl fork . --cwd ../another-checkout
+  sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'")]
+pub(in crate::cli) struct Fork {
+    /// Conversation: id or its first 6 characters, part of the title, or . (omit to pick one)
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: Option<String>,
+    /// Continue the same conversation on the branch (default: create a new conversation)
+    #[arg(long)]
+    pub(in crate::cli) in_place: bool,
+    /// Turn to fork after: number (-1 is the last), checkpoint id or message id (default: -1)
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
+    pub(in crate::cli) at: Option<String>,
+    /// Existing folder that the branch works in (default: the conversation's folder)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(in crate::cli) cwd: Option<PathBuf>,
+    /// Title of the new conversation
+    #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
+    pub(in crate::cli) title: Option<String>,
+    /// Fail if the branch would keep less of the history than this (default: text)
+    #[arg(long, value_name = "LEVEL")]
+    pub(in crate::cli) min_fidelity: Option<MinFidelity>,
+}
+
+/// Least acceptable fidelity of a branch's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum MinFidelity {
+    /// The complete history
+    Full,
+    /// An older state of the history, or one that lacks turns
+    Partial,
+    /// The messages, retold as text
+    Text,
+    /// No history required
+    None,
+}
 
 /// Makes a conversation and prints its id.
-pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit> {
+pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit> {
     let folder = match options.cwd {
         Some(folder) => real_folder(&folder)?,
         None => this_folder()?,
     };
+    let daemon = context.connect().await?;
+    if let Some(agent) = &options.agent {
+        is_installed(&daemon, agent).await?;
+    }
+    let has_settings = options.model.is_some() || options.mode.is_some();
     let new = method::NewConversation {
-        agent: options.agent.map(Into::into),
+        agent: options.agent.clone().map(Into::into),
         cwd: folder,
         title: options.title.unwrap_or_default(),
-        open: options.open,
+        // An open session refuses a model or a mode that the agent does not know.
+        open: options.open || has_settings,
         settings: Settings {
             model: options.model,
             mode: options.mode,
@@ -32,42 +109,79 @@ pub(super) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit
         },
         ..Default::default()
     };
-    let daemon = context.connect().await?;
-    let answer = daemon
-        .call(new)
-        .await
-        .map_err(|error| match Problem::from(error) {
-            // Only the agent can be unknown here.
-            problem if problem.exit == Exit::NotFound => {
-                problem.hint("sessionctl agents shows which agents there are and what was found")
-            }
-            problem => match problem.detail("conversationId") {
-                Some(id) => problem.hint(format!(
-                    "the conversation was made all the same: sessionctl send {id} opens it, sessionctl rm {id} deletes it"
-                )),
-                None => problem,
-            },
-        })?;
+    let answer = match daemon.call(new).await.map_err(Problem::from) {
+        Ok(answer) => answer,
+        Err(problem) => return Err(not_made(&daemon, problem, has_settings).await),
+    };
     if context.output.json {
         context.answer(&daemon, "conversation/new")?;
     } else {
         context.output.line(&answer.conversation.id.to_string())?;
     }
+    if options.agent.is_none() {
+        context.warn_of_echo(&daemon, &answer.conversation.agent).await?;
+    }
     Ok(Exit::Done)
 }
 
+/// Checks that an agent is known and its program exists; else the error says how to install it.
+async fn is_installed(daemon: &Daemon, name: &str) -> Outcome {
+    let known = daemon.call(method::ListAgents::default()).await?;
+    let found = known.agents.iter().find(|agent| agent.name.as_str() == name);
+    if found.is_some_and(|agent| agent.found) {
+        return Ok(());
+    }
+    let kind = found.map_or(name, |agent| agent.kind.as_str());
+    let install = known.install.get(kind);
+    let name = one_line(name);
+    Err(match (found, install) {
+        (None, None) => Problem::new(Exit::NotFound, format!("unknown agent: {name}"))
+            .hint("sessionctl agents lists the agents"),
+        (_, Some(line)) => Problem::new(Exit::Agent, format!("agent {name} is not installed"))
+            .hint(format!("{line} && sessionctl stop")),
+        (Some(agent), None) => {
+            let program = one_line(agent.command.first().map_or("", String::as_str));
+            Problem::new(
+                Exit::Agent,
+                format!("agent {name} has no program: {program} was not found"),
+            )
+            .hint("sessionctl doctor says where it was looked for")
+        }
+    })
+}
+
+/// Why there is no conversation. One whose settings the agent refused is deleted: nothing was said in it.
+async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Problem {
+    let Some(id) = problem.detail("conversationId") else {
+        return problem;
+    };
+    if has_settings && problem.kind() == Some(ErrorKind::AgentError) {
+        let delete = method::Delete {
+            conversation_id: id.as_str().into(),
+            transcripts: TranscriptsOnDelete::Delete,
+            ..Default::default()
+        };
+        if daemon.call(delete).await.is_ok() {
+            return problem.hint("sessionctl new without --model and --mode uses the agent's own");
+        }
+    }
+    problem.hint(format!(
+        "the conversation exists: sessionctl send {id} opens it, sessionctl rm {id} deletes it"
+    ))
+}
+
 /// Branches off and prints the id of the branch's conversation.
-pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
+pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     let names_folder = folder.is_some();
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let source = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
     let at = match &options.at {
-        Some(at) => Some(place(&daemon, &conversation, at).await?),
+        Some(at) => Some(place(&daemon, &source.id.into(), at).await?),
         None => None,
     };
     let call = daemon.call(method::Fork {
-        conversation_id: conversation,
+        conversation_id: source.id.into(),
         in_place: options.in_place,
         at,
         cwd: folder,
@@ -78,10 +192,13 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
     let answer = watched(context.output, &daemon, "conversation/fork", call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if problem.kind() == Some(ErrorKind::InvalidCwd) => problem.hint(match names_folder {
-            true => "--cwd names the folder that the branch works in, which must exist",
-            false => "fork with --cwd DIR has the branch work in another folder",
+            true => "--cwd takes an existing folder".to_owned(),
+            false => format!(
+                "sessionctl fork {} --cwd . uses this folder",
+                words::short_id(source.id)
+            ),
         }),
-        problem => not_branched(problem, &options.conversation, options.at.as_deref()),
+        problem => not_branched(problem, &words::short_id(source.id), options.at.as_deref()),
     })?;
     if context.output.json {
         context.answer(&daemon, "conversation/fork")?;
@@ -89,33 +206,20 @@ pub(super) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Ex
     }
     context.output.line(&answer.conversation.id.to_string())?;
     let branch = match &answer.link {
+        Some(link) if options.in_place => format!(
+            "Continues as {}, fidelity {}. Undo with: sessionctl undo {}",
+            words::branch(&link.upstream_id, answer.via),
+            words::fidelity(answer.fidelity),
+            words::short_id(answer.conversation.id)
+        ),
         Some(link) => format!(
-            "branched off as {}, fidelity {}",
+            "Forked as {}, fidelity {}",
             words::branch(&link.upstream_id, answer.via),
             words::fidelity(answer.fidelity)
         ),
-        None => {
-            "there was nothing to branch off from yet; its session starts with its first prompt".to_owned()
-        }
+        None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),
     };
     let note = context.output.note_look.paint(DIM, &branch);
     context.output.note(&note)?;
-    Ok(Exit::Done)
-}
-
-/// Gives a conversation a title.
-pub(super) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
-    daemon
-        .call(method::Update {
-            conversation_id: conversation,
-            title: Some(options.title),
-            ..Default::default()
-        })
-        .await?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/update")?;
-    }
     Ok(Exit::Done)
 }

@@ -4,61 +4,61 @@ use std::fs;
 use std::io;
 use std::process::Command;
 
+use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
-use crate::cli::args::{self, Man, Program};
+use super::generate::write_pages;
 use crate::cli::exit::Exit;
-use crate::cli::manual::{self, Page};
 use crate::cli::problem::{Outcome, Problem};
 
+/// Show a manual page
+///
+/// On a terminal, opens the page in man. Otherwise prints it as roff. If the pages are installed, man sessionctl works too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl man send
+  sessionctl man sessiond
+  sessionctl man fork | man -l -")]
+pub(in crate::cli) struct Man {
+    /// Command, or sessiond for the daemon (default: sessionctl)
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
 /// Shows a page.
-pub(super) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<Exit> {
-    let name = name(options.page.as_deref());
-    let page = manual::page(&name, [args::DEFINITION, context.daemon]);
-    let Some(page) = page else {
-        return Err(Problem::new(Exit::Usage, format!("there is no page of {name}")));
+pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<Exit> {
+    let name = match options.command.join("-") {
+        none if none.is_empty() => "sessionctl".to_owned(),
+        program if program.starts_with("session") => program,
+        command => format!("sessionctl-{command}"),
     };
-    if context.output.look.columns.is_none() || context.output.json {
-        context.output.text(&page.text)?;
-        return Ok(Exit::Done);
-    }
-    match shown(&page) {
-        Ok(true) => Ok(Exit::Done),
-        Ok(false) => Err(Problem::new(Exit::Failed, "man could not show the page")
-            .hint("sessionctl help tells the commands and their options")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            context.output.text(&page.text)?;
-            context.output.note(
-                "there is no program man here to show this with; sessionctl help tells the commands and their options",
-            )?;
-            Ok(Exit::Done)
+    // Each `man` takes a path for a page, and few take standard input.
+    let folder = tempfile::tempdir()
+        .map_err(|error| Problem::file("make a folder in", &std::env::temp_dir(), &error))?;
+    write_pages(folder.path(), context.daemon)?;
+    let path = folder.path().join(format!("{name}.1"));
+    let Ok(page) = fs::read_to_string(&path) else {
+        let problem = Problem::new(Exit::Usage, format!("no manual page: {name}"));
+        return Err(problem.hint("sessionctl help lists the commands; sessionctl man shows the page of all"));
+    };
+    let mut is_missing = false;
+    if context.output.look.columns.is_some() && !context.output.json {
+        // At a terminal Ctrl-C is for the pager, which goes on: it must not be left there alone.
+        let _interrupts = signal(SignalKind::interrupt());
+        match Command::new("man").arg(&path).status() {
+            Ok(status) if status.success() => return Ok(Exit::Done),
+            Ok(_) => return Err(Problem::new(Exit::Failed, "man could not show the page")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => is_missing = true,
+            Err(error) => return Err(Problem::new(Exit::Failed, format!("cannot run man: {error}"))),
         }
-        Err(error) => Err(Problem::new(
-            Exit::Failed,
-            format!("the page cannot be shown: {error}"),
-        )),
     }
-}
-
-/// The name of the page that is meant.
-fn name(page: Option<&str>) -> String {
-    let main = Program::Sessionctl.name();
-    match page {
-        None => main.to_owned(),
-        Some(program) if program == main || program == Program::Sessiond.name() => program.to_owned(),
-        Some(command) if command.starts_with(main) => command.to_owned(),
-        Some(command) => format!("{main}-{command}"),
+    context.output.text(&page)?;
+    if is_missing {
+        context
+            .output
+            .note("man is not installed; sessionctl help describes the commands too")?;
     }
-}
-
-/// Has `man` show a page; whether it could.
-fn shown(page: &Page) -> io::Result<bool> {
-    // Each `man` takes a path for one, and few take standard input.
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join(page.file_name());
-    fs::write(&path, &page.text)?;
-    // At a terminal Ctrl-C is for the pager, which goes on: it must not be left there alone.
-    let _interrupts = signal(SignalKind::interrupt());
-    Ok(Command::new("man").arg(&path).status()?.success())
+    Ok(Exit::Done)
 }

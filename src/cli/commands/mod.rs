@@ -3,31 +3,34 @@
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
 pub(super) mod adopt;
-mod carry;
-mod doctor;
-mod generate;
-mod keep;
+pub(super) mod archive;
+pub(super) mod carry;
+pub(super) mod doctor;
+pub(super) mod generate;
+pub(super) mod lifecycle;
 pub(super) mod list;
-mod look;
-mod make;
-mod man;
-mod mv;
+pub(super) mod look;
+pub(super) mod make;
+pub(super) mod man;
+pub(super) mod mv;
 pub(super) mod past;
-mod steer;
+pub(super) mod set;
 pub(super) mod transcripts;
-mod tree;
+pub(super) mod tree;
 
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::client::Call as _;
+use bridge_protocol::method;
 use bridge_protocol::{AgentName, ConversationRef, ErrorKind};
 
+use super::Definition;
 use super::args::Command;
 use super::connect::{Daemon, Reach};
-use super::demo;
 use super::exit::Exit;
-use super::manual::Definition;
-use super::output::Output;
+use super::output::{ATTENTION, Output};
 use super::problem::{Outcome, Problem};
 use super::select;
-use super::talk;
 
 pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
 
@@ -39,6 +42,8 @@ pub(super) struct Context<'a> {
     pub(super) output: &'a mut Output,
     /// The daemon's command line.
     pub(super) daemon: Definition,
+    /// Whether not to ask before something is deleted.
+    pub(super) yes: bool,
 }
 
 impl Context<'_> {
@@ -60,6 +65,38 @@ impl Context<'_> {
         Ok(daemon)
     }
 
+    /// Warns that the built-in agent answers, which only echoes, if that is because no coding agent is installed.
+    pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, agent: &AgentName) -> Outcome {
+        let known = daemon.call(method::ListAgents::default()).await?;
+        let is_real = |kind: &str| kind != "loopback";
+        let answers = known.agents.iter().find(|known| known.name == *agent);
+        if answers.is_none_or(|agent| is_real(&agent.kind))
+            || known
+                .agents
+                .iter()
+                .any(|agent| agent.found && is_real(&agent.kind))
+        {
+            return Ok(());
+        }
+        let mark = self.output.note_look.paint(ATTENTION, "warning:");
+        let how = known.install.values().next().map_or_else(String::new, |line| {
+            format!(" To install one: {line} && sessionctl stop")
+        });
+        self.output.note(&format!(
+            "{mark} no coding agent is installed, so the built-in echo answers.{how}"
+        ))
+    }
+
+    /// Says what was done, or prints the answer of the method if JSON was asked for.
+    pub(super) fn done(&mut self, daemon: &Daemon, method: &str, what: &str) -> Outcome<Exit> {
+        if self.output.json {
+            self.answer(daemon, method)?;
+        } else {
+            self.output.note(what)?;
+        }
+        Ok(Exit::Done)
+    }
+
     /// Prints the bytes of the last answer of a method.
     pub(super) fn answer(&mut self, daemon: &Daemon, method: &str) -> Outcome {
         match daemon.answer(method) {
@@ -76,54 +113,11 @@ impl Context<'_> {
 pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
     // Otherwise it is the conversation's own folder.
     let takes_folder = matches!(command, Command::New(_) | Command::Adopt(_) | Command::Import(_));
-    match carried_out(command, context).await {
+    match command.run(context).await {
         Err(problem) if takes_folder && problem.kind() == Some(ErrorKind::InvalidCwd) => {
             Err(problem.hint("name a folder that exists: --cwd DIR"))
         }
         done => done,
-    }
-}
-
-async fn carried_out(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
-    match command {
-        Command::New(new) => make::new(context, new).await,
-        Command::Fork(fork) => make::fork(context, fork).await,
-        Command::Edit(options) => talk::edit::edit(context, options).await,
-        Command::Undo(options) => talk::edit::undo(context, options).await,
-        Command::Mv(options) => mv::mv(context, options).await,
-        Command::Rename(rename) => make::rename(context, rename).await,
-        Command::Ls(options) => list::list(context, options).await,
-        Command::Transcripts(options) => transcripts::transcripts(context, options).await,
-        Command::Show(one) => look::show(context, one).await,
-        Command::Chain(one) => look::chain(context, one).await,
-        Command::Lineage(one) => look::lineage(context, one).await,
-        Command::Checkpoints(past) => past::checkpoints(context, past).await,
-        Command::History(past) => past::history(context, past).await,
-        Command::Agents => look::agents(context).await,
-        Command::Status => look::status(context).await,
-        Command::Chat(options) => talk::chat::chat(context, options).await,
-        Command::Send(options) => talk::send::send(context, options).await,
-        Command::Attach(options) => talk::attach::attach(context, options).await,
-        Command::Continue(options) => talk::continuing::continue_(context, options).await,
-        Command::Cancel(options) => talk::answer::cancel(context, options).await,
-        Command::Resume(options) => talk::answer::resume(context, options).await,
-        Command::Answer(options) => talk::answer::answer(context, options).await,
-        Command::Close(one) => steer::close(context, &one.conversation).await,
-        Command::Reset(one) => steer::reset(context, &one.conversation).await,
-        Command::Rm(remove) => steer::remove(context, remove).await,
-        Command::Doctor(options) => doctor::doctor(context, options).await,
-        Command::Stop(stop) => steer::stop(context, stop).await,
-        Command::Adopt(options) => adopt::adopt(context, options).await,
-        Command::Check(options) => adopt::check(context, options).await,
-        Command::Keep(options) => keep::keep(context, options).await,
-        Command::Restore(options) => keep::restore(context, options).await,
-        Command::Export(options) => carry::export(context, options).await,
-        Command::Import(options) => carry::import(context, options).await,
-        Command::Tree(one) => tree::tree(context, one).await,
-        Command::Demo(options) => demo::demo(context.output, &options).await,
-        Command::Generate(options) => generate::generate(context, &options),
-        Command::Completions(options) => generate::completions(context, &options),
-        Command::Man(options) => man::man(context, &options),
     }
 }
 
@@ -191,12 +185,12 @@ pub(super) fn this_folder() -> Outcome<String> {
 
 /// The folder without symbolic links, so that it is the same whichever way it was named. One that does not exist stays
 /// as it is: the daemon says what is wrong with it.
-fn real_folder(folder: &std::path::Path) -> Outcome<String> {
+fn real_folder(folder: &Path) -> Outcome<String> {
     let resolved = folder.canonicalize().or_else(|_| std::path::absolute(folder));
     text_of(resolved.map_err(|error| Problem::file("use", folder, &error))?)
 }
 
-fn text_of(path: std::path::PathBuf) -> Outcome<String> {
+fn text_of(path: PathBuf) -> Outcome<String> {
     path.into_os_string().into_string().map_err(|path| {
         Problem::new(
             Exit::Usage,

@@ -43,7 +43,7 @@ impl Past {
 }
 
 /// Lists the turns of the history, newest first.
-pub(super) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
+pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let id = select::conversation(context, &daemon, past.target.name())
         .await?
@@ -90,7 +90,7 @@ pub(super) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcom
 }
 
 /// Shows what was said.
-pub(super) async fn history(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
+pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let id = select::conversation(context, &daemon, past.target.name())
         .await?

@@ -39,7 +39,7 @@ pub(in crate::cli) struct Transcripts {
 }
 
 /// Lists transcripts, newest first.
-pub(super) async fn transcripts(context: &mut Context<'_>, options: Transcripts) -> Outcome<Exit> {
+pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Transcripts) -> Outcome<Exit> {
     let wanted = method::ListTranscripts {
         agent: options.agent.map(Into::into),
         cwd: options.cwd.as_deref().map(real_folder).transpose()?,

@@ -16,7 +16,7 @@ use crate::cli::tree::{Member, draw};
 use crate::cli::words;
 
 /// Draws a conversation with its ancestors, sessions and forks.
-pub(super) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let asked_for = select::conversation(context, &daemon, target.name()).await?.id;
     let answer = daemon

@@ -1,109 +1,67 @@
-//! Looks for processes that a daemon left behind.
-//!
-//! It owns the way to find them: their command line or environment names the folder of the demonstration. Only where the
-//! system shows both.
+//! Processes that a daemon left behind: their command line or environment names the folder of the demonstration.
 
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A process that should be gone.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Leftover {
-    pid: u32,
-    name: String,
-}
-
-/// The processes that belong to the folder, this one not counted; nothing where the system does not tell.
-#[cfg(target_os = "linux")]
-fn processes_of(folder: &Path) -> Option<Vec<Leftover>> {
-    use std::fs;
-    use std::os::unix::ffi::OsStrExt;
-
+/// The processes that belong to the folder, this one not counted: id and name. `None` where the system does not show them.
+fn processes_of(folder: &Path) -> Option<Vec<(u32, String)>> {
     let needle = folder.as_os_str().as_bytes();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-        else {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.filter(|pid| *pid != std::process::id()) else {
             continue;
         };
-        if pid == std::process::id() {
-            continue;
-        }
-        let path = entry.path();
-        // A process that ends meanwhile, or is somebody else's, has nothing to show.
-        let shown = |file: &str| fs::read(path.join(file)).unwrap_or_default();
-        let belongs = ["cmdline", "environ"]
-            .iter()
-            .any(|file| contains(&shown(file), needle));
-        if belongs {
-            let name = String::from_utf8_lossy(&shown("comm")).trim().to_owned();
-            found.push(Leftover { pid, name });
+        // A process that ends meanwhile, or is another user's, shows nothing.
+        let shown = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
+        let names_folder = |file: &str| shown(file).windows(needle.len()).any(|window| window == needle);
+        if names_folder("cmdline") || names_folder("environ") {
+            found.push((pid, String::from_utf8_lossy(&shown("comm")).trim().to_owned()));
         }
     }
     Some(found)
 }
 
-/// The processes of the folder that stay: one that is on its way out is waited for.
+/// The processes of the folder that stay, in words, after those that are ending have had some seconds.
+pub(super) fn staying(folder: &Path) -> Option<Vec<String>> {
+    for (pid, _) in processes_of(folder)? {
+        wait_for_end(pid);
+    }
+    let stay = processes_of(folder)?.into_iter();
+    Some(stay.map(|(pid, name)| format!("{pid} ({name})")).collect())
+}
+
 #[cfg(target_os = "linux")]
-pub(super) fn staying(folder: &Path) -> Option<Vec<Leftover>> {
+fn wait_for_end(pid: u32) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-    for process in processes_of(folder)? {
-        let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-        // One that cannot be opened has ended meanwhile.
-        let Some(Ok(descriptor)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
-            continue;
-        };
-        let limit = Timespec {
-            tv_sec: EXIT_LIMIT_SECONDS,
-            tv_nsec: 0,
-        };
-        if poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).is_err() {
-            break;
-        }
+    /// How long a process that has let go of everything may take to end.
+    const LIMIT: Timespec = Timespec {
+        tv_sec: 5,
+        tv_nsec: 0,
+    };
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // One that cannot be opened has ended meanwhile.
+    if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        // One that is still there is reported.
+        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&LIMIT));
     }
-    processes_of(folder)
 }
 
-/// The processes of the folder that stay; this system does not tell.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn staying(_: &Path) -> Option<Vec<Leftover>> {
-    None
-}
+fn wait_for_end(_: u32) {}
 
-/// How long a process that has let go of everything may take to be gone.
-#[cfg(target_os = "linux")]
-const EXIT_LIMIT_SECONDS: i64 = 5;
-
-/// The processes in words, to stand behind a sentence.
-pub(super) fn told(left: &[Leftover]) -> String {
-    let names: Vec<String> = left
-        .iter()
-        .map(|process| format!("{} ({})", process.pid, process.name))
-        .collect();
-    if names.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", names.join(", "))
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn contains(text: &[u8], needle: &[u8]) -> bool {
-    !needle.is_empty() && text.windows(needle.len()).any(|window| window == needle)
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
-    use super::{processes_of, told};
+    use super::processes_of;
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn a_process_that_names_the_folder_is_found_while_it_lives() {
         let folder = tempfile::tempdir().unwrap();
         // It says back what it hears until its input ends, that is for as long as this test wants.
@@ -118,11 +76,7 @@ mod tests {
         child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut heard).unwrap();
         let found = processes_of(folder.path()).unwrap();
-        assert_eq!(
-            found.iter().map(|process| process.pid).collect::<Vec<_>>(),
-            [child.id()]
-        );
-        assert!(told(&found).contains("cat"), "{}", told(&found));
+        assert_eq!(found, [(child.id(), "cat".to_owned())]);
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(processes_of(folder.path()).unwrap(), []);

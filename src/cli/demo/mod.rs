@@ -5,11 +5,12 @@
 //! anything that the wire contract does not say.
 
 mod leftovers;
+mod play;
 mod stage;
-mod steps;
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
+use clap::Args;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,6 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::args::Demo;
 use super::connect::Reach;
 use super::exit::Exit;
 use super::output::{BAD, GOOD, Output, STRONG};
@@ -26,85 +26,67 @@ use super::start::{self, Launch};
 use crate::paths::{Environment, Paths};
 use stage::Stage;
 
+/// Run a self-checking demo in a temporary folder
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Demo {
+    /// Keep the temporary folder
+    #[arg(long)]
+    pub(in crate::cli) keep: bool,
+}
+
 /// How long the daemon may take to stop. It ends its agents within some seconds, however they behave.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Plays the main job.
 ///
 /// # Errors
-/// When the stage cannot be set, the play is stopped by a signal, or the output cannot be written. A step that does not
-/// hold is told and makes the exit code [`Exit::Failed`].
+/// The stage cannot be set, the play is stopped by a signal, or the output cannot be written. A check that does not hold is
+/// printed and makes the exit code [`Exit::Failed`].
 pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
-    // From here on a signal is a wish: what has been set up is taken down first.
-    let mut wishes = Wishes::listen()?;
+    // From here on a signal is a request: what has been set up is taken down first.
+    let stopped = Signals::listen()?;
     let folder = own_folder()?;
     let mut stage = Stage::set(reach(&folder)?, &folder, output)?;
     let played = tokio::select! {
-        played = steps::play(&mut stage) => played,
-        wish = wishes.next() => Err(Problem::new(
-            Exit::Stopped(wish.number),
-            format!("the demonstration was stopped by {}", wish.name),
-        )),
+        played = play::play(&mut stage) => played,
+        problem = stopped.next() => Err(problem),
     };
-    // Taken down first and told afterwards: what is told may have no reader any more.
+    // Taken down first and reported afterwards: the output may have no reader any more.
     let cleaned = clean_up(&mut stage, &folder, options.keep).await;
-    let told = tell_cleaned(&mut stage, &cleaned);
-    if let Err(problem) = played.and(told) {
+    if let Err(problem) = played.and_then(|()| report(&mut stage, &cleaned)) {
         return Err(match problem.message {
             Some(_) => problem,
             // The reader left before the end, so that nothing has been shown to hold.
             None => problem.with_exit(Exit::Stopped(PIPE)),
         });
     }
-
-    let failed = stage.failed();
+    let failed = stage.failed;
     if failed == 0 {
         let word = stage.output.look.paint(GOOD, "Every step holds.");
-        stage.line(&word)?;
+        stage.output.line(&word)?;
         return Ok(Exit::Done);
     }
     let word = stage.output.look.paint(BAD, "Some steps do not hold.");
-    stage.line(&word)?;
+    stage.output.line(&word)?;
     Err(Problem::new(Exit::Failed, format!("{failed} checks failed"))
-        .hint("sessionctl demo --keep leaves the folder behind, with the daemon's log in log/"))
+        .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"))
 }
 
-/// The signal by which the system tells that nobody reads.
+/// The signal by which the system says that nobody reads.
 const PIPE: u8 = 13;
 
-/// A signal that asks the play to end.
-#[derive(Clone, Copy)]
-struct Wish {
-    number: u8,
-    name: &'static str,
-}
-
-const INTERRUPT: Wish = Wish {
-    number: 2,
-    name: "Ctrl-C",
-};
-const HANG_UP: Wish = Wish {
-    number: 1,
-    name: "the end of its terminal (SIGHUP)",
-};
-const TERMINATE: Wish = Wish {
-    number: 15,
-    name: "SIGTERM",
-};
-
 /// The signals that ask the play to end, instead of ending the process.
-struct Wishes {
+struct Signals {
     interrupt: Signal,
     hang_up: Signal,
     terminate: Signal,
 }
 
-impl Wishes {
+impl Signals {
     fn listen() -> Outcome<Self> {
         let on = |kind| {
-            signal(kind).map_err(|error| {
-                Problem::new(Exit::Failed, format!("signals cannot be listened for: {error}"))
-            })
+            signal(kind)
+                .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))
         };
         Ok(Self {
             interrupt: on(SignalKind::interrupt())?,
@@ -113,67 +95,58 @@ impl Wishes {
         })
     }
 
-    async fn next(&mut self) -> Wish {
-        tokio::select! {
-            _ = self.interrupt.recv() => INTERRUPT,
-            _ = self.hang_up.recv() => HANG_UP,
-            _ = self.terminate.recv() => TERMINATE,
-        }
+    async fn next(mut self) -> Problem {
+        let (number, name) = tokio::select! {
+            _ = self.interrupt.recv() => (2, "Ctrl-C"),
+            _ = self.hang_up.recv() => (1, "the end of its terminal (SIGHUP)"),
+            _ = self.terminate.recv() => (15, "SIGTERM"),
+        };
+        Problem::new(
+            Exit::Stopped(number),
+            format!("the demonstration was stopped by {name}"),
+        )
     }
 }
 
-/// What was done after the play, each with whether it worked.
-struct CleanedUp {
-    done: Vec<(bool, String)>,
-    /// The folder, when it was asked to stay.
-    kept: Option<PathBuf>,
-}
-
-/// Stops the daemon, looks for what it left behind, and removes the folder. Tells nothing yet.
-async fn clean_up(stage: &mut Stage<'_>, folder: &Path, keep: bool) -> CleanedUp {
+/// Stops the daemon, looks for what it left behind, and removes the folder unless it is kept. Returns what was done, each with
+/// whether it worked.
+async fn clean_up(stage: &mut Stage<'_>, folder: &Path, keep: bool) -> Vec<(bool, String)> {
     let mut done = Vec::new();
+    let limit = STOP_LIMIT.as_secs();
     match tokio::time::timeout(STOP_LIMIT, stop(stage)).await {
         Ok(Ok(())) => {}
         Ok(Err(problem)) => {
-            let told = problem.message.unwrap_or_default();
-            done.push((false, format!("the daemon stops: {told}")));
+            done.push((
+                false,
+                format!("the daemon stops: {}", problem.message.unwrap_or_default()),
+            ));
         }
-        Err(_) => done.push((
-            false,
-            format!("the daemon stops within {} s", STOP_LIMIT.as_secs()),
-        )),
+        Err(_) => done.push((false, format!("the daemon stops within {limit} s"))),
     }
     if let Some(left) = leftovers::staying(folder) {
-        done.push((
-            left.is_empty(),
-            format!("no process is left behind{}", leftovers::told(&left)),
-        ));
+        let names = match left.is_empty() {
+            true => String::new(),
+            false => format!(": {}", left.join(", ")),
+        };
+        done.push((left.is_empty(), format!("no process is left behind{names}")));
     }
     if keep {
-        return CleanedUp {
-            done,
-            kept: Some(folder.to_path_buf()),
-        };
+        done.push((true, format!("the folder is kept: {}", folder.display())));
+        return done;
     }
-    let removed = fs::remove_dir_all(folder);
-    let told = removed
-        .as_ref()
-        .err()
-        .map_or_else(String::new, |error| format!(": {error}"));
-    done.push((removed.is_ok(), format!("the folder is removed{told}")));
-    CleanedUp { done, kept: None }
+    done.push(match fs::remove_dir_all(folder) {
+        Ok(()) => (true, "the folder is removed".to_owned()),
+        Err(error) => (false, format!("the folder is removed: {error}")),
+    });
+    done
 }
 
-fn tell_cleaned(stage: &mut Stage<'_>, cleaned: &CleanedUp) -> Outcome {
+fn report(stage: &mut Stage<'_>, cleaned: &[(bool, String)]) -> Outcome {
     let heading = stage.output.look.paint(STRONG, "Cleaning up");
-    stage.line(&format!("\n{heading}"))?;
-    for (holds, what) in &cleaned.done {
-        stage.check(*holds, what)?;
-    }
-    match &cleaned.kept {
-        Some(folder) => stage.tell(&format!("the folder stays: {}", folder.display())),
-        None => Ok(()),
-    }
+    stage.output.line(&format!("\n{heading}"))?;
+    cleaned
+        .iter()
+        .try_for_each(|(holds, what)| stage.check(*holds, what))
 }
 
 async fn stop(stage: &mut Stage<'_>) -> Outcome {

@@ -16,7 +16,7 @@ use super::editor::{self, Written};
 use super::files;
 use super::send::finish;
 use super::turn::{Ended, OnQuestion, Start, Talk, request_id};
-use crate::cli::args::MinFidelity;
+use crate::cli::commands::make::MinFidelity;
 use crate::cli::commands::{CHECKPOINT_PAGE, Context, MESSAGE_PAGE};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;

@@ -1,8 +1,9 @@
 //! The agents as callers see them, and signing in to them and out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bridge_protocol::agent::AgentInfo;
+use bridge_protocol::agent::{AgentInfo, AgentList};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, ConversationId};
 use serde::Deserialize;
@@ -11,16 +12,26 @@ use serde_json::Map;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
+use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
 use crate::conversation::climbing::acquire;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::upstream::{OpenError, conversation_error};
 
+/// How to install the known agents of which no program is found.
+fn not_installed(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
+    let is_found = |kind: AgentKind| entries.iter().any(|entry| entry.kind == kind && entry.is_found());
+    let missing = AgentKind::ALL.into_iter().filter(|kind| !is_found(*kind));
+    missing
+        .filter_map(|kind| Some((kind.to_string(), kind.install_command()?)))
+        .collect()
+}
+
 impl Registry {
     /// The configured agents, and what is known of their programs.
     #[must_use]
-    pub fn agents(&self) -> Vec<AgentInfo> {
+    pub fn agents(&self) -> AgentList {
         let services = &self.services;
         let running = services.pool.running();
         let agents = services.catalog.entries().iter().map(|entry| {
@@ -43,7 +54,10 @@ impl Registry {
                 auth_methods: told.and_then(|told| told.auth_methods.clone()).map(RawJson::new),
             }
         });
-        agents.collect()
+        AgentList {
+            agents: agents.collect(),
+            install: not_installed(services.catalog.entries()),
+        }
     }
 
     /// Signs in to an agent by one of its own methods.

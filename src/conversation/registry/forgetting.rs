@@ -116,7 +116,7 @@ fn named(
     });
     match found.len() {
         0 => Err(ConversationError::NotFound {
-            what: format!("nothing is kept of a session \"{id}\"; sessionctl keep tells what is"),
+            what: format!("no copies of a session \"{id}\"; sessionctl archive ls lists the copies"),
         }),
         1 => Ok(found.swap_remove(0)),
         _ => Err(ConversationError::AmbiguousAgents {

@@ -362,7 +362,7 @@ impl Registry {
                 }
             }
             if !is_any_kept {
-                let what = "nothing is kept of it; sessionctl keep shows how much is kept at all".to_owned();
+                let what = "no copies of it; sessionctl archive ls lists the copies".to_owned();
                 return Err(ConversationError::NotFound { what });
             }
             Ok(answer)

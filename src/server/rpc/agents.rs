@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::agent::AgentList;
 use bridge_protocol::method::{Authenticate, ListAgents, Logout};
 
 use super::{Act, Handlers, Outcome, read};
@@ -10,8 +9,7 @@ use crate::conversation::answer::Request;
 
 impl Act<ListAgents> for Handlers {
     async fn act(&self, _: ListAgents, _: Option<Request>) -> Outcome<ListAgents> {
-        let agents = self.registry().agents();
-        Ok(AgentList { agents })
+        Ok(self.registry().agents())
     }
 }
 

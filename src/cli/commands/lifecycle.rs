@@ -1,0 +1,180 @@
+//! Beginnings and ends: `close`, `reset` and `rm` of a conversation, `start` and `stop` of the daemon.
+
+use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
+use bridge_protocol::method;
+use clap::Args;
+
+use super::Context;
+use crate::cli::confirm::Unasked;
+use crate::cli::exit::Exit;
+use crate::cli::output::one_line;
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::select::{self, Target};
+use crate::cli::{start as starting, words};
+use crate::paths::shell_word;
+
+/// Delete a conversation permanently
+///
+/// The agent's transcripts and their copies stay unless --transcripts is given: sessionctl adopt makes a conversation of
+/// them again. On a terminal, rm asks first. Elsewhere it acts; with --transcripts it needs --yes there.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Remove {
+    #[command(flatten)]
+    pub(in crate::cli) target: Target,
+    /// Delete the transcripts too: the agent's files and all copies
+    #[arg(long)]
+    transcripts: bool,
+}
+
+/// Start the daemon, if none runs
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Start {
+    /// Print the path of the daemon's socket
+    #[arg(long)]
+    print_socket: bool,
+}
+
+/// Stop the daemon
+///
+/// Running turns are cancelled. The next command starts the daemon again.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Stop {
+    /// Time for running turns to end, in milliseconds (default: cancel_grace_ms)
+    #[arg(long, value_name = "MS")]
+    grace_ms: Option<u64>,
+}
+
+/// Closes the session.
+pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, target.conversation.as_deref()).await?;
+    let close = method::Close {
+        conversation_id: conversation.id.into(),
+        ..Default::default()
+    };
+    daemon.call(close).await?;
+    let done = format!(
+        "Closed {}. The next prompt opens its session again.",
+        name(&conversation)
+    );
+    context.done(&daemon, "conversation/close", &done)
+}
+
+/// Starts a new chat under the same id.
+pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, target.conversation.as_deref()).await?;
+    let name = name(&conversation);
+    if conversation.head.is_some() {
+        let what = format!("Start a new chat in {name}, without its history");
+        context.confirm(&what, Unasked::Acts)?;
+    }
+    let reset = method::Reset {
+        conversation_id: conversation.id.into(),
+        ..Default::default()
+    };
+    daemon.call(reset).await?;
+    let mut done = format!("Reset {name}: its next prompt starts a new chat.");
+    if conversation.head.is_some() {
+        let id = words::short_id(conversation.id);
+        done.push_str(&format!(" Undo with: sessionctl undo {id}"));
+    }
+    context.done(&daemon, "conversation/reset", &done)
+}
+
+/// Deletes a conversation.
+pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, options.target.conversation.as_deref()).await?;
+    let chain = method::Chain {
+        conversation_id: conversation.id.into(),
+    };
+    let links = daemon.call(chain).await?.links;
+    let written = links.iter().rfind(|link| link.written);
+    let name = name(&conversation);
+    let (what, unasked, transcripts) = if options.transcripts {
+        let what = format!("Delete {name} with its transcripts and all copies of them, for good");
+        (what, Unasked::NeedsYes, TranscriptsOnDelete::Delete)
+    } else {
+        let what = format!("Delete {name}; its transcripts are kept");
+        (what, Unasked::Acts, TranscriptsOnDelete::Keep)
+    };
+    context.confirm(&what, unasked)?;
+    let answer = daemon
+        .call(method::Delete {
+            conversation_id: conversation.id.into(),
+            transcripts,
+            ..Default::default()
+        })
+        .await?;
+    let done = match written {
+        _ if options.transcripts && answer.remaining.is_empty() => {
+            format!("Deleted {name} and its transcripts.")
+        }
+        Some(link) if !options.transcripts => format!(
+            "Deleted {name}; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
+            shell_word(link.upstream_id.as_str())
+        ),
+        _ => format!("Deleted {name}."),
+    };
+    context.done(&daemon, "conversation/delete", &done)?;
+    let mut failed = 0;
+    for left in &answer.remaining {
+        failed += u64::from(left.reason == RemainingReason::Failed);
+        let place = left.path.as_deref().unwrap_or(left.upstream_id.as_str());
+        let line = format!("still there: {}: {}", one_line(place), one_line(&left.message));
+        context.output.note(&line)?;
+    }
+    match failed {
+        0 => Ok(Exit::Done),
+        _ => {
+            let transcripts = words::count(failed, "transcript", "transcripts");
+            let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
+            Err(Problem::new(Exit::Failed, message).hint("delete the files that are listed above by hand"))
+        }
+    }
+}
+
+/// Starts the daemon if none runs, and says which one runs.
+pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> Outcome<Exit> {
+    let verb = match context.reach.find().await? {
+        Some(_) => "The daemon already runs as",
+        None => "Started the daemon as",
+    };
+    let daemon = context.connect().await?;
+    let status = daemon.call(method::Status::default()).await?;
+    if options.print_socket && !context.output.json {
+        context.output.line(&status.socket)?;
+    }
+    let done = format!("{verb} process {}.", status.pid);
+    context.done(&daemon, "daemon/status", &done)
+}
+
+/// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
+pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome<Exit> {
+    let Some(daemon) = context.reach.find().await? else {
+        context.output.note("no daemon runs")?;
+        return Ok(Exit::Done);
+    };
+    let shutdown = method::Shutdown {
+        grace_ms: options.grace_ms,
+    };
+    daemon.call(shutdown).await?;
+    daemon.closed().await;
+    starting::wait_for_end(&context.reach.paths).await?;
+    context.done(
+        &daemon,
+        "daemon/shutdown",
+        "Stopped the daemon. The next command starts it again.",
+    )
+}
+
+/// The short id of a conversation, and its title if it has one.
+fn name(conversation: &Conversation) -> String {
+    let id = words::short_id(conversation.id);
+    match one_line(&conversation.title) {
+        title if title.is_empty() => id,
+        title => format!("{id} ({title})"),
+    }
+}

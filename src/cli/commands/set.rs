@@ -1,0 +1,164 @@
+//! `set`: the title and the settings of a conversation.
+
+use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::event::Event;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{ErrorKind, method};
+use clap::Args;
+use serde_json::Value;
+
+use super::Context;
+use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
+use crate::cli::follow::Follower;
+use crate::cli::output::one_line;
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::{select, words};
+
+/// Change the title, model, mode or options of a conversation
+///
+/// KEY is title, model, mode, or an option by the agent's id for it. The agent's session is opened, so that a value that the agent
+/// does not know is refused at once.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl set . title='Fix the build'
+  sessionctl set 90e2e180 model=opus mode=plan")]
+pub(in crate::cli) struct Set {
+    /// Conversation: id or its first 6 characters, part of the title, or .
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: String,
+    /// What to change
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = pair)]
+    changes: Vec<(String, String)>,
+}
+
+/// Set the title of a conversation
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Rename {
+    /// Conversation: id or its first 6 characters, part of the title, or .
+    #[arg(value_name = "CONV")]
+    pub(in crate::cli) conversation: String,
+    /// New title
+    #[arg(value_name = "TITLE")]
+    title: String,
+}
+
+impl From<Rename> for Set {
+    fn from(Rename { conversation, title }: Rename) -> Self {
+        Self {
+            conversation,
+            changes: vec![("title".to_owned(), title)],
+        }
+    }
+}
+
+fn pair(word: &str) -> Result<(String, String), String> {
+    match word.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("give it as KEY=VALUE, for example title='{word}'")),
+    }
+}
+
+/// Changes the title and the settings.
+pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outcome<Exit> {
+    let mut title = None;
+    let mut settings = Settings::default();
+    for (key, value) in options.changes {
+        match key.as_str() {
+            "title" => title = Some(value),
+            "model" => settings.model = Some(value),
+            "mode" => settings.mode = Some(value),
+            _ => {
+                // An option may be a switch or a number; other words are text.
+                let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
+                settings
+                    .config
+                    .get_or_insert_default()
+                    .insert(key, RawJson::from(value));
+            }
+        }
+    }
+    let daemon = context.connect().await?;
+    let conversation = select::conversation(context, &daemon, Some(&options.conversation)).await?;
+    let has_settings = settings != Settings::default();
+    let unchecked = match has_settings && !conversation.live {
+        true => open(&daemon, &conversation).await.err(),
+        false => None,
+    };
+    let update = method::Update {
+        conversation_id: conversation.id.into(),
+        title,
+        settings,
+        ..Default::default()
+    };
+    let changed = match daemon.call(update).await.map_err(Problem::from) {
+        Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
+            return Err(match offered(&daemon, &conversation).await {
+                Some(offered) => problem.hint(offered),
+                None => problem,
+            });
+        }
+        changed => changed?.conversation,
+    };
+    let id = words::short_id(changed.id);
+    context.done(
+        &daemon,
+        "conversation/update",
+        &format!("Changed {id} ({}).", one_line(&changed.title)),
+    )?;
+    // What was set before may be what kept the session from opening.
+    if unchecked.is_some()
+        && let Err(problem) = open(&daemon, &conversation).await
+    {
+        let why = one_line(problem.message.as_deref().unwrap_or_default());
+        context.output.note(&format!(
+            "not checked, because the agent's session could not be opened: {why}"
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Opens the agent's session, which then refuses what it does not know.
+async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
+    let resume = method::Resume {
+        conversation_id: conversation.id.into(),
+        ..Default::default()
+    };
+    daemon.call(resume).await?;
+    Ok(())
+}
+
+/// The models, modes and options that an open session offers.
+async fn offered(daemon: &Daemon, conversation: &Conversation) -> Option<String> {
+    let mut follower = Follower::start(daemon, conversation.id.into()).await.ok()?;
+    let Event::Snapshot { session, .. } = follower.next().await.ok()?.envelope.event else {
+        return None;
+    };
+    let session = session?;
+    let modes: Value = session
+        .modes
+        .and_then(|modes| modes.read().ok())
+        .unwrap_or_default();
+    let options: Value = session
+        .config_options
+        .and_then(|options| options.read().ok())
+        .unwrap_or_default();
+    let names = |list: &Value, member: &str| {
+        let list = list.as_array().into_iter().flatten();
+        list.filter_map(|one| one[member].as_str())
+            .map(one_line)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut offers = vec![("mode", names(&modes["availableModes"], "id"))];
+    for option in options.as_array().into_iter().flatten() {
+        offers.push((option["id"].as_str()?, names(&option["options"], "value")));
+    }
+    let offers = offers.into_iter().filter(|(_, values)| !values.is_empty());
+    let offers: Vec<String> = offers
+        .map(|(key, values)| format!("{} is one of {values}", one_line(key)))
+        .collect();
+    (!offers.is_empty()).then(|| offers.join("; "))
+}

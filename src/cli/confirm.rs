@@ -1,0 +1,51 @@
+//! The question before something is deleted.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use super::commands::Context;
+use super::exit::Exit;
+use super::output::{ATTENTION, one_line};
+use super::problem::{Outcome, Problem};
+
+/// What a command does where nobody can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unasked {
+    /// It acts: what it does can be taken back.
+    Acts,
+    /// It needs `--yes`.
+    NeedsYes,
+}
+
+impl Context<'_> {
+    /// Says what a command is about to do and asks whether it should. `what` is a sentence without a full stop: "Delete …".
+    ///
+    /// # Errors
+    /// The user said no; or nobody can be asked and `--yes` is needed.
+    pub(super) fn confirm(&self, what: &str, unasked: Unasked) -> Outcome {
+        if self.yes {
+            return Ok(());
+        }
+        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            return match unasked {
+                Unasked::Acts => Ok(()),
+                Unasked::NeedsYes => Err(Problem::new(
+                    Exit::Usage,
+                    format!("this needs --yes where nobody can be asked: {what}"),
+                )
+                .hint("repeat the command with --yes")),
+            };
+        }
+        let question = self
+            .output
+            .note_look
+            .paint(ATTENTION, &format!("{}?", one_line(what)));
+        let mut answer = String::new();
+        let asked = write!(io::stderr(), "{question} [y/N] ")
+            .and_then(|()| io::stdin().lock().read_line(&mut answer));
+        asked.map_err(|error| Problem::new(Exit::Failed, format!("cannot ask on this terminal: {error}")))?;
+        match answer.trim().to_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(Problem::new(Exit::Failed, "cancelled: nothing was changed")),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Without a coding agent: who answers is said, and how to install one. And `start`, which needs none.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::text;
+
+const INSTALL: &str = "npm install -g @agentclientprotocol/claude-agent-acp";
+
+#[test]
+fn new_says_that_the_echo_answers_and_how_to_install_an_agent() {
+    let home = Home::new();
+    let output = home.run(&["new"]);
+    let warning = text(&output.stderr);
+    assert!(
+        warning.starts_with("warning: ") && warning.contains("echo"),
+        "{warning}"
+    );
+    assert!(
+        warning.contains(&format!("{INSTALL} && sessionctl stop")),
+        "{warning}"
+    );
+    // Who asks for the echo gets it without a warning; a program reads JSON only.
+    for arguments in [
+        &["new", "--agent", "loopback"][..],
+        &["new", "--json"],
+        &["new", "-q"],
+    ] {
+        assert_eq!(text(&home.run(arguments).stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn with_an_agent_on_the_path_nothing_is_said() {
+    let home = Home::new();
+    let programs = home.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let adapter = programs.join("claude-agent-acp");
+    fs::write(&adapter, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&adapter, Permissions::from_mode(0o755)).unwrap();
+    let output = home.command(&["new"]).env("PATH", &programs).output().unwrap();
+    assert_eq!(text(&output.stderr), "", "{output:?}");
+    let agents: Value = serde_json::from_str(&home.said(&["--json", "agents"])).unwrap();
+    let install = agents["install"].as_object().unwrap();
+    assert!(
+        !install.contains_key("claude") && install.contains_key("codex"),
+        "{agents}"
+    );
+}
+
+#[test]
+fn new_with_an_agent_that_is_not_installed_fails_with_the_line_that_installs_it() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("config")).unwrap();
+    let config = "[agents.mine]\nkind = \"claude\"\ncommand = \"/no/such/adapter\"\n\
+                  [agents.other]\ncommand = \"/no/such/program\"\n";
+    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    for (agent, code, hint) in [
+        ("claude", 6, INSTALL),
+        ("mine", 6, INSTALL),
+        ("codex", 6, "npm install -g @agentclientprotocol/codex-acp"),
+        ("other", 6, "sessionctl doctor"),
+        ("nobody", 4, "sessionctl agents"),
+    ] {
+        let output = home.run(&["new", "--agent", agent]);
+        assert_eq!(output.status.code(), Some(code), "{agent}: {output:?}");
+        assert!(text(&output.stderr).contains(hint), "{agent}: {output:?}");
+    }
+    let listed: Value = serde_json::from_str(&home.said(&["--json", "ls"])).unwrap();
+    assert_eq!(listed["conversations"], serde_json::json!([]));
+}
+
+#[test]
+fn start_starts_a_daemon_once_and_prints_its_socket() {
+    let home = Home::new();
+    let socket = home.said(&["start", "--print-socket"]);
+    assert!(fs::exists(&socket).unwrap(), "{socket}");
+    let status = || -> Value { serde_json::from_str(&home.said(&["--json", "status"])).unwrap() };
+    let first = status();
+    assert_eq!(first["socket"], socket.as_str());
+    super::check(&home.run(&["start"]), 0, "");
+    let again: Value = serde_json::from_str(&home.said(&["--json", "start"])).unwrap();
+    assert_eq!(again["pid"], first["pid"]);
+    let output = home.run(&["start", "--no-start"]);
+    assert_eq!(output.status.code(), Some(0), "one runs: {output:?}");
+    home.said(&["stop"]);
+    assert_eq!(home.run(&["start", "--no-start"]).status.code(), Some(3));
+}

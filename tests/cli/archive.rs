@@ -1,0 +1,105 @@
+//! `archive`: copies of transcripts are made, listed, restored and deleted.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::text;
+
+/// A conversation with one turn: its id, and the id of its session.
+fn conversation(home: &Home) -> (String, String) {
+    let id = home.said(&["new", "--title", "The blue heron"]);
+    home.said(&["send", &id, "the blue heron"]);
+    let show: Value = serde_json::from_str(&home.said(&["--json", "show", &id])).unwrap();
+    let session = show["conversation"]["head"].as_str().unwrap().to_owned();
+    (id, session)
+}
+
+#[track_caller]
+fn refused(home: &Home, arguments: &[&str], code: i32) {
+    let output = home.run(arguments);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{arguments:?}: {}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_transcript_is_copied_and_restored() {
+    let home = Home::new();
+    let (id, _) = conversation(&home);
+    let kept = home.said(&["archive", "add", &id]);
+    assert!(kept.ends_with(".zst") && kept.contains("  /"), "{kept}");
+    assert_eq!(home.said(&["keep", &id]), kept);
+    let total = home.said(&["archive", "ls"]);
+    assert!(total.starts_with("1 session kept, 1 file, "), "{total}");
+    let json: Value = serde_json::from_str(&home.said(&["--json", "archive", "ls"])).unwrap();
+    assert_eq!(json["total"]["files"], 1);
+
+    assert_eq!(home.said(&["archive", "restore", &id]), "");
+    home.said(&["close", &id]);
+    let listed: Value = serde_json::from_str(&home.said(&["--json", "transcripts"])).unwrap();
+    let path = listed["transcripts"][0]["path"].as_str().unwrap().to_owned();
+    fs::remove_file(&path).unwrap();
+    // It can be read all the same, and nothing is restored for that.
+    assert!(home.said(&["history", &id]).contains("heron"));
+    assert!(!fs::exists(&path).unwrap());
+    assert_eq!(home.said(&["restore", &id]), path);
+    assert!(home.said(&["history", &id]).contains("heron"));
+    fs::write(&path, "{}\n").unwrap();
+    refused(&home, &["archive", "restore", &id], 5);
+    for command in ["add", "restore"] {
+        refused(&home, &["archive", command, "nothing"], 4);
+    }
+}
+
+#[test]
+fn copies_of_no_conversation_are_listed_and_deleted_only_with_yes() {
+    let home = Home::new();
+    let (id, session) = conversation(&home);
+    home.said(&["archive", "add", &id]);
+    refused(&home, &["archive", "rm", &session, "--yes"], 5);
+    assert_eq!(
+        home.said(&["archive", "ls"]).lines().count(),
+        1,
+        "a conversation has it"
+    );
+    home.said(&["rm", &id]);
+    let listed = home.said(&["archive", "ls"]);
+    let line = listed.lines().nth(2).unwrap();
+    assert!(
+        line.starts_with(&session) && line.ends_with("loopback  The blue heron"),
+        "{listed}"
+    );
+
+    for command in [&["archive", "rm", &session][..], &["archive", "prune"]] {
+        refused(&home, command, 2);
+    }
+    assert!(home.said(&["archive", "ls"]).starts_with("1 session kept"), "nothing is deleted");
+    assert_eq!(home.said(&["archive", "rm", &session, "--yes"]), "");
+    assert!(home.said(&["archive", "ls"]).starts_with("0 sessions kept"));
+    refused(&home, &["archive", "rm", &session, "--yes"], 4);
+}
+
+#[test]
+fn prune_deletes_all_copies_of_no_conversation_and_no_other() {
+    let home = Home::new();
+    let [(first, _), (second, _), (stays, _)] = [(); 3].map(|()| conversation(&home));
+    for id in [&first, &second, &stays] {
+        home.said(&["archive", "add", id]);
+    }
+    for id in [&first, &second] {
+        home.said(&["rm", id]);
+    }
+    let output = home.run(&["archive", "prune", "--yes"]);
+    assert_eq!(
+        text(&output.stderr).matches("Deleted the copies of").count(),
+        2,
+        "{output:?}"
+    );
+    assert!(home.said(&["archive", "ls"]).starts_with("1 session kept"));
+    assert_eq!(home.said(&["archive", "prune", "--yes"]), "");
+}

@@ -1,0 +1,113 @@
+//! Commands that delete ask at a terminal, and elsewhere need `--yes` if what they do cannot be taken back.
+
+use super::home::Home;
+use super::terminal::Terminal;
+
+/// A conversation with one turn.
+fn conversation(home: &Home) -> String {
+    let id = home.said(&["new", "--title", "Blue heron"]);
+    home.said(&["send", &id, "one"]);
+    id
+}
+
+/// What a command shows at a terminal on which this is answered, and its exit code.
+fn answered(home: &Home, arguments: &[&str], answer: &str) -> (String, Option<i32>) {
+    let mut terminal = Terminal::run_plain(home, 200, arguments);
+    let asked = terminal.until("? [y/N] ");
+    terminal.type_in(answer);
+    let (shown, code) = terminal.ended();
+    (format!("{asked}{shown}"), code)
+}
+
+#[test]
+fn a_terminal_is_asked_first_and_no_is_the_default() {
+    let home = Home::new();
+    let id = conversation(&home);
+    let name = format!("{} (Blue heron)", &id[..8]);
+    for (command, question) in [
+        (
+            &["reset", &id][..],
+            format!("Start a new chat in {name}, without its history?"),
+        ),
+        (&["rm", &id], format!("Delete {name}; its transcripts are kept?")),
+        (
+            &["rm", &id, "--transcripts"],
+            format!("Delete {name} with its transcripts and all copies of them, for good?"),
+        ),
+    ] {
+        for answer in ["n\r", "\r", "what\r"] {
+            let (shown, code) = answered(&home, command, answer);
+            assert_eq!(code, Some(1), "{shown}");
+            assert!(
+                shown.starts_with(&question) && shown.contains("nothing was changed"),
+                "{shown}"
+            );
+        }
+        assert!(home.said(&["history", &id]).contains("one"));
+    }
+    let (shown, code) = answered(&home, &["reset", &id], "y\r");
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(
+        shown.contains(&format!("Undo with: sessionctl undo {}", &id[..8])),
+        "{shown}"
+    );
+    home.said(&["undo", &id]);
+    let (shown, code) = answered(&home, &["rm", &id, "--transcripts"], "YES\r");
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(
+        shown.contains(&format!("Deleted {name} and its transcripts.")),
+        "{shown}"
+    );
+    assert_eq!(home.run(&["show", &id]).status.code(), Some(4));
+}
+
+#[test]
+fn yes_skips_the_question_at_a_terminal() {
+    let home = Home::new();
+    let id = conversation(&home);
+    for command in [&["reset", &id, "--yes"][..], &["-y", "rm", &id, "--transcripts"]] {
+        let (shown, code) = Terminal::run_plain(&home, 200, command).ended();
+        assert_eq!(code, Some(0), "{shown}");
+        assert!(!shown.contains("[y/N]"), "{shown}");
+    }
+}
+
+/// Nobody can be asked: what can be taken back is done, what cannot needs `--yes`.
+#[test]
+fn without_a_terminal_only_what_can_be_taken_back_is_done() {
+    let home = Home::new();
+    let id = conversation(&home);
+    assert_eq!(home.run(&["rm", &id, "--transcripts"]).status.code(), Some(2));
+    assert!(home.said(&["history", &id]).contains("one"));
+    home.said(&["reset", &id]);
+    home.said(&["undo", &id]);
+    home.said(&["rm", &id, "--transcripts", "--yes"]);
+}
+
+/// No command of these succeeds in silence.
+#[test]
+fn what_was_done_is_said_unless_quiet() {
+    let home = Home::new();
+    let id = conversation(&home);
+    for command in [
+        &["close", &id][..],
+        &["set", &id, "title=Grey heron"],
+        &["archive", "add", &id],
+        &["archive", "restore", &id],
+        &["archive", "prune"],
+        &["fork", &id, "--in-place"],
+        &["mv", &id, "/"],
+        &["reset", &id],
+        &["rm", &id],
+        &["start"],
+        &["stop"],
+    ] {
+        let command = [command, &["--yes"]].concat();
+        let (shown, code) = Terminal::run_plain(&home, 200, &command).ended();
+        assert_eq!(code, Some(0), "{command:?}: {shown}");
+        assert_ne!(shown.trim(), "", "{command:?}");
+    }
+    let output = home.run(&["start", "--quiet"]);
+    super::check(&output, 0, "");
+    assert_eq!(super::text(&output.stderr), "");
+}

@@ -1,0 +1,185 @@
+//! Help, manual pages and completions: what the definitions of the command lines give.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::home::Home;
+use super::{check, run, sessionctl, text};
+
+/// What a call prints that needs no daemon.
+#[track_caller]
+fn printed(arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), arguments);
+    check(&output, 0, &text(&output.stdout));
+    assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    text(&output.stdout)
+}
+
+/// The help of the program in a terminal of this width, as a user sees it. `WRITE_HELP=1` writes the snapshot.
+#[track_caller]
+fn check_help(columns: u16) {
+    let folder = tempfile::tempdir().unwrap();
+    let columns = columns.to_string();
+    let output = sessionctl(folder.path(), &["help"])
+        .env("COLUMNS", &columns)
+        .output();
+    let help = text(&output.unwrap().stdout);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/help-{columns}.txt"));
+    if std::env::var_os("WRITE_HELP").is_some() {
+        fs::write(&path, &help).unwrap();
+    }
+    assert_eq!(help, fs::read_to_string(&path).unwrap());
+}
+
+#[test]
+fn the_help_groups_the_commands_in_80_columns() {
+    check_help(80);
+}
+
+#[test]
+fn the_help_groups_the_commands_in_200_columns() {
+    check_help(200);
+}
+
+#[test]
+fn a_mistyped_command_is_a_usage_error_that_names_no_destructive_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, suggested) in [
+        (&["sned"][..], Some("'send'")),
+        (&["resett"], None),
+        (&["rmm"], None),
+        (&["stpo"], None),
+        (&["generat"], None),
+    ] {
+        let output = run(folder.path(), line);
+        check(&output, 2, "");
+        let told = text(&output.stderr);
+        for never in ["'reset'", "'rm'", "'stop'", "'generate'", "'prune'"] {
+            let without_call = told.lines().skip(1).collect::<String>();
+            assert!(!without_call.contains(never), "{told}");
+        }
+        assert!(suggested.is_none_or(|name| told.contains(name)), "{told}");
+    }
+}
+
+/// The pages that packages install, by name.
+fn pages() -> BTreeMap<String, String> {
+    let prefix = tempfile::tempdir().unwrap();
+    let output = run(prefix.path(), &["generate", prefix.path().to_str().unwrap()]);
+    let files = text(&output.stdout);
+    let pages = files
+        .lines()
+        .map(Path::new)
+        .filter(|path| path.extension().is_some_and(|end| end == "1"));
+    let page = |path: &Path| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read_to_string(path).unwrap())
+    };
+    pages.map(page).collect()
+}
+
+#[test]
+fn each_command_of_the_help_has_the_page_that_is_installed() {
+    let help = printed(&["-h"]);
+    let lines = help.lines().skip_while(|line| *line != "Talk:");
+    let lines = lines.take_while(|line| *line != "Options:");
+    let commands = lines.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let pages = pages();
+    let mut count = 0;
+    for command in commands {
+        let page = printed(&["man", command]);
+        assert_eq!(page, pages[&format!("sessionctl-{command}")]);
+        assert!(page.contains("\n.SH SYNOPSIS\n"), "{page}");
+        count += 1;
+    }
+    assert!(count > 30, "{count}");
+    for program in ["sessionctl", "sessiond"] {
+        assert_eq!(printed(&["man", program]), pages[program]);
+    }
+    assert_eq!(printed(&["man"]), pages["sessionctl"]);
+    let folder = tempfile::tempdir().unwrap();
+    check(&run(folder.path(), &["man", "sned"]), 2, "");
+}
+
+#[test]
+fn groff_has_nothing_to_say_of_a_page() {
+    for (name, page) in pages() {
+        let mut groff = Command::new("groff");
+        groff.args(["-man", "-Tutf8", "-z"]);
+        let child = groff.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let Ok(mut child) = child else {
+            return;
+        };
+        child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{name}");
+    }
+}
+
+/// What bash offers at the end of a command line; its last word is what was typed of the next one. The script calls the program
+/// by its name on `PATH`.
+#[track_caller]
+fn offered(folder: &Path, program: &str, line: &[&str]) -> Vec<String> {
+    let script = r#"
+        complete() { :; }
+        source "$1"
+        shift
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9 COMPREPLY=()
+        "_clap_complete_$1" "$1" "${COMP_WORDS[COMP_CWORD]}" 2>/dev/null
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let file = folder.join(format!("completions of {program}"));
+    fs::write(&file, printed(&["completions", "bash", program])).unwrap();
+    let programs = Path::new(env!("CARGO_BIN_EXE_sessionctl")).parent().unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["--noprofile", "--norc", "-c", script, "bash"])
+        .arg(file)
+        .arg(program)
+        .args(line)
+        .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+        .env("SESSIOND_HOME", folder)
+        .current_dir(folder);
+    let output = bash.output().unwrap();
+    let words = text(&output.stdout);
+    let words = words.lines().filter(|word| !word.is_empty());
+    words.map(|word| word.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn bash_completes_commands_options_values_conversations_and_checkpoints() {
+    if Command::new("bash").arg("--version").output().is_err() {
+        return;
+    }
+    let home = Home::new();
+    let folder = home.path();
+    // No daemon runs: nothing is offered, and none is started.
+    let offers = |line: &[&str]| offered(folder, "sessionctl", line);
+    assert_eq!(offers(&["close", "0"]), Vec::<String>::new());
+    assert!(!folder.join("data").exists());
+    let id = home.said(&["new", "--title", "Deploy the site"]);
+    home.said(&["send", &id, "first"]);
+    let table: [(&str, &[&str], &[&str]); 6] = [
+        ("sessionctl", &["sen"], &["send"]),
+        ("sessionctl", &["send", "--que"], &["--queue"]),
+        ("sessionctl", &["--color", "ne"], &["never"]),
+        ("sessionctl", &["close", &id[..3]], &[&id[..8]]),
+        ("sessionctl", &["fork", &id, "--at", "1"], &["1"]),
+        ("sessiond", &["--ep"], &["--ephemeral"]),
+    ];
+    for (program, line, expected) in table {
+        assert_eq!(offered(folder, program, line), expected, "{program} {line:?}");
+    }
+    // A shell that shows descriptions gets the titles and the prompts.
+    for (line, described) in [
+        (&["sessionctl", "close", &id[..3]][..], "Deploy the site"),
+        (&["sessionctl", "fork", &id, "--at", ""], "first"),
+    ] {
+        let mut asked = sessionctl(folder, &["--"]);
+        let output = asked.args(line).env("COMPLETE", "fish").output().unwrap();
+        assert!(text(&output.stdout).contains(described), "{output:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! `set`, and settings of `new`: what the agent does not know is refused, and can be changed afterwards.
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::text;
+
+fn shown(home: &Home, id: &str) -> Value {
+    let show: Value = serde_json::from_str(&home.said(&["--json", "show", id])).unwrap();
+    show["conversation"].clone()
+}
+
+#[test]
+fn the_title_and_the_settings_are_changed() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["set", &id, "title=Blue = heron", "model=loop-2", "mode=plan"]);
+    let conversation = shown(&home, &id);
+    assert_eq!(conversation["title"], "Blue = heron");
+    assert_eq!(conversation["settings"]["model"], "loop-2");
+    assert_eq!(conversation["settings"]["mode"], "plan");
+    home.said(&["set", &id, "model=loop-1"]);
+    let conversation = shown(&home, &id);
+    assert_eq!(conversation["settings"]["model"], "loop-1");
+    assert_eq!(conversation["settings"]["mode"], "plan", "the others stay");
+    // The form with only a title.
+    home.said(&["rename", &id, "a=b"]);
+    assert_eq!(shown(&home, &id)["title"], "a=b");
+    for line in [&["set", &id][..], &["set", &id, "title"], &["set", &id, "=x"]] {
+        assert_eq!(home.run(line).status.code(), Some(2), "{line:?}");
+    }
+}
+
+#[test]
+fn what_the_agent_does_not_know_is_refused_and_changes_nothing() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for (setting, known) in [
+        ("model=loop-9", "model is one of loop-1, loop-2"),
+        ("mode=dance", "mode is one of default, plan"),
+        ("no-such-option=1", "model is one of"),
+    ] {
+        for closed in [true, false] {
+            if closed {
+                home.said(&["close", &id]);
+            }
+            let output = home.run(&["set", &id, setting]);
+            assert_eq!(output.status.code(), Some(6), "{setting}: {output:?}");
+            assert!(text(&output.stderr).contains(known), "{setting}: {output:?}");
+        }
+    }
+    let settings = shown(&home, &id)["settings"].clone();
+    assert!(settings.get("config").is_none_or(Value::is_null), "{settings}");
+    assert_ne!(settings["model"], "loop-9");
+    home.said(&["send", &id, "works"]);
+}
+
+#[test]
+fn new_refuses_a_model_or_mode_and_leaves_no_conversation() {
+    let home = Home::new();
+    for setting in [["--model", "loop-9"], ["--mode", "dance"]] {
+        let output = home.run(&["new", setting[0], setting[1]]);
+        assert_eq!(output.status.code(), Some(6), "{output:?}");
+        assert_eq!(text(&output.stdout), "");
+    }
+    let listed: Value = serde_json::from_str(&home.said(&["--json", "ls"])).unwrap();
+    assert_eq!(listed["conversations"], serde_json::json!([]));
+    let id = home.said(&["new", "--model", "loop-2", "--mode", "plan"]);
+    assert_eq!(shown(&home, &id)["settings"]["model"], "loop-2");
+}
