@@ -89,10 +89,10 @@ async fn no_session_forgets_its_turns() {
     edit_last(&app, id, "better").await;
     app.ask("conversation/reset", id).await;
     let entries = app.lineage(id).await;
-    let known = entries
+    let mut known = entries
         .iter()
         .filter(|entry| Some(&entry.upstream_id) == head.as_ref());
-    let last = known.last().unwrap();
+    let last = known.next_back().unwrap();
     assert_eq!((last.reason, last.turns), (LineageReason::Updated, 2));
 
     undo(&app, id).await.unwrap();
