@@ -106,11 +106,9 @@ impl Perform for Cells {
                 let column = given.get(1).copied().unwrap_or(1).max(1);
                 self.go_to(self.top() + many - 1, column - 1);
             }
-            'J' => {
-                if count == 0 {
-                    self.lines[self.row].truncate(self.column);
-                    self.lines.truncate(self.row + 1);
-                }
+            'J' if count == 0 => {
+                self.lines[self.row].truncate(self.column);
+                self.lines.truncate(self.row + 1);
             }
             'K' => match count {
                 0 => self.lines[self.row].truncate(self.column),
