@@ -356,7 +356,11 @@ impl History {
         }
         let updates = match form {
             HistoryForm::Messages => None,
-            HistoryForm::Updates => Some(self.updates(start, std::mem::take(&mut messages))?),
+            HistoryForm::Updates => {
+                let updates = self.updates(start, &messages)?;
+                messages.clear();
+                Some(updates)
+            }
         };
         Ok(HistoryPage {
             updates,
@@ -372,7 +376,7 @@ impl History {
     fn updates(
         &mut self,
         start: usize,
-        messages: Vec<Message>,
+        messages: &[Message],
     ) -> Result<Vec<HistoryUpdate>, ConversationError> {
         let mut calls = Calls::default();
         messages.iter().for_each(|message| calls.note(message));
