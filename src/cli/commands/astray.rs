@@ -42,7 +42,7 @@ impl Named {
             Command::Cancel(cancel) => Some(&cancel.conversation),
             Command::Answer(answer) => Some(&answer.conversation),
             Command::Rm(remove) => remove.target.conversation.as_ref(),
-            Command::Export(export) => Some(&export.conversation),
+            Command::Export(export) => export.conversation.as_ref(),
             Command::Show(target)
             | Command::Chain(target)
             | Command::Lineage(target)

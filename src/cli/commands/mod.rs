@@ -64,8 +64,7 @@ impl Context<'_> {
             && daemon.has_other_config(config)
         {
             self.output.note(&format!(
-                "a daemon that runs already has another configuration file: {} is not used (sessionctl stop ends that \
-                 daemon)",
+                "the running daemon has another configuration file: {} is not used (to restart it: sessionctl stop)",
                 config.display()
             ))?;
         }
@@ -141,11 +140,10 @@ pub(super) async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<Con
         .await?;
     match page.conversations.first() {
         Some(conversation) => Ok(conversation.id.into()),
-        None => Err(Problem::new(
-            Exit::NotFound,
-            format!("there is no conversation in {folder} yet"),
-        )
-        .hint("sessionctl new makes one; sessionctl ls shows those of other folders")),
+        None => Err(
+            Problem::new(Exit::NotFound, format!("no conversation in {folder} yet"))
+                .hint("sessionctl new creates one; sessionctl ls lists those of other folders"),
+        ),
     }
 }
 
