@@ -32,7 +32,10 @@ fn of_the_home<'a>(bad: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
 fn a_home_that_is_well_is_told_line_by_line() {
     let home = Home::new();
     let first = super::text(&home.command(&["doctor"]).output().unwrap().stdout);
-    assert!(first.contains("does not exist yet; the daemon creates it"), "{first}");
+    assert!(
+        first.contains("does not exist yet; the daemon creates it"),
+        "{first}"
+    );
     let output = home.run(&["doctor"]);
     let text = super::text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}");

@@ -49,6 +49,7 @@ fn output(answers: impl io::Write + Send + 'static, notes: impl io::Write + Send
         look: Look::default(),
         note_look: Look::default(),
         json: false,
+        quiet: false,
         answers: Box::new(answers),
         notes: Box::new(notes),
     }
