@@ -145,8 +145,9 @@ impl Problem {
 
     /// The daemon has gone while it was needed.
     pub(super) fn connection_lost() -> Self {
-        Self::new(Exit::NoDaemon, "the daemon closed the connection")
-            .hint("try again; if it happens again, the end of its log says why (sessionctl status names its folder)")
+        Self::new(Exit::NoDaemon, "the daemon closed the connection").hint(
+            "try again; if it happens again, see the end of its log (sessionctl status prints its folder)",
+        )
     }
 }
 
@@ -177,7 +178,7 @@ impl From<ClientError> for Problem {
                 Exit::Failed,
                 format!("the daemon's answer could not be read: {error}"),
             )
-            .hint("sessionctl and sessiond are of different versions; stop the daemon with sessionctl stop"),
+            .hint("sessionctl and sessiond have different versions; stop the daemon: sessionctl stop"),
             other => Self::new(Exit::Failed, other.to_string()),
         }
     }
@@ -204,28 +205,28 @@ impl From<PathsError> for Problem {
 /// What to do next after an error of the daemon, where its message does not always say so itself.
 fn hint_for(kind: ErrorKind) -> Option<&'static str> {
     match kind {
-        ErrorKind::NotFound => Some("sessionctl ls shows the conversations there are"),
+        ErrorKind::NotFound => Some("sessionctl ls lists the conversations"),
         ErrorKind::Ambiguous => Some("give more characters of the id; sessionctl ls lists them"),
         ErrorKind::Busy => Some(
-            "wait for what runs in it, or stop a turn with sessionctl cancel; send --queue has a prompt wait in line",
+            "wait for the running turn, or stop it with sessionctl cancel; sessionctl send --queue queues a prompt",
         ),
-        ErrorKind::InvalidCwd => Some(
-            "make the folder again, or have the conversation go on in another one with sessionctl mv ID NEW",
-        ),
-        ErrorKind::AgentUnavailable => {
-            Some("sessionctl agents shows which agents there are and what was found")
+        ErrorKind::InvalidCwd => {
+            Some("create the folder again, or move the conversation to another one: sessionctl mv ID NEW")
         }
+        ErrorKind::AgentUnavailable => Some("sessionctl agents lists the agents and whether they were found"),
         ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),
-        ErrorKind::Limited => Some("the same command works again when the limit has been lifted"),
+        ErrorKind::Limited => Some("try again after the limit resets"),
         ErrorKind::NotResumable => Some(
-            "sessionctl lineage shows what was tried; sessionctl reset starts a new chat under the same id",
+            "sessionctl lineage lists what was tried; sessionctl reset starts a new chat under the same id",
         ),
-        ErrorKind::InterruptResolved => Some("sessionctl show tells which questions are open"),
+        ErrorKind::InterruptResolved => Some("sessionctl show lists the open questions"),
         ErrorKind::ShuttingDown => Some("try again in a moment"),
-        ErrorKind::StoreFailed => Some("sessionctl doctor tells what is wrong with the store and its disk"),
-        ErrorKind::RevisionMismatch => Some("somebody else changed it; look again and repeat the command"),
+        ErrorKind::StoreFailed => Some("sessionctl doctor checks the store and its disk"),
+        ErrorKind::RevisionMismatch => {
+            Some("another client changed it; read it again and repeat the command")
+        }
         ErrorKind::MethodNotFound => Some(
-            "the daemon is older than sessionctl; sessionctl stop ends it, the next command starts the new one",
+            "the daemon is older than sessionctl; run sessionctl stop, and the next command starts the new one",
         ),
         _ => None,
     }

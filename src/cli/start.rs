@@ -231,7 +231,7 @@ struct LastWords {
 
 fn last_words(log_path: &Path, from: u64) -> Option<LastWords> {
     let mut text = Vec::new();
-    let read = File::open(log_path).and_then(|mut log| {
+    let read = open_own(log_path).and_then(|mut log| {
         let length = log.metadata()?.len();
         log.seek(SeekFrom::Start(
             from.max(length.saturating_sub(LAST_WORDS_LIMIT_BYTES)),

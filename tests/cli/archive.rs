@@ -78,7 +78,10 @@ fn copies_of_no_conversation_are_listed_and_deleted_only_with_yes() {
     for command in [&["archive", "rm", &session][..], &["archive", "prune"]] {
         refused(&home, command, 2);
     }
-    assert!(home.said(&["archive", "ls"]).starts_with("1 session kept"), "nothing is deleted");
+    assert!(
+        home.said(&["archive", "ls"]).starts_with("1 session kept"),
+        "nothing is deleted"
+    );
     assert_eq!(home.said(&["archive", "rm", &session, "--yes"]), "");
     assert!(home.said(&["archive", "ls"]).starts_with("0 sessions kept"));
     refused(&home, &["archive", "rm", &session, "--yes"], 4);

@@ -32,7 +32,10 @@ fn of_the_home<'a>(bad: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
 fn a_home_that_is_well_is_told_line_by_line() {
     let home = Home::new();
     let first = super::text(&home.command(&["doctor"]).output().unwrap().stdout);
-    assert!(first.contains("is not there yet; the daemon makes it"), "{first}");
+    assert!(
+        first.contains("does not exist yet; the daemon creates it"),
+        "{first}"
+    );
     let output = home.run(&["doctor"]);
     let text = super::text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -116,7 +119,7 @@ fn another_daemon_of_this_user_is_named() {
     let named = named.unwrap_or_else(|| panic!("{all:#?}"));
     let home = one.path().canonicalize().unwrap();
     assert_eq!(named["data"]["folder"], serde_json::json!(home.join("data")));
-    let next = format!("--home {home:?}");
+    let next = format!("--home {}", home.display());
     assert!(named["nextStep"].as_str().unwrap().contains(&next), "{named}");
     let own: Value = serde_json::from_str(&other.said(&["--json", "status"])).unwrap();
     assert!(
@@ -213,7 +216,7 @@ fn the_socket_of_another_home_is_told() {
     let all = found(&output);
     let own = all
         .iter()
-        .any(|one| one["nextStep"] == "leave --socket and SESSIOND_SOCKET out");
+        .any(|one| one["nextStep"] == "omit --socket and unset SESSIOND_SOCKET");
     assert!(own, "{all:#?}");
 }
 

@@ -215,7 +215,7 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
     );
     let doctor = machine.sessionctl("first").arg("doctor").output().unwrap();
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(doctor.contains("its program was replaced since"), "{doctor}");
+    assert!(doctor.contains("its program has been replaced"), "{doctor}");
 
     machine.dpkg(&["--remove", "session-bridge"]);
     assert!(signs::ends_within(&first, signs::PATIENCE));

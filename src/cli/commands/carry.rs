@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
-use bridge_protocol::history::HistoryGap;
 
 use super::past::tell_kept;
-use super::{Context, conversation_ref, real_folder, text_of, this_folder};
+use super::{Context, real_folder, text_of, this_folder};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
-use crate::cli::words;
+use crate::cli::{select, words};
 use crate::paths::shell_word;
 
 /// Export a conversation to a bundle or as JSON
@@ -31,9 +30,9 @@ Examples:
   sessionctl export . -o conversation.json
   sessionctl export 90e2e180 -o - | jq '.messages[].content'")]
 pub(in crate::cli) struct Export {
-    /// Conversation id, an id prefix (6 or more characters), or . (newest in this folder)
+    /// Conversation: id or its first 6 characters, part of the title, or . (omit to pick one)
     #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: String,
+    pub(in crate::cli) conversation: Option<String>,
     /// File format (default: json if FILE is - or ends in .json, otherwise bundle)
     #[arg(long, value_name = "FORMAT")]
     pub(in crate::cli) format: Option<ExportAs>,
@@ -78,14 +77,14 @@ pub(in crate::cli) struct Import {
     pub(in crate::cli) trust_settings: bool,
 }
 
-/// Exports a conversation, and prints where the file is or what would be in it.
+/// Exports a conversation, and prints the path of the file, or the JSON.
 pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
     let (format, path) = target(&options)?;
     let daemon = context.connect().await?;
-    let conversation = conversation_ref(&daemon, &options.conversation).await?;
+    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
     let call = daemon.call(method::Export {
-        conversation_id: conversation,
+        conversation_id: conversation.id.into(),
         format,
         path,
         secrets: options.secrets,
@@ -102,7 +101,9 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
             context.output.line(&file.path)?;
             tell_kept(context, &file.kept)?;
             tell_missing(context, &file.missing)?;
-            tell_gaps(context, &file.gaps)?;
+            for gap in &file.gaps {
+                tell_incomplete(context, gap.upstream_id.as_str(), &gap.detail)?;
+            }
             if !file.missing_values.is_empty() {
                 let values = values(&file.missing_values);
                 tell_left_out(context, &format!("{values}; --secrets includes them"))?;
@@ -113,7 +114,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     Ok(Exit::Done)
 }
 
-/// What is made and where, from what was asked for.
+/// The format and the file of an export.
 fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
     let output = options.output.as_deref();
     let to_stdout = output == Some(Path::new("-"));
@@ -125,24 +126,28 @@ fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
         Some(ExportAs::Json) => ExportFormat::Json,
         Some(ExportAs::Bundle) if to_stdout => {
             let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
-            return Err(problem.hint("name a file with -o, or leave it out"));
+            return Err(problem.hint("name a file with -o FILE, or omit -o"));
         }
         Some(ExportAs::Bundle) => ExportFormat::Bundle,
         None if to_stdout => ExportFormat::Json,
-        None => named.ok_or_else(|| unknown_name(&options.conversation, output.unwrap_or(Path::new(""))))?,
+        None => named.ok_or_else(|| {
+            unknown_name(
+                options.conversation.as_deref().unwrap_or("."),
+                output.unwrap_or(Path::new("")),
+            )
+        })?,
     };
     let path = output.filter(|_| !to_stdout).map(absolute).transpose()?;
     Ok((format, path))
 }
 
-/// Extensions of formats that are not made here.
+/// Extensions of formats that no export has.
 const OTHER_FORMATS: [&str; 20] = [
     "7z", "bz2", "csv", "doc", "docx", "gz", "htm", "html", "jsonl", "md", "ndjson", "pdf", "rtf", "tar",
     "tgz", "txt", "xml", "xz", "yaml", "zip",
 ];
 
-/// The format that a file's name promises: a bundle if it promises none, as `fix-v1.2` does, and nothing if it promises
-/// one of [`OTHER_FORMATS`].
+/// The format of a file by its name: a bundle unless it ends in `.json`; none for one of [`OTHER_FORMATS`].
 fn format_of(path: &Path) -> Option<ExportFormat> {
     let is = |name: &str| has_extension(path, name);
     match () {
@@ -157,7 +162,7 @@ fn has_extension(path: &Path, name: &str) -> bool {
         .is_some_and(|extension| extension.eq_ignore_ascii_case(name))
 }
 
-/// The commands that make a file of each format, in place of one whose name promises another.
+/// The error for a name with an extension that no export has, with a command for each format.
 fn unknown_name(conversation: &str, path: &Path) -> Problem {
     let mut stem = path.to_owned();
     // Both of `.tar.gz`.
@@ -213,7 +218,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
             problem.hint(format!("{as_new} imports it under new ids"))
         }
         problem if problem.kind() == Some(ErrorKind::TranscriptDamaged) => {
-            problem.hint("sessionctl export CONV makes a bundle, where the conversation is")
+            problem.hint("create a bundle where the conversation is: sessionctl export .")
         }
         problem => problem,
     })?;
@@ -225,10 +230,8 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     tell_missing(context, &answer.missing)?;
     for session in &answer.unchanged {
         let lines = words::count(session.lines, "line is", "lines are");
-        let detail = format!(
-            "{lines} too long to be changed and went in unchanged: the agent may leave that out of what it resumes"
-        );
-        tell(context, session.upstream_id.as_str(), &detail)?;
+        let detail = format!("{lines} too long to be changed: the agent may ignore them");
+        tell_incomplete(context, session.upstream_id.as_str(), &detail)?;
     }
     if !answer.left_out.is_empty() {
         let mark = context.output.note_look.paint(ATTENTION, "left out:");
@@ -263,20 +266,13 @@ fn tell_left_out(context: &mut Context<'_>, what: &str) -> Outcome {
 }
 
 fn tell_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Outcome {
-    for gone in missing {
-        tell(context, gone.upstream_id.as_str(), &gone.detail)?;
-    }
-    Ok(())
+    missing
+        .iter()
+        .try_for_each(|one| tell_incomplete(context, one.upstream_id.as_str(), &one.detail))
 }
 
-fn tell_gaps(context: &mut Context<'_>, gaps: &[HistoryGap]) -> Outcome {
-    for gap in gaps {
-        tell(context, gap.upstream_id.as_str(), &gap.detail)?;
-    }
-    Ok(())
-}
-
-fn tell(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
+/// Says what is missing of a session, or of its transcript.
+fn tell_incomplete(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
     let mark = context.output.note_look.paint(ATTENTION, "incomplete:");
     let session = words::short(&one_line(session));
     context
@@ -284,7 +280,7 @@ fn tell(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
         .note(&format!("{mark} session {session}: {}", one_line(detail)))
 }
 
-/// Nothing says where the conversation is to run: a bundle does not choose that.
+/// Neither a folder nor the bundle's own folders were chosen.
 fn without_folder(path: &str, options: &Import) -> Problem {
     let mut flags = Vec::new();
     flags.extend(options.new_ids.then_some("--new-ids"));
@@ -303,7 +299,7 @@ fn without_folder(path: &str, options: &Import) -> Problem {
     })
 }
 
-/// The command that imports the same bundle into a folder, or where it was, with these flags.
+/// The command that imports the same bundle into a folder, or into the folders that it names, with these flags.
 fn import_again(path: &str, folder: Option<&str>, flags: &[&str]) -> String {
     let place = folder.map_or("--same-folders".to_owned(), |folder| {
         format!("--cwd {}", shell_word(folder))
@@ -313,7 +309,7 @@ fn import_again(path: &str, folder: Option<&str>, flags: &[&str]) -> String {
         command.push(' ');
         command.push_str(flag);
     }
-    // A terminal is not to obey what stands in a path.
+    // A path must not send control characters to a terminal.
     if command.chars().any(char::is_control) {
         one_line(&command)
     } else {
@@ -386,7 +382,7 @@ mod tests {
 
     fn export(format: Option<ExportAs>, output: Option<&str>) -> Export {
         Export {
-            conversation: ".".to_owned(),
+            conversation: Some(".".to_owned()),
             format,
             output: output.map(Into::into),
             secrets: false,

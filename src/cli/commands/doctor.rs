@@ -71,7 +71,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
     if !options.no_agents {
         context
             .output
-            .note("the agents are started and asked, which may take half a minute")?;
+            .note("checking the agents, which may take half a minute")?;
     }
     // A path that is no text cannot be told; what is on it is found by its first folders or not at all.
     let path = std::env::var("PATH").ok();
@@ -111,7 +111,7 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = Outcome<T>>) ->
             limit.as_secs()
         );
         Err(Problem::new(Exit::NoDaemon, what)
-            .hint("its log may say why; end that process, and the next command starts another one"))
+            .hint("its log may say why; end that process, and the next command starts another"))
     })
 }
 

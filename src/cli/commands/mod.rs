@@ -57,8 +57,7 @@ impl Context<'_> {
             && daemon.has_other_config(config)
         {
             self.output.note(&format!(
-                "a daemon that runs already has another configuration file: {} is not used (sessionctl stop ends that \
-                 daemon)",
+                "the running daemon has another configuration file: {} is not used (to restart it: sessionctl stop)",
                 config.display()
             ))?;
         }

@@ -12,9 +12,10 @@ use crate::cli::problem::Problem;
 use crate::cli::start;
 use crate::cli::words;
 use crate::paths::lock_holder::data_folder_of;
+use crate::paths::shell_word;
 
 /// How to have another daemon.
-const AGAIN: &str = "sessionctl stop, and the next command starts one; running turns end with that";
+const AGAIN: &str = "sessionctl stop (running turns end; the next command starts the daemon again)";
 
 /// That there is none, and why.
 pub(super) fn none(problem: &Problem) -> Diagnostic {
@@ -22,7 +23,7 @@ pub(super) fn none(problem: &Problem) -> Diagnostic {
     let found = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what);
     match &problem.hint {
         Some(hint) => found.next(hint.clone()),
-        None => found.next("what stands above may be why; sessiond in a terminal shows more"),
+        None => found.next("run sessiond in a terminal to see why"),
     }
 }
 
@@ -32,13 +33,13 @@ pub(super) fn silent(problem: &Problem, status: &DaemonStatus) -> Diagnostic {
     let found = match problem.kind() {
         Some(ErrorKind::MethodNotFound) => {
             let what = format!(
-                "sessiond {} does not know this question: it is older than this program",
+                "sessiond {} does not know this method: it is older than sessionctl",
                 status.version
             );
             Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(AGAIN)
         }
         _ => {
-            let what = format!("store, agents and all else were not looked at: {why}");
+            let what = format!("the store and the agents were not checked: {why}");
             let next = problem.hint.clone().unwrap_or_else(|| "try again".to_owned());
             Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(next)
         }
@@ -54,12 +55,14 @@ pub(super) fn coming_or_going(reach: &Reach) -> Vec<Diagnostic> {
     let found = holder.map(|pid| {
         let socket = reach.locked_socket().unwrap_or_default();
         let what = format!(
-            "process {pid} has the data folder, and listens on {}",
+            "process {pid} uses the data folder and listens on {}",
             socket.display()
         );
         let next = match reach.socket_named && socket != reach.paths.bridge_socket {
-            true => "leave --socket and SESSIOND_SOCKET out",
-            false => "where it starts or ends just now, try again in a moment; else end it with kill",
+            true => "omit --socket and unset SESSIOND_SOCKET".to_owned(),
+            false => {
+                format!("if it is starting or stopping, try again in a moment; otherwise end it: kill {pid}")
+            }
         };
         Diagnostic::new(DiagnosticKind::Daemon, Severity::Note, what)
             .next(next)
@@ -107,22 +110,15 @@ pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec
     } else if status.version != own {
         of(Severity::Warning, format!("{who}; this sessionctl is {own}")).next(AGAIN)
     } else if is_replaced(status.pid) {
-        of(
-            Severity::Warning,
-            format!("{who}; its program was replaced since"),
-        )
-        .next(AGAIN)
+        of(Severity::Warning, format!("{who}; its program has been replaced")).next(AGAIN)
     } else {
         of(Severity::Ok, who)
     }];
     if reach.last_daemon().is_some_and(|(pid, _)| pid != status.pid) {
-        let what = format!(
-            "it has another folder than the one that was looked at: {}",
-            status.home
-        );
+        let what = format!("the daemon that answers has another folder: {}", status.home);
         found.push(
             Diagnostic::new(DiagnosticKind::Daemon, Severity::Warning, what)
-                .next("leave --socket and SESSIOND_SOCKET out, or name its folder with --home"),
+                .next("omit --socket and unset SESSIOND_SOCKET, or name its folder with --home"),
         );
     } else if daemon.has_other_config(&reach.paths.config_file) {
         let what = "the daemon was started with another configuration file";
@@ -163,10 +159,10 @@ pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
         return Vec::new();
     }
     let named: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    let what = format!("agents of a daemon that is gone still run: {}", named.join(", "));
+    let what = format!("agents of a dead daemon are still running: {}", named.join(", "));
     vec![
         Diagnostic::new(DiagnosticKind::LeftOver, Severity::Warning, what)
-            .next("the next daemon ends them: any command without --no-start starts it")
+            .next("sessionctl start (the next daemon ends them)")
             .fact("pids", pids),
     ]
 }
@@ -202,13 +198,11 @@ fn other(pid: u32, words: &[String], data: &Path) -> Diagnostic {
     // A home that was named has its data in a folder of this name; without one the folder has the program's name.
     let home = data.parent().filter(|_| data.ends_with("data"));
     match home {
-        Some(home) => found.next(format!(
-            "--home {:?}, or SESSIOND_HOME, makes a command talk to it",
-            home.display().to_string()
-        )),
-        None => {
-            found.next("a command without --home and SESSIOND_HOME talks to it, if XDG_DATA_HOME is the same")
+        Some(home) => {
+            let home = shell_word(&home.to_string_lossy());
+            found.next(format!("to use it: sessionctl --home {home} status"))
         }
+        None => found.next("commands without --home and SESSIOND_HOME use it, if XDG_DATA_HOME is the same"),
     }
 }
 
@@ -223,13 +217,13 @@ mod tests {
             (
                 "/my home/data",
                 "of the folder /my home/data: ",
-                "--home \"/my home\", or",
+                "to use it: sessionctl --home '/my home'",
             ),
             // The data folder if no home is named.
             (
                 "/home/u/.local/share/sessiond",
                 "of the folder /home/u/.local/share/sessiond: ",
-                "a command without --home",
+                "commands without --home",
             ),
         ];
         for (data, what, next) in table {

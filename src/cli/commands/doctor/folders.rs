@@ -9,7 +9,7 @@ use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use rustix::fs::{Access, access};
 
 use crate::paths::ownership::{Role, Untrusted};
-use crate::paths::{Paths, ownership};
+use crate::paths::{Paths, ownership, shell_word};
 
 /// What others may not do in a private folder: anything.
 const OTHERS: u32 = 0o077;
@@ -68,13 +68,9 @@ pub(super) fn full(path: &Path) -> Option<Diagnostic> {
     let disk = rustix::fs::statvfs(place).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
     is_full((disk.f_blocks, free_bytes), (disk.f_files, disk.f_favail)).then(|| {
-        Diagnostic::new(
-            DiagnosticKind::Room,
-            Severity::Error,
-            "no room is left on its disk",
-        )
-        .about(path.to_string_lossy())
-        .next("free some room there: without it a daemon may not start, or not be reached")
+        Diagnostic::new(DiagnosticKind::Room, Severity::Error, "its disk is full")
+            .about(path.to_string_lossy())
+            .next("free some space there; without it, the daemon may not start")
     })
 }
 
@@ -90,7 +86,7 @@ fn configuration(path: &Path) -> Option<Diagnostic> {
         Ok(_) => return None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) if error.kind() == io::ErrorKind::InvalidData => (error, "save it as UTF-8"),
-        Err(error) => (error, "let this user read it, or move it out of the way"),
+        Err(error) => (error, "let this user read it, or move it away"),
     };
     let (error, next) = next;
     let found = Diagnostic::new(
@@ -113,21 +109,21 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
                 above.filter(|above| access(*above, Access::WRITE_OK | Access::EXEC_OK).is_err())
             {
                 let found = format!(
-                    "the folder for {what} cannot be made: {} cannot be written to",
+                    "the folder for {what} cannot be created: {} is not writable",
                     above.display()
                 );
                 return of(Severity::Error, found)
-                    .next("let this user write there, or name another place with --home");
+                    .next("let this user write there, or use another folder with --home DIR");
             }
-            let found = format!("the folder for {what} is not there yet; the daemon makes it");
+            let found = format!("the folder for {what} does not exist yet; the daemon creates it");
             return of(Severity::Note, found);
         }
         Err(error) => {
             return of(
                 Severity::Error,
-                format!("the folder for {what} cannot be looked at: {error}"),
+                format!("the folder for {what} cannot be read: {error}"),
             )
-            .next("look at the permissions of the folders above it, or name another place with --home");
+            .next("check the permissions of the folders above it, or use another folder with --home DIR");
         }
     };
     match wrong(path, &metadata) {
@@ -137,18 +133,18 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
 }
 
 fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)> {
-    let elsewhere = "or name another place with --home";
+    let elsewhere = "or use another folder with --home DIR";
     if !metadata.is_dir() {
-        let next = format!("move it out of the way, {elsewhere}");
-        return Some((Severity::Error, "is a file, and no folder".to_owned(), next));
+        let next = format!("move it away, {elsewhere}");
+        return Some((Severity::Error, "is a file, not a folder".to_owned(), next));
     }
     if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let next = format!("chmod 700 {:?}, {elsewhere}", path.display().to_string());
-        return Some((Severity::Error, "cannot be written to".to_owned(), next));
+        let next = format!("chmod 700 {}, {elsewhere}", shell_word(&path.to_string_lossy()));
+        return Some((Severity::Error, "is not writable".to_owned(), next));
     }
     (metadata.mode() & OTHERS != 0).then(|| {
         let found = format!("is open to others (mode {:o})", metadata.mode() & 0o777);
-        let next = format!("chmod 700 {}; a start of the daemon does so too", path.display());
+        let next = format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
         (Severity::Warning, found, next)
     })
 }
@@ -162,7 +158,7 @@ fn far_away(data: &Path) -> Option<Diagnostic> {
     Some(
         Diagnostic::new(DiagnosticKind::Folder, Severity::Warning, what)
             .about(data.to_string_lossy())
-            .next("give the daemon a folder on a local disk, with --home or XDG_DATA_HOME"),
+            .next("use a folder on a local disk, with --home DIR or XDG_DATA_HOME"),
     )
 }
 
