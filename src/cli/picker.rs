@@ -369,13 +369,17 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
 
 /// Waits for a signal that ends the process; gives its number.
 async fn stopped() -> io::Result<u8> {
-    let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => Ok(15),
         _ = hang_up.recv() => Ok(1),
+        _ = interrupt.recv() => Ok(2),
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]
 fn failed(error: io::Error) -> Problem {
     Problem::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
 }

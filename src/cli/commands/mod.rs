@@ -136,7 +136,7 @@ async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRe
 }
 
 /// The fewest characters that an id may be shortened to.
-pub(super) const LEAST_ID_CHARS: usize = 6;
+const LEAST_ID_CHARS: usize = 6;
 
 /// The most that is asked for at once; the daemon's own limit of a page.
 const PAGE: usize = 500;

@@ -157,7 +157,7 @@ fn text(transcript: &Transcript) -> String {
 ///
 /// # Errors
 /// There are several, or no such agent.
-pub(super) async fn that_begins(
+pub(in crate::cli) async fn that_begins(
     daemon: &Daemon,
     beginning: &str,
     agent: Option<&AgentName>,
