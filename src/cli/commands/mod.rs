@@ -23,6 +23,8 @@ mod tree;
 mod view;
 
 use bridge_protocol::{AgentName, ConversationRef, ErrorKind};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::args::Command;
 use super::connect::{Daemon, Reach};
@@ -32,6 +34,7 @@ use super::manual::Definition;
 use super::output::Output;
 use super::problem::{Outcome, Problem};
 use super::select;
+use super::words::Clock;
 pub(super) use tree::related;
 
 /// What every command is given.
@@ -159,6 +162,14 @@ async fn pages<T, Cursor>(
             return Ok((all, !is_over));
         }
         cursor = next;
+    }
+}
+
+/// The present moment in the user's time zone.
+fn clock() -> Clock {
+    Clock {
+        now: Timestamp::now(),
+        zone: TimeZone::system(),
     }
 }
 
