@@ -104,7 +104,8 @@ struct Picker<'a> {
 
 impl Picker<'_> {
     async fn run(&mut self) -> Outcome<Conversation> {
-        let mut stopped = pin!(stopped());
+        // Before the screen is taken: an earlier signal ends the process at once.
+        let mut stopped = pin!(stopped().map_err(failed)?);
         let screen = Screen::take().map_err(failed)?;
         let mut events = EventStream::new();
         let (daemon, look) = (self.daemon, self.look);
@@ -116,7 +117,7 @@ impl Picker<'_> {
             }
             tokio::select! {
                 biased;
-                number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number.map_err(failed)?))),
+                number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number))),
                 event = events.next() => {
                     let Some(event) = event else { return Err(Problem::silent(Exit::Done)) };
                     // A new size of the terminal is drawn.
@@ -360,15 +361,21 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
     (id, text.trim_end().lines().map(str::to_owned).collect())
 }
 
-/// Waits for a signal that ends the process; gives its number.
-async fn stopped() -> io::Result<u8> {
-    let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-    tokio::select! {
-        _ = terminate.recv() => Ok(15),
-        _ = hang_up.recv() => Ok(1),
-    }
+/// Catches the signals that end the process; gives the number of the first.
+fn stopped() -> io::Result<impl Future<Output = u8>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => 15,
+            _ = hang_up.recv() => 1,
+            _ = interrupt.recv() => 2,
+        }
+    })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]
 fn failed(error: io::Error) -> Problem {
     Problem::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
 }

@@ -9,10 +9,11 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use clap::Args;
 
+use super::commands::transcripts::that_begins;
 use super::commands::{Context, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
-use super::output::{DIM, one_line};
+use super::output::DIM;
 use super::picker;
 use super::problem::{Outcome, Problem};
 use super::talk::chat;
@@ -101,31 +102,12 @@ fn is_unknown(problem: &Problem) -> bool {
     problem.kind() == Some(ErrorKind::NotFound) && problem.detail("deletedAt").is_none()
 }
 
-/// How a transcript with this id becomes a conversation, if there is one that no conversation has.
+/// How a transcript with this id becomes a conversation: no conversation has it, or it would have been found.
 async fn to_adopt(daemon: &Daemon, word: &str) -> Option<String> {
-    if word.chars().count() < super::commands::LEAST_ID_CHARS {
-        return None;
-    }
-    let query = method::ListTranscripts {
-        query: Some(word.to_owned()),
-        ..Default::default()
-    };
-    let listed = daemon.call(query).await.ok()?.transcripts;
-    let mut ids: Vec<String> = listed
-        .into_iter()
-        .filter(|transcript| transcript.conversation_id.is_none())
-        .map(|transcript| one_line(transcript.upstream_id.as_str()))
-        .filter(|id| id.starts_with(word))
-        .collect();
-    ids.sort_unstable();
-    ids.dedup();
-    match ids.as_slice() {
-        [] => None,
-        [id] => Some(format!(
-            "a transcript has this id; create a conversation from it: sessionctl adopt {id}"
-        )),
-        _ => Some(format!(
-            "transcripts have such ids; list them: sessionctl transcripts {word}"
+    match that_begins(daemon, word, None).await {
+        Ok(id) => id.map(|id| format!("create a conversation from the transcript: sessionctl adopt {id}")),
+        Err(_) => Some(format!(
+            "list the transcripts with such ids: sessionctl transcripts {word}"
         )),
     }
 }

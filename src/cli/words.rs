@@ -109,14 +109,6 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The system's clock.
-    pub(super) fn now() -> Self {
-        Self {
-            now: Timestamp::now(),
-            zone: TimeZone::system(),
-        }
-    }
-
     /// How long ago.
     pub(super) fn age(&self, at: Timestamp) -> String {
         age(at, self.now)

@@ -306,7 +306,7 @@ fn a_step_counts_in_what_is_kept_of_a_transcript_that_is_gone() {
     std::fs::remove_dir_all(&projects).unwrap();
     for (words, said) in [
         (&["history", &id][..], "echo: two"),
-        (&["checkpoints", &id], "   2  "),
+        (&["checkpoints", &id], "\n2\t"),
         (&["check", &id], "nothing is wrong with it"),
         (&["export", &id, "-o", "-"], "echo: two"),
         (&["export", &id], ".session-bundle"),

@@ -394,19 +394,18 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
     assert!(text(&output.stderr).contains("Usage: sessionctl"), "{output:?}");
     assert_eq!(home.run(&["--json"]).status.code(), Some(2));
 
-    let mut terminal = Terminal::run_plain(&home, 80, &[]);
-    until(&mut terminal, "0 of 0");
-    terminal.type_in(CTRL_N);
-    terminal.until("idle");
-    terminal.type_in(CTRL_C);
-    assert_eq!(terminal.ended().1, Some(0));
-    assert_eq!(titles(&home).len(), 1);
-    let mut terminal = Terminal::run_plain(&home, 80, &[]);
-    until(&mut terminal, "1 of 1");
-    terminal.type_in(ENTER);
-    terminal.until("idle");
-    terminal.type_in(CTRL_C);
-    assert_eq!(terminal.ended().1, Some(0));
+    // The first one is started at once.
+    for (typed, count) in [("", 1), (ENTER, 1), (CTRL_N, 2)] {
+        let mut terminal = Terminal::run_plain(&home, 80, &[]);
+        if !typed.is_empty() {
+            until(&mut terminal, "1 of 1");
+            terminal.type_in(typed);
+        }
+        terminal.until("idle");
+        terminal.type_in(CTRL_C);
+        assert_eq!(terminal.ended().1, Some(0));
+        assert_eq!(titles(&home).len(), count, "{typed:?}");
+    }
 }
 
 /// Transcripts of an agent whose program is missing: one command to paste.

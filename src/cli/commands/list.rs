@@ -8,7 +8,7 @@ use bridge_protocol::method;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 
-use super::{Context, pages, real_folder, this_folder};
+use super::{Context, clock, pages, real_folder, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG};
@@ -161,7 +161,7 @@ pub(in crate::cli) async fn here_first(
 
 /// Conversations as a table.
 pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table {
-    let clock = Clock::now();
+    let clock = clock();
     let ids: Vec<String> = conversations.iter().map(|one| one.id.to_string()).collect();
     let mut table = Table::new(&["ID", ">UPDATED?", "STATE", "AGENT?", "FOLDER?", "TITLE"]);
     for (one, id) in conversations.iter().zip(words::names(&ids, look)) {

@@ -5,14 +5,14 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use jiff::{SignedDuration, Timestamp};
 
-use super::Context;
+use super::{Context, clock};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::talk::question;
-use crate::cli::words::{self, Clock};
+use crate::cli::words;
 
 /// Prints values below each other, each after its name; those that are empty are left out.
 fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String); N]) -> Outcome {
@@ -46,7 +46,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
 }
 
 fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> Outcome {
-    let clock = Clock::now();
+    let clock = clock();
     let head = match &conversation.head {
         Some(head) => {
             let links = words::count(conversation.chain_length as u64, "session", "sessions");
@@ -116,7 +116,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
     if context.output.json {
         return context.answer(&daemon, "conversation/chain").map(|()| Exit::Done);
     }
-    let clock = Clock::now();
+    let clock = clock();
     let mut table = Table::new(&["SESSION", ">MADE", "", "ORIGIN"]);
     for (index, link) in links.iter().enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
@@ -154,7 +154,7 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
     if context.output.json {
         return Ok(Exit::Done);
     }
-    let clock = Clock::now();
+    let clock = clock();
     let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "CHANGE"]);
     for entry in &entries {
         table.row([
@@ -218,7 +218,7 @@ pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
     if context.output.json {
         return context.answer(&daemon, "daemon/status").map(|()| Exit::Done);
     }
-    let clock = Clock::now();
+    let clock = clock();
     let uptime = SignedDuration::from_secs(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
     let store = match status.store.ephemeral {
         true => "in memory only".to_owned(),

@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use bridge_protocol::{AgentName, ConversationRef, ErrorKind};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::Definition;
 use super::args::Command;
@@ -31,6 +33,7 @@ use super::exit::Exit;
 use super::output::{ATTENTION, Output};
 use super::problem::{Outcome, Problem};
 use super::select;
+use super::words::Clock;
 
 pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
 
@@ -126,7 +129,7 @@ async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRe
 }
 
 /// The fewest characters that an id may be shortened to.
-pub(super) const LEAST_ID_CHARS: usize = 6;
+const LEAST_ID_CHARS: usize = 6;
 
 /// The most that is asked for at once; the daemon's own limit of a page.
 const PAGE: usize = 500;
@@ -149,6 +152,14 @@ async fn pages<T, Cursor>(
             return Ok((all, !is_over));
         }
         cursor = next;
+    }
+}
+
+/// The present moment in the user's time zone.
+fn clock() -> Clock {
+    Clock {
+        now: Timestamp::now(),
+        zone: TimeZone::system(),
     }
 }
 

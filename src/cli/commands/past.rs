@@ -10,7 +10,7 @@ use bridge_protocol::{Cursor, UpstreamId, method};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Context, pages};
+use super::{Context, clock, pages};
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::past::Teller;
@@ -18,7 +18,7 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::{self, Target};
 use crate::cli::table::{Table, dim, plain};
-use crate::cli::words::{self, Clock};
+use crate::cli::words;
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
 pub(in crate::cli) const CHECKPOINT_PAGE: u32 = 500;
@@ -69,7 +69,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     if context.output.json {
         return Ok(Exit::Done);
     }
-    let clock = Clock::now();
+    let clock = clock();
     let mut table = Table::new(&[">STEP", ">WHEN", "CHECKPOINT?", "PROMPT"]);
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));

@@ -8,14 +8,14 @@ use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::{Context, LEAST_ID_CHARS, pages, real_folder, some_of, unknown_agent};
+use super::{Context, LEAST_ID_CHARS, clock, pages, real_folder, some_of, unknown_agent};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::table::{Table, dim, plain};
-use crate::cli::words::{self, Clock};
+use crate::cli::words;
 
 /// `transcripts`.
 #[derive(Debug, Args)]
@@ -103,7 +103,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
 }
 
 fn table(transcripts: &[Transcript], look: Look) -> Table {
-    let clock = Clock::now();
+    let clock = clock();
     let ids: Vec<&str> = transcripts.iter().map(|one| one.upstream_id.as_str()).collect();
     let owners = transcripts
         .iter()
@@ -157,7 +157,7 @@ fn text(transcript: &Transcript) -> String {
 ///
 /// # Errors
 /// There are several, or no such agent.
-pub(super) async fn that_begins(
+pub(in crate::cli) async fn that_begins(
     daemon: &Daemon,
     beginning: &str,
     agent: Option<&AgentName>,
