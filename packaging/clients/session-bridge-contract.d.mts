@@ -63,6 +63,11 @@ export interface AgentInfo {
 export interface AgentList {
   /** The agents, in the order of the configuration; always includes `loopback`. */
   agents: AgentInfo[];
+  /**
+   * How to install the known agents whose programs are not found: the kind, and a shell command. Absent if all are
+   * found.
+   */
+  install?: Record<string, any>;
 }
 
 /** The name of an agent: as configured, or a built-in one (`claude`, `codex`, `loopback`). */
@@ -295,6 +300,8 @@ export interface Conversation {
   title: string;
   /** When it last changed. */
   updatedAt: string;
+  /** What the agent last reported of its usage; absent if it reported nothing. */
+  usage?: Usage;
 }
 
 /** An answer with one conversation. */
@@ -549,6 +556,9 @@ export interface ForkedEvent {
 /** The kind of a gap in the history. */
 export type GapKind = "missing" | "unreadable" | "broken" | "compacted" | "behind" | "unknownRecord";
 
+/** What `conversation/history` returns. */
+export type HistoryForm = "messages" | "updates";
+
 /** A gap in the history, or a possible one. */
 export interface HistoryGap {
   /** The same as a sentence. */
@@ -568,12 +578,30 @@ export interface HistoryPage {
    * are none.
    */
   kept?: UpstreamId[];
-  /** The messages, oldest first. */
+  /** The messages, oldest first; empty if updates were requested. */
   messages: Message[];
   /** The cursor of the messages after this page; absent at the end. */
   nextCursor?: Cursor;
   /** The cursor of the messages before this page; absent at the beginning. */
   previousCursor?: Cursor;
+  /**
+   * The same messages as updates; absent unless they were requested. Messages that the agent wrote on the user's
+   * behalf make none.
+   */
+  updates?: HistoryUpdate[];
+}
+
+/** A part of the history as ACP's update. */
+export interface HistoryUpdate {
+  /** When it was written; absent if its record does not say. */
+  at?: string;
+  /** The checkpoint after the turn; absent before the first turn. */
+  checkpointId?: CheckpointId;
+  /**
+   * The body of ACP's `session/update`, as the agent sends it live or when it loads a session: a chunk of a message,
+   * a tool call, its result as `tool_call_update`, or a plan. The `messageId` of a chunk is the message's id here.
+   */
+  update: any;
 }
 
 /** The answer of `conversation/import`. */
@@ -618,7 +646,7 @@ export interface Interrupt {
 export type InterruptId = string;
 
 /** The kind of a question. */
-export type InterruptKind = "permission" | "elicitation" | "unknown";
+export type InterruptKind = "permission" | "elicitation";
 
 /** The agent asks a question. */
 export interface InterruptRaisedEvent {
@@ -749,7 +777,7 @@ export interface LineagePage {
 }
 
 /** The reason of a lineage entry: a reason of a link, or one that adds no link. */
-export type LineageReason = "created" | "forked" | "edited" | "moved" | "rolled" | "adopted" | "restored" | "copied" | "rebuilt" | "undone" | "reset" | "deleted" | "abandoned" | "updated" | "unknown";
+export type LineageReason = "created" | "forked" | "edited" | "moved" | "rolled" | "adopted" | "restored" | "copied" | "rebuilt" | "undone" | "reset" | "deleted" | "abandoned" | "updated";
 
 /** A link: one upstream session of a conversation. */
 export interface Link {
@@ -783,7 +811,7 @@ export interface Link {
 }
 
 /** Why a link joined the chain. */
-export type LinkReason = "created" | "forked" | "edited" | "moved" | "rolled" | "adopted" | "restored" | "copied" | "rebuilt" | "undone" | "unknown";
+export type LinkReason = "created" | "forked" | "edited" | "moved" | "rolled" | "adopted" | "restored" | "copied" | "rebuilt" | "undone";
 
 /** A message: a prompt, a part of a reply, or tool results. */
 export interface Message {
@@ -987,7 +1015,7 @@ export interface QueuedPrompt {
 }
 
 /** How a link's transcript relates to the session that it came from. */
-export type Relation = "carries" | "follows" | "fresh" | "unknown";
+export type Relation = "carries" | "follows" | "fresh";
 
 /** Why a transcript remains. */
 export type RemainingReason = "failed" | "shared" | "archived" | "adopted";
@@ -1135,7 +1163,7 @@ export interface Settings {
   systemPrompt?: string;
 }
 
-/** The severity of a diagnostic. */
+/** The severity of a diagnostic. In Rust, `Unknown` ranks above `Error`, so that nothing serious is overlooked. */
 export type Severity = "ok" | "note" | "warning" | "error";
 
 /** The conversation as it is now. The first event of a subscription that does not continue after a cursor. */
@@ -1225,6 +1253,29 @@ export interface TranscriptPage {
 
 /** What to do with the agent's transcripts when a conversation is deleted. */
 export type TranscriptsOnDelete = "keep" | "delete";
+
+/** The answer of `conversation/tree`. */
+export interface TreeAnswer {
+  /**
+   * The first ancestor and all that branched off it: each conversation after its parent, and the branches of one
+   * conversation oldest first.
+   */
+  conversations: TreeMember[];
+  /** The conversation that the first one branched off, if it was deleted or is not on this machine; absent otherwise. */
+  missingParent?: ConversationId;
+  /** Whether there are more branches than one answer holds, 1,000 at most. Absent when false. */
+  truncated?: boolean;
+}
+
+/** A conversation of a tree. */
+export interface TreeMember {
+  /** The conversation. Its `parent` says where it branched off. */
+  conversation: Conversation;
+  /** Its whole lineage, as `conversation/lineage` returns it. */
+  entries: LineageEntry[];
+  /** Its chain, as `conversation/chain` returns it. */
+  links: Link[];
+}
 
 /** A folder move that can be undone. */
 export interface TreeMove {
@@ -1377,8 +1428,18 @@ export interface UpdatedEvent {
  */
 export type UpstreamId = string;
 
+/** How much of the model's context the conversation fills, and what it has cost, as the agent last reported it. */
+export interface Usage {
+  /** The cost so far, in ACP's shape: `amount` and `currency`. */
+  cost?: any;
+  /** How many tokens the context holds. */
+  size?: number;
+  /** How many tokens of the context are used. */
+  used?: number;
+}
+
 /** How a session was reopened. */
-export type Via = "live" | "resume" | "load" | "freshProcess" | "located" | "archive" | "copied" | "rebuilt" | "olderLink" | "text" | "fresh" | "unknown";
+export type Via = "live" | "resume" | "load" | "freshProcess" | "located" | "archive" | "copied" | "rebuilt" | "olderLink" | "text" | "fresh";
 
 /** The progress of a call that takes long because it reads or writes many files. */
 export interface Work {
@@ -1535,6 +1596,28 @@ export interface ConversationListParams {
 
 /** Parameters of `conversation/get`. */
 export interface ConversationGetParams {
+  /** The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more. */
+  conversationId: ConversationRef;
+}
+
+/** Parameters of `conversation/resolve`. */
+export interface ConversationResolveParams {
+  /**
+   * A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more; or a part of
+   * its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was last found
+   * there by this method, else the newest of that folder. If several match, the error's `candidates` have the `id`
+   * and `title` of each.
+   */
+  name: string;
+  /**
+   * The absolute folder that the user is in. If the conversation runs there, `.` means this conversation from now on.
+   * Needed for `.`.
+   */
+  cwd?: string;
+}
+
+/** Parameters of `conversation/tree`. */
+export interface ConversationTreeParams {
   /** The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more. */
   conversationId: ConversationRef;
 }
@@ -1729,6 +1812,11 @@ export interface ConversationHistoryParams {
   limit?: number;
   /** Only the last N messages, up to 1,000; any number with `limit`. Default: all. */
   last?: number;
+  /**
+   * Whether to return the messages themselves or as ACP's updates; `limit` and `last` count messages either way.
+   * Default: `messages`.
+   */
+  as?: HistoryForm;
 }
 
 /** Parameters of `conversation/respond`. */
@@ -1857,6 +1945,10 @@ export interface ConversationMethods {
   list(params?: ConversationListParams, options?: CallOptions): Promise<ConversationPage>;
   /** Returns one conversation. */
   get(params: ConversationGetParams, options?: CallOptions): Promise<ConversationAnswer>;
+  /** Finds the conversation that a user means by what they typed. */
+  resolve(params: ConversationResolveParams, options?: CallOptions): Promise<ConversationAnswer>;
+  /** Returns the conversations that are related by forks: the first ancestor, and everything that branched off it. */
+  tree(params: ConversationTreeParams, options?: CallOptions): Promise<TreeAnswer>;
   /** Changes the title or the settings. Settings apply to an open session at once. */
   update(params: ConversationUpdateParams, options?: CallOptions): Promise<ConversationAnswer>;
   /** Sends a prompt, and answers when its turn has ended. */

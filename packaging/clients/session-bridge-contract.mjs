@@ -14,6 +14,8 @@ export const methods = {
   "conversation/new": true,
   "conversation/list": false,
   "conversation/get": false,
+  "conversation/resolve": false,
+  "conversation/tree": false,
   "conversation/update": true,
   "conversation/prompt": true,
   "conversation/continue": true,

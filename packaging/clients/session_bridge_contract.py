@@ -67,11 +67,17 @@ class AgentInfo(_AgentInfo, total=False):
     capabilities: Any
 
 
-class AgentList(TypedDict):
-    """The answer of `agent/list`."""
-
+class _AgentList(TypedDict):
     # The agents, in the order of the configuration; always includes `loopback`.
     agents: List[AgentInfo]
+
+
+class AgentList(_AgentList, total=False):
+    """The answer of `agent/list`."""
+
+    # How to install the known agents whose programs are not found: the kind, and a shell command. Absent if all are
+    # found.
+    install: Dict[str, Any]
 
 # The name of an agent: as configured, or a built-in one (`claude`, `codex`, `loopback`).
 AgentName = str
@@ -350,6 +356,9 @@ class Conversation(_Conversation, total=False):
     # The queued prompts in order, each once it is on disk: first the held ones, then those that wait for the running
     # turn. Absent when there are none.
     queue: List[QueuedPrompt]
+
+    # What the agent last reported of its usage; absent if it reported nothing.
+    usage: Usage
 
 
 class ConversationAnswer(TypedDict):
@@ -662,6 +671,9 @@ class ForkedEvent(TypedDict):
 # The kind of a gap in the history.
 GapKind = Literal["missing", "unreadable", "broken", "compacted", "behind", "unknownRecord"]
 
+# What `conversation/history` returns.
+HistoryForm = Literal["messages", "updates"]
+
 
 class HistoryGap(TypedDict):
     """A gap in the history, or a possible one."""
@@ -677,7 +689,7 @@ class HistoryGap(TypedDict):
 
 
 class _HistoryPage(TypedDict):
-    # The messages, oldest first.
+    # The messages, oldest first; empty if updates were requested.
     messages: List[Message]
 
 
@@ -696,6 +708,26 @@ class HistoryPage(_HistoryPage, total=False):
 
     # The cursor of the messages before this page; absent at the beginning.
     previousCursor: Cursor
+
+    # The same messages as updates; absent unless they were requested. Messages that the agent wrote on the user's
+    # behalf make none.
+    updates: List[HistoryUpdate]
+
+
+class _HistoryUpdate(TypedDict):
+    # The body of ACP's `session/update`, as the agent sends it live or when it loads a session: a chunk of a message,
+    # a tool call, its result as `tool_call_update`, or a plan. The `messageId` of a chunk is the message's id here.
+    update: Any
+
+
+class HistoryUpdate(_HistoryUpdate, total=False):
+    """A part of the history as ACP's update."""
+
+    # When it was written; absent if its record does not say.
+    at: str
+
+    # The checkpoint after the turn; absent before the first turn.
+    checkpointId: CheckpointId
 
 
 class _ImportAnswer(TypedDict):
@@ -752,7 +784,7 @@ class Interrupt(_Interrupt, total=False):
 InterruptId = str
 
 # The kind of a question.
-InterruptKind = Literal["permission", "elicitation", "unknown"]
+InterruptKind = Literal["permission", "elicitation"]
 
 
 class InterruptRaisedEvent(TypedDict):
@@ -926,7 +958,7 @@ class LineagePage(_LineagePage, total=False):
     nextCursor: Cursor
 
 # The reason of a lineage entry: a reason of a link, or one that adds no link.
-LineageReason = Literal["created", "forked", "edited", "moved", "rolled", "adopted", "restored", "copied", "rebuilt", "undone", "reset", "deleted", "abandoned", "updated", "unknown"]
+LineageReason = Literal["created", "forked", "edited", "moved", "rolled", "adopted", "restored", "copied", "rebuilt", "undone", "reset", "deleted", "abandoned", "updated"]
 
 
 class _Link(TypedDict):
@@ -972,7 +1004,7 @@ class Link(_Link, total=False):
     fromUpstreamId: UpstreamId
 
 # Why a link joined the chain.
-LinkReason = Literal["created", "forked", "edited", "moved", "rolled", "adopted", "restored", "copied", "rebuilt", "undone", "unknown"]
+LinkReason = Literal["created", "forked", "edited", "moved", "rolled", "adopted", "restored", "copied", "rebuilt", "undone"]
 
 
 class _Message(TypedDict):
@@ -1251,7 +1283,7 @@ class QueuedPrompt(_QueuedPrompt, total=False):
     held: bool
 
 # How a link's transcript relates to the session that it came from.
-Relation = Literal["carries", "follows", "fresh", "unknown"]
+Relation = Literal["carries", "follows", "fresh"]
 
 # Why a transcript remains.
 RemainingReason = Literal["failed", "shared", "archived", "adopted"]
@@ -1451,7 +1483,7 @@ class Settings(TypedDict, total=False):
     # Text to add to the agent's own system prompt.
     systemPrompt: str
 
-# The severity of a diagnostic.
+# The severity of a diagnostic. In Rust, `Unknown` ranks above `Error`, so that nothing serious is overlooked.
 Severity = Literal["ok", "note", "warning", "error"]
 
 
@@ -1567,6 +1599,35 @@ class TranscriptPage(_TranscriptPage, total=False):
 
 # What to do with the agent's transcripts when a conversation is deleted.
 TranscriptsOnDelete = Literal["keep", "delete"]
+
+
+class _TreeAnswer(TypedDict):
+    # The first ancestor and all that branched off it: each conversation after its parent, and the branches of one
+    # conversation oldest first.
+    conversations: List[TreeMember]
+
+
+class TreeAnswer(_TreeAnswer, total=False):
+    """The answer of `conversation/tree`."""
+
+    # The conversation that the first one branched off, if it was deleted or is not on this machine; absent otherwise.
+    missingParent: ConversationId
+
+    # Whether there are more branches than one answer holds, 1,000 at most. Absent when false.
+    truncated: bool
+
+
+class TreeMember(TypedDict):
+    """A conversation of a tree."""
+
+    # The conversation. Its `parent` says where it branched off.
+    conversation: Conversation
+
+    # Its whole lineage, as `conversation/lineage` returns it.
+    entries: List[LineageEntry]
+
+    # Its chain, as `conversation/chain` returns it.
+    links: List[Link]
 
 
 _TreeMoveMembers = TypedDict(
@@ -1766,8 +1827,21 @@ class UpdatedEvent(TypedDict):
 # transcript.
 UpstreamId = str
 
+
+class Usage(TypedDict, total=False):
+    """How much of the model's context the conversation fills, and what it has cost, as the agent last reported it."""
+
+    # The cost so far, in ACP's shape: `amount` and `currency`.
+    cost: Any
+
+    # How many tokens the context holds.
+    size: int
+
+    # How many tokens of the context are used.
+    used: int
+
 # How a session was reopened.
-Via = Literal["live", "resume", "load", "freshProcess", "located", "archive", "copied", "rebuilt", "olderLink", "text", "fresh", "unknown"]
+Via = Literal["live", "resume", "load", "freshProcess", "located", "archive", "copied", "rebuilt", "olderLink", "text", "fresh"]
 
 
 class _Work(TypedDict):
@@ -2074,6 +2148,51 @@ class ConversationMethods:
         """
         result: ConversationAnswer = await self._call(
             "conversation/get",
+            {
+                "conversationId": conversationId,
+            },
+            False,
+        )
+        return result
+
+    async def resolve(
+        self,
+        *,
+        name: str,
+        cwd: Optional[str] = None,
+    ) -> ConversationAnswer:
+        """Finds the conversation that a user means by what they typed.
+
+        `name`: A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more;
+        or a part of its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was
+        last found there by this method, else the newest of that folder. If several match, the error's `candidates`
+        have the `id` and `title` of each.
+
+        `cwd`: The absolute folder that the user is in. If the conversation runs there, `.` means this conversation
+        from now on. Needed for `.`.
+        """
+        result: ConversationAnswer = await self._call(
+            "conversation/resolve",
+            {
+                "name": name,
+                "cwd": cwd,
+            },
+            False,
+        )
+        return result
+
+    async def tree(
+        self,
+        *,
+        conversationId: ConversationRef,
+    ) -> TreeAnswer:
+        """Returns the conversations that are related by forks: the first ancestor, and everything that branched off it.
+
+        `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
+        characters or more.
+        """
+        result: TreeAnswer = await self._call(
+            "conversation/tree",
             {
                 "conversationId": conversationId,
             },
@@ -2478,6 +2597,7 @@ class ConversationMethods:
         cursor: Optional[Cursor] = None,
         limit: Optional[int] = None,
         last: Optional[int] = None,
+        as_: Optional[HistoryForm] = None,
     ) -> HistoryPage:
         """Returns the messages of the current history, over all of its sessions, oldest first: from the beginning, from
         `cursor`, or the `last` ones. With `last` and `limit` the page is the beginning of those, and `nextCursor`
@@ -2491,6 +2611,9 @@ class ConversationMethods:
         `limit`: The most messages to return, up to 1,000. Default: 100.
 
         `last`: Only the last N messages, up to 1,000; any number with `limit`. Default: all.
+
+        `as_`: Whether to return the messages themselves or as ACP's updates; `limit` and `last` count messages either
+        way. Default: `messages`.
         """
         result: HistoryPage = await self._call(
             "conversation/history",
@@ -2499,6 +2622,7 @@ class ConversationMethods:
                 "cursor": cursor,
                 "limit": limit,
                 "last": last,
+                "as": as_,
             },
             False,
         )

@@ -166,21 +166,22 @@ impl Chain {
         if let Some(older) = self.position(&link.upstream_id) {
             inherit(&mut link, self.links.remove(older));
         }
-        let mut entries = Vec::new();
-        if self.links.len() >= CHAIN_LIMIT {
-            // The chain grows by one link a call, so one leaves at most. It is older than any phantom.
-            let oldest = self.links.remove(0);
-            entries.extend(self.log_leaving(&oldest, at));
-            left.insert(0, oldest);
-        }
-        entries.push(self.log(&link, link.reason.into(), fidelity));
+        let entry = self.log(&link, link.reason.into(), fidelity);
         self.links.push(link);
-        Appended { entries, left }
+        if self.links.len() > CHAIN_LIMIT {
+            // The chain grows by one link a call, so one leaves at most. It is older than any phantom.
+            left.insert(0, self.links.remove(0));
+        }
+        Appended {
+            entries: vec![entry],
+            left,
+        }
     }
 
     /// Notes that a turn was acknowledged on the head. Returns whether there is a head.
     ///
-    /// The count is the link's state and needs no lineage entry before the link leaves the chain.
+    /// The count is the link's state and needs no lineage entry: the next one that names this id has it, and a reset logs the
+    /// counts of all links.
     pub fn acknowledge_turn(&mut self) -> bool {
         let Some(head) = self.links.last_mut() else {
             return false;

@@ -200,7 +200,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::chain::{CHAIN_LIMIT, Chain, ClearReason};
+    use crate::chain::{Chain, ClearReason};
 
     fn link(id: &str, reason: LinkReason, from: Option<&str>, turns: u64) -> NewLink {
         NewLink {
@@ -407,21 +407,13 @@ mod tests {
     }
 
     #[test]
-    fn links_that_leave_the_chain_keep_their_turns() {
+    fn links_that_a_reset_clears_keep_their_turns() {
         let past = Past::new().unwritten("a").turns(3);
         let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
         let past = past.reset().undone().undone();
         let head = past.chain.head().unwrap();
         assert_eq!((head.upstream_id.as_str(), head.turns), ("a", 3));
         assert_eq!(past.next(), None);
-        // The same for those beyond the limit.
-        let mut past = past.then("b", LinkReason::Edited, Some("a"));
-        for number in 0..CHAIN_LIMIT {
-            past = past.then(&format!("r{number}"), LinkReason::Rolled, Some("b"));
-        }
-        assert!(!past.chain.contains(&"a".into()));
-        let past = past.undone();
-        assert_eq!(past.chain.head().unwrap().turns, 3);
     }
 
     #[test]

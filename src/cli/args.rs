@@ -25,8 +25,8 @@ use crate::paths;
 
 /// Continue conversations with coding agents across limits and crashes
 ///
-/// CONV names a conversation: its id, an agent session id that it has used, the first 6 or more characters of either, or .
-/// for the newest conversation in this folder. The first command that needs the daemon starts it.
+/// CONV names a conversation: its id, an agent session id that it has used, the first 6 or more characters of either, part of
+/// its title, or . for the conversation last used in this folder. The first command that needs the daemon starts it.
 #[derive(Debug, Parser)]
 #[command(
     name = "sessionctl",
@@ -281,8 +281,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// Commands that a mistyped word must not lead to: what they do cannot be seen coming, or they are not for people.
-const NEVER_SUGGESTED: [&str; 5] = ["rm", "reset", "prune", "stop", "generate"];
+/// Destructive commands. Neither these nor hidden commands are suggested for a mistyped one.
+const DESTRUCTIVE: [&str; 4] = ["rm", "reset", "prune", "stop"];
 
 /// The definition of the command line.
 pub(super) fn command() -> clap::Command {
@@ -330,13 +330,18 @@ fn groups(program: &clap::Command) -> StyledStr {
 pub(super) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let parsed = command.try_get_matches_from_mut(line);
-    let mut matches = parsed.map_err(without_harmful_suggestions)?;
+    let mut matches = parsed.map_err(|error| without_harmful_suggestions(error, &command))?;
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-fn without_harmful_suggestions(mut error: clap::Error) -> clap::Error {
+fn without_harmful_suggestions(mut error: clap::Error, command: &clap::Command) -> clap::Error {
+    let is_hidden = |name: &str| {
+        command
+            .find_subcommand(name)
+            .is_some_and(clap::Command::is_hide_set)
+    };
     if let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) {
-        names.retain(|name| !NEVER_SUGGESTED.contains(&name.as_str()));
+        names.retain(|name| !DESTRUCTIVE.contains(&name.as_str()) && !is_hidden(name));
         if !names.is_empty() {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
         }

@@ -11,6 +11,7 @@ mod connect;
 mod demo;
 mod exit;
 mod follow;
+mod keyboard;
 mod output;
 mod past;
 mod picker;

@@ -10,10 +10,9 @@ use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::{ConversationId, method};
 use crossterm::cursor::MoveTo;
-use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::execute;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
-use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
 use unicode_width::UnicodeWidthStr;
@@ -21,6 +20,7 @@ use unicode_width::UnicodeWidthStr;
 use super::commands::{Context, list, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
+use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
 use super::past::Teller;
 use super::problem::{Outcome, Problem};
@@ -107,7 +107,6 @@ impl Picker<'_> {
         // Before the screen is taken: an earlier signal ends the process at once.
         let mut stopped = pin!(stopped().map_err(failed)?);
         let screen = Screen::take().map_err(failed)?;
-        let mut events = EventStream::new();
         let (daemon, look) = (self.daemon, self.look);
         let mut reading: Option<BoxFuture<'_, _>> = None;
         loop {
@@ -118,12 +117,11 @@ impl Picker<'_> {
             tokio::select! {
                 biased;
                 number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number))),
-                event = events.next() => {
-                    let Some(event) = event else { return Err(Problem::silent(Exit::Done)) };
+                event = keyboard::next_event() => {
                     // A new size of the terminal is drawn.
                     let Event::Key(key) = event.map_err(failed)? else { continue };
                     if key.kind != KeyEventKind::Release && let Some(picked) = self.key(key).await? {
-                        drop((events, screen));
+                        drop(screen);
                         return Ok(picked);
                     }
                 }

@@ -3,10 +3,10 @@
 //! It owns what a command's `CONV` may be, and what is printed about it. The daemon knows the conversations; the picker shows
 //! them if none was named.
 
-use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
+use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 
 use super::commands::transcripts::that_begins;
@@ -88,7 +88,10 @@ pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation
         // A folder that was deleted has no conversation of its own, and needs none for an id.
         cwd: this_folder().ok(),
     });
-    let found = found.await.map(|answer| answer.conversation).map_err(Problem::from);
+    let found = found
+        .await
+        .map(|answer| answer.conversation)
+        .map_err(Problem::from);
     match found {
         Err(unknown) if is_unknown(&unknown) => Err(match to_adopt(daemon, word).await {
             Some(hint) => unknown.hint(hint),
@@ -96,6 +99,15 @@ pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation
         }),
         found => found,
     }
+}
+
+/// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.
+pub(super) async fn use_here(daemon: &Daemon, id: ConversationId) {
+    let used = daemon.call(method::ResolveConversation {
+        name: id.to_string(),
+        cwd: this_folder().ok(),
+    });
+    drop(used.await);
 }
 
 fn is_unknown(problem: &Problem) -> bool {

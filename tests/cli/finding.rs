@@ -13,6 +13,7 @@ const ESCAPE: &str = "\x1b";
 const ENTER: &str = "\r";
 const DOWN: &str = "\x1b[B";
 const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
 const CTRL_F: &str = "\x06";
 const CTRL_N: &str = "\x0e";
 const CTRL_R: &str = "\x12";
@@ -169,10 +170,13 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
         assert_eq!(output.status.code(), Some(0), "{word}: {output:?}");
         (text(&output.stdout), text(&output.stderr))
     };
+    // `.` is the conversation of this folder that was used last.
     for (word, id, name) in [
-        ("deploy", &first, "Deploy the site"),
-        ("BUILD", &elsewhere, "Fix the build"),
         (".", &last, "Write a poem"),
+        ("deploy", &first, "Deploy the site"),
+        (".", &first, "Deploy the site"),
+        ("BUILD", &elsewhere, "Fix the build"),
+        (".", &first, "Deploy the site"),
     ] {
         let (shown, told) = show(word);
         assert!(shown.contains(id), "{shown}");
@@ -185,7 +189,7 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
     let told = home.run(&["show", "e"]);
     assert_eq!(told.status.code(), Some(4), "{told:?}");
     assert!(
-        text(&told.stderr).contains(&format!("{} Deploy the site", &first[..8])),
+        text(&told.stderr).contains(&format!("{first} Deploy the site")),
         "{told:?}"
     );
     let told = home.run(&["--json", "show", "the"]);
@@ -401,8 +405,9 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
             until(&mut terminal, "1 of 1");
             terminal.type_in(typed);
         }
-        terminal.until("idle");
-        terminal.type_in(CTRL_C);
+        terminal.until("loopback in ");
+        terminal.until("› ");
+        terminal.type_in(CTRL_D);
         assert_eq!(terminal.ended().1, Some(0));
         assert_eq!(titles(&home).len(), count, "{typed:?}");
     }

@@ -81,7 +81,7 @@ fn with_json_an_error_is_json_too() {
             json!("notFound"),
             json!(1001),
         ),
-        (&["--json", "show", "."], 4, json!("notFound"), Value::Null),
+        (&["--json", "show", "."], 4, json!("notFound"), json!(1001)),
         (&["--json", "nonsense"], 2, json!("usage"), Value::Null),
         (
             &["new", "--cwd", "/no/such/folder", "--json"],

@@ -93,7 +93,10 @@ fn the_dot_is_the_newest_conversation_of_this_folder() {
     let stub = Stub::start();
     check(&run(&stub.home(), &["close", "."]), 0, "");
     let folder = stub.home().canonicalize().unwrap();
-    assert_eq!(stub.calls_of("conversation/list")[0]["cwd"], json!(folder));
+    assert_eq!(
+        stub.calls_of("conversation/resolve"),
+        [json!({"name": ".", "cwd": folder})]
+    );
     assert_eq!(
         stub.calls_of("conversation/close")[0]["conversationId"],
         json!(ID)

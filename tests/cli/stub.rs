@@ -202,10 +202,12 @@ async fn call(
 fn methods(shared: Shared) -> RpcModule<Shared> {
     let mut module = RpcModule::new(shared);
     answer(&mut module, "conversation/get", GET_RESULT);
+    answer(&mut module, "conversation/resolve", &resolve_result());
     answer(&mut module, "conversation/chain", r#"{"links":[]}"#);
     answer(&mut module, "conversation/list", &list_result());
     answer(&mut module, "conversation/close", "{}");
     answer(&mut module, "daemon/status", "{}");
+    answer(&mut module, "agent/list", r#"{"agents":[],"install":{}}"#);
     module
         .register_async_method("transcript/list", |params, shared, _| async move {
             let params: Value = params.parse().unwrap_or_default();
@@ -442,6 +444,12 @@ fn undo_result() -> String {
 fn fork_result() -> String {
     let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
     json!({"conversation": conversation["conversation"], "fidelity": "full"}).to_string()
+}
+
+/// The same conversation as [`GET_RESULT`], laid out otherwise.
+fn resolve_result() -> String {
+    let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+    conversation.to_string()
 }
 
 fn list_result() -> String {

@@ -13,7 +13,7 @@ use crate::home::Home;
 fn listed(home: &Home) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
     command.env_clear().env("SESSIOND_HOME", home.path());
-    let output = command.args(["ls", "--long", "--no-start"]).output().unwrap();
+    let output = command.args(["ls", "--no-start"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -113,6 +113,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
         Ok(answer) => answer,
         Err(problem) => return Err(not_made(&daemon, problem, has_settings).await),
     };
+    select::use_here(&daemon, answer.conversation.id).await;
     if context.output.json {
         context.answer(&daemon, "conversation/new")?;
     } else {

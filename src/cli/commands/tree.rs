@@ -38,7 +38,9 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
         context.output.line(&line)?;
     }
     if answer.truncated {
-        context.output.note("more forks than one picture can show are left out")?;
+        context
+            .output
+            .note("more forks than one picture can show are left out")?;
     }
     Ok(Exit::Done)
 }

@@ -430,11 +430,7 @@ impl Play<'_, '_> {
             return Ok(());
         };
         // Where the history was retold in words, its turns are one long one for the agent.
-        if first
-            .entries
-            .iter()
-            .any(|entry| entry.fidelity == Fidelity::Text)
-        {
+        if first.entries.iter().any(|entry| entry.fidelity == Fidelity::Text) {
             return Ok(());
         }
         let turns = turns_on_the_way(&first.links);

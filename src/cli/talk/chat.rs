@@ -139,6 +139,9 @@ pub(in crate::cli) async fn chat_in(
         conversation,
     };
     let mut editor = editor(context)?;
+    context
+        .warn_of_echo(&room.daemon, &room.conversation.agent)
+        .await?;
     room.enter(context).await?;
     note(context.output, "/help lists the commands, Ctrl-D leaves")?;
     let mark = Mark(context.output.note_look.sign("› ", "> "));

@@ -8,12 +8,12 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use crossterm::event::{
-    self, DisableBracketedPaste, EnableBracketedPaste, Event, EventStream, KeyCode, KeyEventKind,
-    KeyModifiers,
+    self, DisableBracketedPaste, EnableBracketedPaste, Event, KeyCode, KeyEventKind, KeyModifiers,
 };
 use crossterm::execute;
-use futures_util::StreamExt;
 use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
+
+use crate::cli::keyboard;
 
 /// A person who sees standard error.
 pub(super) struct Person {
@@ -23,7 +23,6 @@ pub(super) struct Person {
 
 /// Keys are read while this exists.
 struct Listening {
-    keys: EventStream,
     /// A second handle of the terminal, to set its mode back.
     terminal: File,
     before: Termios,
@@ -67,11 +66,7 @@ impl Person {
             mode.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             let terminal = self.terminal.try_clone()?;
             tcsetattr(&self.terminal, OptionalActions::Now, &mode)?;
-            self.listening = Some(Listening {
-                keys: EventStream::new(),
-                terminal,
-                before,
-            });
+            self.listening = Some(Listening { terminal, before });
             // What is pasted is no row of keys.
             execute!(io::stderr(), EnableBracketedPaste)?;
         }
@@ -90,12 +85,12 @@ impl Person {
     /// The next key without modifiers; nothing once the terminal is closed. Never ready while it does not listen. No key is lost
     /// when the future is dropped.
     pub(super) async fn key(&mut self) -> Option<char> {
-        let Some(listening) = &mut self.listening else {
+        if self.listening.is_none() {
             return std::future::pending().await;
-        };
+        }
         loop {
-            match listening.keys.next().await {
-                Some(Ok(Event::Key(key)))
+            match keyboard::next_event().await {
+                Ok(Event::Key(key))
                     if key.kind == KeyEventKind::Press
                         && key.modifiers.difference(KeyModifiers::SHIFT).is_empty() =>
                 {
@@ -103,8 +98,8 @@ impl Person {
                         return Some(letter);
                     }
                 }
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return None,
+                Ok(_) => {}
+                Err(_) => return None,
             }
         }
     }

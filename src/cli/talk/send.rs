@@ -68,6 +68,9 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         true => new(context, &daemon, None).await?,
         false => select::conversation(context, &daemon, name.as_deref()).await?,
     };
+    if context.output.note_look.columns.is_some() {
+        context.warn_of_echo(&daemon, &conversation.agent).await?;
+    }
     let content = files::prompt(&daemon, &conversation, &text, &options.file).await?;
     let mut prompt = Start::prompt(conversation.id, content);
     if options.queue {
@@ -104,6 +107,7 @@ pub(super) async fn new(
         ..Default::default()
     };
     let conversation = daemon.call(call).await?.conversation;
+    select::use_here(daemon, conversation.id).await;
     let look = context.output.note_look;
     let (sign, id) = (look.sign("→", "->"), words::short_id(conversation.id));
     let line = look.paint(DIM, &format!("{sign} {id} (new, {})", conversation.agent));

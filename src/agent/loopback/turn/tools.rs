@@ -89,7 +89,9 @@ impl Turn<'_> {
         });
         match next {
             Some(Directive::Write { path, text }) => {
-                let old = fs::read_to_string(self.settings.cwd.join(path)).ok();
+                let file = self.settings.cwd.join(path);
+                // A pipe would lose what is read from it.
+                let old = file.is_file().then(|| fs::read_to_string(file).ok()).flatten();
                 asked["kind"] = json!("edit");
                 asked["content"] = json!([{ "type": "diff", "path": path, "oldText": old, "newText": text }]);
             }
