@@ -163,6 +163,8 @@ fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
     home.said(&["cancel", &id]);
     // At the prompt two leave as well.
     let mut terminal = Terminal::run(&home, 80, &["chat", &id]);
+    // The last prompt, which is shown first, has the mark too.
+    terminal.until("Ctrl-D leaves");
     terminal.until(MARK);
     terminal.type_in("\x03");
     terminal.until("Ctrl-C again");
