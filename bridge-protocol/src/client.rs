@@ -213,6 +213,8 @@ fn classify(socket: &Path, source: io::Error) -> ConnectError {
     match source.kind() {
         io::ErrorKind::NotFound => ConnectError::NotFound { path },
         io::ErrorKind::ConnectionRefused => ConnectError::Refused { path },
+        // The connection was waiting to be accepted when the daemon ended.
+        io::ErrorKind::ConnectionReset => ConnectError::Closed { path },
         io::ErrorKind::PermissionDenied => ConnectError::PermissionDenied { path },
         _ => ConnectError::Io { path, source },
     }
@@ -223,6 +225,21 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
     use super::*;
+
+    #[test]
+    fn a_connection_that_ends_with_its_daemon_is_closed() {
+        let table = [
+            (io::ErrorKind::NotFound, "NotFound"),
+            (io::ErrorKind::ConnectionRefused, "Refused"),
+            (io::ErrorKind::ConnectionReset, "Closed"),
+            (io::ErrorKind::PermissionDenied, "PermissionDenied"),
+            (io::ErrorKind::InvalidInput, "Io"),
+        ];
+        for (kind, expected) in table {
+            let error = format!("{:?}", classify(Path::new("/s"), kind.into()));
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
 
     #[test]
     fn only_a_listener_of_this_user_is_accepted() {

@@ -135,7 +135,9 @@ impl Reach {
 
     async fn try_to_find(&self) -> Outcome<Option<Daemon>> {
         ownership::check(&self.paths)?;
-        for socket in candidates(&self.paths.bridge_socket, self.socket_named, self.locked_socket()) {
+        // The file of a daemon that ended names a socket that may be anybody's by now.
+        let locked = self.locked_socket().filter(|_| start::is_held(&self.paths));
+        for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
             match self.connect_to(&socket).await {
                 Ok(client) => {
                     // It may have started meanwhile.
@@ -187,7 +189,7 @@ impl Reach {
 
     /// The process that holds the data folder now and listens on this socket. The lock file alone does not show that: it may have
     /// been written before the lock was taken, or in another namespace of processes.
-    fn holder(&self, socket: &Path) -> Option<u32> {
+    pub(super) fn holder(&self, socket: &Path) -> Option<u32> {
         let pid = self.held_lock(socket)?.pid?;
         let is_shown = !cfg!(target_os = "linux") || {
             let data = self.paths.data.canonicalize().ok()?;

@@ -170,6 +170,56 @@ fn a_daemon_that_does_not_hold_its_lock_yet_is_waited_for() {
     serving.join().unwrap();
 }
 
+/// The lock file of a daemon that ended long ago names a socket that may be anybody's by now: nothing waits for it.
+#[test]
+fn the_socket_of_a_daemon_that_ended_is_not_tried() {
+    let home = crate::home::Home::new();
+    let elsewhere = home.path().join("elsewhere.sock");
+    let _silent = UnixListener::bind(&elsewhere).unwrap();
+    let data = home.path().join("data");
+    DirBuilder::new().mode(0o700).create(&data).unwrap();
+    let stale = json!({"pid": std::process::id(), "socket": elsewhere}).to_string();
+    fs::write(data.join("sessiond.lock"), stale).unwrap();
+    super::check(&run(home.path(), &["ls"]), 0, "");
+    super::check(&run(home.path(), &["stop"]), 0, "");
+}
+
+/// A lock may be held by a process that cannot be seen, as in a container: no other process is named in its place.
+#[test]
+#[cfg(target_os = "linux")]
+fn doctor_names_no_process_that_is_not_shown_to_hold_the_folder() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    DirBuilder::new().mode(0o700).create(&data).unwrap();
+    let lock = data.join("sessiond.lock");
+    let bystander = std::os::unix::process::parent_id();
+    let nowhere = home.path().join("nowhere.sock");
+    fs::write(&lock, json!({"pid": bystander, "socket": nowhere}).to_string()).unwrap();
+    let held = fs::File::open(&lock).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let socket = home.path().join("none.sock");
+    let socket = socket.to_str().unwrap();
+    let output = run(
+        home.path(),
+        &[
+            "doctor",
+            "--no-agents",
+            "--no-start",
+            "--json",
+            "--socket",
+            socket,
+        ],
+    );
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let diagnosis: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let daemons = diagnosis["diagnostics"].as_array().unwrap().iter();
+    let daemons: Vec<&Value> = daemons.filter(|found| found["kind"] == "daemon").collect();
+    assert!(daemons.len() >= 2, "{diagnosis:#}");
+    for found in daemons {
+        assert!(found["data"]["pid"].is_null(), "{found:#}");
+    }
+}
+
 /// Answers each call of a connection: there is nothing.
 fn serve(connection: &UnixStream) {
     for line in BufReader::new(connection).lines() {

@@ -1,6 +1,6 @@
 //! `doctor`: what is wrong around the daemon, and what to do about it.
 //!
-//! What can be seen from outside is looked at here, so that it is told also where no daemon starts; all else the daemon looks at.
+//! It checks what can be seen from outside, so that it also helps if no daemon starts. The daemon checks the rest.
 
 mod daemons;
 mod folders;
@@ -35,14 +35,13 @@ pub(in crate::cli) struct Doctor {
     pub(in crate::cli) no_agents: bool,
 }
 
-/// How long a daemon may take to say how it is. It is asked nothing that takes long.
+/// How long the daemon may take to return its status.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long it may take over everything: agents are started, which each have their own limit.
+/// How long all checks may take: agents are started, and each has its own limit.
 const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 
-/// Looks at everything and tells what was found, line by line as it is known. Exits with 1 when there is an error, and with 3
-/// when there is no daemon.
+/// Checks everything and prints each finding as soon as it is known. Exits with 1 on an error, and with 3 if no daemon runs.
 pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
     let mut told = Told::default();
     told.tell(context, folders::all(&context.reach.paths))?;
@@ -51,7 +50,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
         Ok(reached) => reached,
         Err(problem) => {
             told.tell(context, vec![daemons::none(&problem)])?;
-            // One that answers looks at its own disk.
+            // A daemon that answers checks its own disk.
             told.tell(
                 context,
                 folders::full(&context.reach.paths.data).into_iter().collect(),
@@ -73,7 +72,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
             .output
             .note("checking the agents, which may take half a minute")?;
     }
-    // A path that is no text cannot be told; what is on it is found by its first folders or not at all.
+    // A PATH that is not UTF-8 cannot be sent.
     let path = std::env::var("PATH").ok();
     let asking = daemon.call(method::Diagnose {
         agents: Some(!options.no_agents),
@@ -88,8 +87,8 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
 
 /// A daemon that answers.
 async fn reached(context: &Context<'_>) -> Outcome<(Daemon, DaemonStatus)> {
-    // A start has a limit of its own.
-    let daemon = match within(ANSWER_LIMIT, context.reach.find()).await? {
+    // Both have limits of their own: a daemon that is starting is waited for.
+    let daemon = match context.reach.find().await? {
         Some(daemon) => daemon,
         None => context.reach.connect().await?,
     };
@@ -106,12 +105,8 @@ async fn reached(context: &Context<'_>) -> Outcome<(Daemon, DaemonStatus)> {
 /// The answer, unless it takes longer.
 async fn within<T>(limit: Duration, answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
-        let what = format!(
-            "a daemon listens, and has not answered within {} s",
-            limit.as_secs()
-        );
-        Err(Problem::new(Exit::NoDaemon, what)
-            .hint("its log may say why; end that process, and the next command starts another"))
+        let what = format!("the daemon has not answered within {} s", limit.as_secs());
+        Err(Problem::new(Exit::NoDaemon, what).hint("its log may say why; try again in a moment"))
     })
 }
 

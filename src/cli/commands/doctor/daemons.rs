@@ -14,10 +14,10 @@ use crate::cli::words;
 use crate::paths::lock_holder::data_folder_of;
 use crate::paths::shell_word;
 
-/// How to have another daemon.
+/// How to replace the daemon.
 const AGAIN: &str = "sessionctl stop (running turns end; the next command starts the daemon again)";
 
-/// That there is none, and why.
+/// There is no daemon, and why.
 pub(super) fn none(problem: &Problem) -> Diagnostic {
     let what = problem.message.as_deref().unwrap_or("no daemon answers");
     let found = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what);
@@ -27,9 +27,9 @@ pub(super) fn none(problem: &Problem) -> Diagnostic {
     }
 }
 
-/// One that was there, and then did not tell.
+/// A daemon that answered, and then failed to.
 pub(super) fn silent(problem: &Problem, status: &DaemonStatus) -> Diagnostic {
-    let why = problem.message.as_deref().unwrap_or("it is gone");
+    let why = problem.message.as_deref().unwrap_or("the connection ended");
     let found = match problem.kind() {
         Some(ErrorKind::MethodNotFound) => {
             let what = format!(
@@ -47,31 +47,32 @@ pub(super) fn silent(problem: &Problem, status: &DaemonStatus) -> Diagnostic {
     found.fact("pid", status.pid)
 }
 
-/// One that has the data folder all the same: it does not answer where it was looked for.
+/// A daemon that uses the data folder and does not answer where it was looked for.
 pub(super) fn coming_or_going(reach: &Reach) -> Vec<Diagnostic> {
     // Not the process, which outlives the lock for an instant.
-    let is_held = start::is_held(&reach.paths);
-    let holder = reach.last_daemon().map(|(pid, _)| pid).filter(|_| is_held);
-    let found = holder.map(|pid| {
-        let socket = reach.locked_socket().unwrap_or_default();
-        let what = format!(
-            "process {pid} uses the data folder and listens on {}",
-            socket.display()
-        );
-        let next = match reach.socket_named && socket != reach.paths.bridge_socket {
-            true => "omit --socket and unset SESSIOND_SOCKET".to_owned(),
-            false => {
-                format!("if it is starting or stopping, try again in a moment; otherwise end it: kill {pid}")
-            }
-        };
-        Diagnostic::new(DiagnosticKind::Daemon, Severity::Note, what)
-            .next(next)
-            .fact("pid", pid)
-    });
-    found.into_iter().collect()
+    if !start::is_held(&reach.paths) {
+        return Vec::new();
+    }
+    let socket = reach.locked_socket().unwrap_or_default();
+    let holder = reach.holder(&socket);
+    let who = holder.map_or_else(|| "a daemon".to_owned(), |pid| format!("process {pid}"));
+    let what = format!("{who} uses the data folder and listens on {}", socket.display());
+    let is_elsewhere = reach.socket_named && socket != reach.paths.bridge_socket;
+    let next = match holder {
+        _ if is_elsewhere => "omit --socket and unset SESSIOND_SOCKET".to_owned(),
+        Some(pid) => {
+            format!("if it is starting or stopping, try again in a moment; otherwise end it: kill {pid}")
+        }
+        None => "if it is starting or stopping, try again in a moment; it may run in a container".to_owned(),
+    };
+    let found = Diagnostic::new(DiagnosticKind::Daemon, Severity::Note, what).next(next);
+    vec![match holder {
+        Some(pid) => found.fact("pid", pid),
+        None => found,
+    }]
 }
 
-/// The words with which a process was started; none where there is none, or where it cannot be seen.
+/// The command line of a process; empty if it has ended or cannot be seen.
 fn command_line(pid: u32) -> Vec<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0)
@@ -80,9 +81,9 @@ fn command_line(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// The one that answers.
+/// The daemon that answers.
 pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec<Diagnostic> {
-    // The status tells whole seconds only; a daemon with another lock file has only those.
+    // The status has whole seconds only; the lock file has the exact time, if it is this daemon's.
     let locked = reach.last_daemon().filter(|(pid, _)| *pid == status.pid);
     let running = SignedDuration::from_secs(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
     let began = locked
@@ -137,7 +138,7 @@ fn is_replaced(pid: u32) -> bool {
     program.is_ok_and(|program| program.to_string_lossy().ends_with(" (deleted)"))
 }
 
-/// Processes that agents of a daemon that is gone have left behind, by the mark in their environment: the first entry of its kind
+/// Processes left behind by agents of a dead daemon, found by the mark in their environment: the first entry of its kind
 /// is `SESSIOND_MARK=INSTANCE:SPAWN`, with what the file `instance` in the data folder holds.
 pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
     let Ok(instance) = std::fs::read_to_string(data.join("instance")) else {
