@@ -101,9 +101,9 @@ async fn what_a_fork_borrows_comes_along_with_it() {
         assert_eq!(app.remembered(imported.id).await.len(), 2);
     }
 
-    // What is gone is told.
-    let (_daemon, app) = there.opened().await;
+    // What is missing is reported. It is deleted while no daemon runs, which would bring it along.
     fs::remove_dir_all(&lender).unwrap();
+    let (_daemon, app) = there.opened().await;
     let exported = bundle(&app, id).await;
     let told = exported["missing"][0]["detail"].as_str().unwrap();
     assert!(

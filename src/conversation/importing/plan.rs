@@ -327,8 +327,17 @@ impl Drop for Staging {
     }
 }
 
-/// Deletes a folder with its contents, or a file in its place.
+/// Deletes a folder with its contents, or a file in its place. The plan goes last: a kill must not leave contents without it, which
+/// would be set aside.
 fn remove(folder: &Path) {
+    let contents = entries(folder).unwrap_or_default().into_iter();
+    for path in contents.filter(|path| !path.ends_with(PLAN)) {
+        // What cannot be deleted is reported below.
+        let _ = match path.is_dir() && !path.is_symlink() {
+            true => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        };
+    }
     let removed = match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder),
         removed => removed,
