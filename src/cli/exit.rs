@@ -53,7 +53,7 @@ impl Exit {
         }
     }
 
-    /// How a program is told of it, where no error of the daemon says it better. Named as the wire names such things.
+    /// The `kind` of an error that has none from the daemon, in the words of the wire contract.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Done | Self::Failed => "failed",

@@ -1,6 +1,6 @@
 //! Following a conversation without losing an event.
 //!
-//! It owns the subscription and the cursor behind which it goes on when it was cut off for being slow. It must not know
+//! It owns the subscription and the cursor from which it continues after it was cut off for being slow. It must not know
 //! what the events mean or how they are shown.
 
 use bridge_protocol::event::{Event, EventEnvelope};
@@ -44,7 +44,7 @@ impl<'a> Follower<'a> {
         Self::behind(daemon, conversation, None).await
     }
 
-    /// Subscribes and goes on behind an event; where what came after it is not held any more, with a snapshot.
+    /// Subscribes and continues after an event, or with a snapshot if the daemon no longer holds what came after it.
     ///
     /// # Errors
     /// What the daemon answers.
@@ -107,14 +107,14 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Leaves the subscription behind, so that the next call goes on behind the last event.
+    /// Drops the subscription; the next call continues after the last event.
     fn cut_off(&mut self) -> Outcome {
         self.subscription = None;
         self.restarts += 1;
         if self.restarts > RESTARTS_WITHOUT_EVENT {
             return Err(
                 Problem::new(Exit::Failed, "events come faster than they can be shown")
-                    .hint("the turn goes on; sessionctl show tells when it has ended"),
+                    .hint("the turn is still running; sessionctl show reports its state"),
             );
         }
         Ok(())

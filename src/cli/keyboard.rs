@@ -1,24 +1,36 @@
 //! Reads what the user types at the terminal.
 //!
 //! `crossterm` has a stream for this. Dropping that stream leaves a wake-up behind if no key was awaited, and the next reader,
-//! such as the line editor of `chat`, takes the wake-up for a terminal that does not answer. So the terminal is looked at in
-//! short intervals.
+//! such as the line editor of `chat`, takes the wake-up for a terminal that does not answer.
 
 use std::io;
 use std::time::Duration;
 
 use crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How often the terminal is looked at: shorter than a user notices.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long one wait for a key lasts. A resize is noticed after it at the latest, and so is that nobody waits any more.
+const WAIT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 250_000_000,
+};
 
-/// The next event of the terminal. No event is lost if the future is dropped.
+/// The next event of the terminal, which is standard input. No event is lost if the future is dropped.
 ///
 /// # Errors
 /// The terminal cannot be read.
 pub(super) async fn next_event() -> io::Result<Event> {
+    // `crossterm` may have read several events at once.
     while !event::poll(Duration::ZERO)? {
-        tokio::time::sleep(LOOK_EVERY).await;
+        let waited = tokio::task::spawn_blocking(|| {
+            let terminal = io::stdin();
+            poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&WAIT))
+        });
+        match waited.await {
+            Ok(Ok(_) | Err(rustix::io::Errno::INTR)) => {}
+            Ok(Err(error)) => return Err(error.into()),
+            Err(error) => return Err(io::Error::other(error)),
+        }
     }
     event::read()
 }

@@ -1,4 +1,4 @@
-//! What is told when a command does not work: one line that says what is wrong, and one that says what to do.
+//! Errors of commands: one line says what is wrong, and one says what to do.
 //!
 //! It owns the way from each error to its words, hint and exit code. It must not know where they are printed.
 

@@ -46,7 +46,7 @@ pub(super) async fn watched<T>(
     shown(call, look_up, show).await
 }
 
-/// A bar among other output, for a call that goes on to say something: whoever is about to say it takes the bar away first.
+/// A bar among other output. The caller removes it before it prints anything else.
 pub(super) struct Watch<'a> {
     daemon: &'a Daemon,
     method: &'a str,

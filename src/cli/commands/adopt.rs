@@ -26,7 +26,7 @@ use crate::cli::words;
 #[command(after_help = "\
 Examples:
   sessionctl adopt 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf
-  sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Go on'")]
+  sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Continue'")]
 pub(in crate::cli) struct Adopt {
     /// Session id of the agent, the transcript's name, or a prefix of 6 or more characters
     #[arg(value_name = "ID")]

@@ -58,7 +58,7 @@ pub(in crate::cli) enum ExportAs {
 #[command(after_help = "\
 Examples:
   sessionctl import fix-the-build.session-bundle.tar.zst --cwd ~/project
-  sessionctl send \"$(sessionctl import FILE --cwd .)\" 'Go on'")]
+  sessionctl send \"$(sessionctl import FILE --cwd .)\" 'Continue'")]
 pub(in crate::cli) struct Import {
     /// Bundle made by sessionctl export
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]

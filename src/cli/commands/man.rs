@@ -45,7 +45,7 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<E
     };
     let mut is_missing = false;
     if context.output.look.columns.is_some() && !context.output.json {
-        // At a terminal Ctrl-C is for the pager, which goes on: it must not be left there alone.
+        // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
         let _interrupts = signal(SignalKind::interrupt());
         match Command::new("man").arg(&path).status() {
             Ok(status) if status.success() => return Ok(Exit::Done),

@@ -97,7 +97,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         .id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
     let mut pager = if is_paged { Pager::start() } else { None };
-    // Ctrl-C on a terminal is the pager's, which goes on: it must not be left alone with the terminal.
+    // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
     let (mut seen, mut teller) = (Seen::default(), Teller::new(context.output.look));
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {

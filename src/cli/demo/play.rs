@@ -129,7 +129,10 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
             }
         };
     }
-    step!("A usage limit, after which it goes on by itself", limit);
+    step!(
+        "A usage limit, after which the conversation continues automatically",
+        limit
+    );
     step!(
         "A usage limit, after which the agent refuses the session",
         limit_and_forgotten
@@ -144,13 +147,13 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
         question
     );
     play.daemon = Arc::new(play.stage.connect().await?);
-    step!("Any id that it ever had still leads to it", by_old_id);
     step!(
-        "A fork beside it: a second conversation with the same past",
-        fork_beside
+        "Every id that the conversation ever had still finds it",
+        by_old_id
     );
+    step!("A fork: a second conversation with the same history", fork_beside);
     step!(
-        "A fork in place: the conversation goes on in a new session",
+        "A fork in place: the conversation continues in a new session",
         fork_in_place
     );
     play.stage.step("What the conversation looks like now")?;
@@ -166,10 +169,10 @@ impl Play<'_, '_> {
         let Some(continuation) = limited.continuation else {
             return self
                 .stage
-                .check(false, &format!("it goes on by itself: {limited:?}"));
+                .check(false, &format!("the continuation is scheduled: {limited:?}"));
         };
         let when = words::moment(continuation.at, Timestamp::now(), &TimeZone::system());
-        let what = format!("the limit is told; it goes on by itself at {when}");
+        let what = format!("the limit is reported; the conversation continues automatically at {when}");
         self.stage.check(true, &what)?;
         let turn = until(&mut follower, |event| match event {
             Event::Continued { turn_id } => Some(turn_id),
@@ -179,7 +182,7 @@ impl Play<'_, '_> {
         self.follow(&mut follower, &turn).await?;
         let after = self.conversation().await?.head;
         self.stage
-            .check(before == after, "it went on in the same session")?;
+            .check(before == after, "it continued in the same session")?;
         self.whole().await
     }
 
@@ -192,18 +195,19 @@ impl Play<'_, '_> {
             .as_ref()
             .filter(|failure| failure.kind == FailureKind::RateLimited);
         let Some(resets_at) = failure.and_then(|failure| failure.resets_at) else {
-            return self
-                .stage
-                .check(false, &format!("a limit is told with its reset time: {turn:?}"));
+            return self.stage.check(
+                false,
+                &format!("the limit is reported with its reset time: {turn:?}"),
+            );
         };
         let now = Timestamp::now();
         let when = words::moment(resets_at, now, &TimeZone::system());
         self.stage
-            .check(true, &format!("the limit is told; it is lifted at {when}"))?;
+            .check(true, &format!("the limit is reported; it resets at {when}"))?;
         if let Ok(wait) = Duration::try_from(resets_at.duration_since(now)) {
             tokio::time::sleep(wait).await;
         }
-        self.copied("Go on after the limit", &before).await
+        self.copied("Continue after the limit", &before).await
     }
 
     async fn crash(&mut self) -> Outcome {
@@ -214,8 +218,8 @@ impl Play<'_, '_> {
             .failure
             .is_some_and(|failure| failure.kind == FailureKind::AgentDied);
         self.stage
-            .check(died, "the turn has ended, and says that the agent died")?;
-        let turn = self.ends_well("Go on after the crash").await?;
+            .check(died, "the turn ended and reports that the agent died")?;
+        let turn = self.ends_well("Continue after the crash").await?;
         self.in_full(turn.resumed.as_ref())?;
         self.whole().await
     }
@@ -223,31 +227,31 @@ impl Play<'_, '_> {
     async fn forgotten(&mut self) -> Outcome {
         let before = self.conversation().await?;
         self.ends_well("[[say I am about to forget]][[forget]]").await?;
-        self.copied("Go on all the same", &before).await
+        self.copied("Continue all the same", &before).await
     }
 
     async fn lost(&mut self) -> Outcome {
         self.ends_well("[[say I am about to lose it]][[lose]]").await?;
         let known = self.history.clone();
-        let turn = self.ends_well("Go on with what is left").await?;
+        let turn = self.ends_well("Continue with what is left").await?;
         let Some(resumed) = turn.resumed else {
             return self
                 .stage
-                .check(false, "it is told how the session was brought back");
+                .check(false, "the answer says how the session was resumed");
         };
         // A copy of the daemon's own brings back what it holds; how much that is shows in what the agent has.
         let honest = match resumed.missing_turns {
             0 => resumed.fidelity == Fidelity::Full,
             _ => matches!(resumed.fidelity, Fidelity::Partial | Fidelity::Text),
         };
-        let what = format!("what is left is told, not guessed: {}", words::resumed(&resumed));
+        let what = format!("the loss is reported, not guessed: {}", words::resumed(&resumed));
         self.stage.check(honest, &what)?;
         let recalled = self.recall().await?;
         if resumed.fidelity == Fidelity::Text {
             // The history stands in words at the beginning of the turn.
             let retold = recalled.first().is_some_and(|turn| turn.user.contains("heron"));
             self.stage
-                .check(retold, "the history was told to the new session in words")?;
+                .check(retold, "the new session received the history as text")?;
             let prompts = recalled.into_iter().map(|turn| turn.user);
             self.history = History {
                 prompts: prompts.chain([RECALL.to_owned()]).collect(),
@@ -257,14 +261,14 @@ impl Play<'_, '_> {
         }
         let mut kept = known.kept(&recalled);
         let newest = kept.pop();
-        let is_new = newest.as_deref() == Some("Go on with what is left");
+        let is_new = newest.as_deref() == Some("Continue with what is left");
         self.stage
-            .check(is_new, "the new prompt stands once, at the end")?;
+            .check(is_new, "the new prompt is there once, at the end")?;
         let missing = known.prompts.len().saturating_sub(kept.len());
         let holds =
             known.prompts.starts_with(&kept) && !kept.is_empty() && missing as u64 == resumed.missing_turns;
         let what = format!(
-            "of the {} before it, the agent has the first {}, in order{}: {missing} missing, as was told",
+            "of the {} before it, the agent has the first {}, in order{}: {missing} missing, as reported",
             turns(&known.prompts),
             kept.len(),
             known.beside(&recalled),
@@ -287,11 +291,11 @@ impl Play<'_, '_> {
         self.kill_and_restart().await?;
         let state = self.conversation().await?.state;
         let what = format!(
-            "it knows that the turn was cut short: the conversation is {}",
+            "the daemon knows that the turn was cut short: the conversation is {}",
             words::state(state)
         );
         self.stage.check(state == ConversationState::Interrupted, &what)?;
-        let turn = self.ends_well("Go on after the kill").await?;
+        let turn = self.ends_well("Continue after the kill").await?;
         self.in_full(turn.resumed.as_ref())?;
         self.whole().await
     }
@@ -413,11 +417,11 @@ impl Play<'_, '_> {
     async fn picture(&mut self) -> Outcome {
         let look = self.stage.output.look;
         let sign = look.sign("●", "*");
-        self.stage.tell(
-            "Each line is a session of the agent, with the turns that ran on it and how it came to be.",
-        )?;
         self.stage
-            .tell(&format!("{sign} is the one in which a conversation goes on.\n"))?;
+            .tell("Each line is an agent session, with its turns and its origin.")?;
+        self.stage.tell(&format!(
+            "{sign} marks the session that the next prompt resumes.\n"
+        ))?;
         let tree = method::TreeOf {
             conversation_id: self.conversation().await?.id.into(),
         };
@@ -507,7 +511,7 @@ impl Play<'_, '_> {
                 Event::PromptAccepted { turn_id: of, prompt } if of == *turn_id => {
                     let text = prompt.to_text();
                     self.stage
-                        .tell(&format!("> {}    (by itself)", one_line(&text)))?;
+                        .tell(&format!("> {}    (automatic)", one_line(&text)))?;
                     self.history.prompts.push(text);
                 }
                 Event::TurnEnded { turn } if turn.turn_id == *turn_id => break turn,
@@ -572,7 +576,7 @@ impl Play<'_, '_> {
         let Some(resumed) = resumed else {
             return self
                 .stage
-                .check(false, "it is told how the session was brought back");
+                .check(false, "the answer says how the session was resumed");
         };
         let full = resumed.fidelity == Fidelity::Full && resumed.missing_turns == 0;
         self.stage.check(full, &words::resumed(resumed))

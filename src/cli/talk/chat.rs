@@ -591,7 +591,7 @@ fn history(file: &Path) -> Result<FileBackedHistory, String> {
     FileBackedHistory::with_file(HISTORY_LINES, file.to_owned()).map_err(|error| error.to_string())
 }
 
-/// A line that ends with a backslash goes on.
+/// A line that ends with a backslash continues on the next one.
 struct Backslash;
 
 impl Validator for Backslash {

@@ -4,37 +4,38 @@
 //! daemon that dies meanwhile. A turn is started under a request id, so that starting it again on the next daemon joins it or
 //! returns its result. It must not know what the turn is about.
 
+mod failure;
+mod questions;
+
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{ContinueAt, Conversation, EditAnswer, OnBusy, RespondAnswer};
+use bridge_protocol::conversation::{ContinueAt, Conversation, EditAnswer, OnBusy};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::method;
-use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{FailureKind, Interrupt, StopReason, TurnResult};
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::{FailureKind, Interrupt, TurnResult};
 use bridge_protocol::{ConversationId, Cursor, InterruptId, TurnId};
 use clap::ValueEnum;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use jsonrpsee::core::client::Error as ClientError;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use super::keys::Person;
-use super::question::{self, Question};
 use super::screen::Screen;
-use crate::cli::commands::{Context, Pager};
+use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
-use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
+use crate::cli::output::{ATTENTION, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Watch;
 use crate::cli::words;
@@ -591,236 +592,9 @@ impl<'a> Talk<'a> {
         self.screen.styled(ATTENTION, &words::resumed(resumed))
     }
 
-    /// Says that questions are open that do not belong to the turn that is followed.
-    fn questions_of_others<'i>(&mut self, interrupts: impl IntoIterator<Item = &'i Interrupt>) -> Outcome {
-        for interrupt in interrupts {
-            let whose = match interrupt.orphaned {
-                true => "a question of an earlier turn is still open",
-                false => "the running turn waits for an answer",
-            };
-            self.screen
-                .aside(&format!("{whose}: {}", question::subject(interrupt)))?;
-            let how = self.how_to_answer(interrupt);
-            self.screen.aside(&format!("  answer with: {how}"))?;
-        }
-        Ok(())
-    }
-
-    /// Whether a question waits for a key.
-    fn asks(&self) -> bool {
-        self.person.is_some() && !self.questions.is_empty()
-    }
-
-    /// The first open question.
-    fn question(&self) -> Option<(&Interrupt, Question)> {
-        let interrupt = self.questions.front()?;
-        let id = interrupt
-            .tool_call
-            .as_ref()
-            .and_then(|call| call.read::<ToolCallId>().ok());
-        let known = id.and_then(|id| self.screen.tool_call(&id.tool_call_id));
-        let look = self.screen.output.note_look;
-        Some((interrupt, Question::of(interrupt, known, &self.folder, look)))
-    }
-
-    /// Asks the person the first open question.
-    fn ask(&mut self) -> Outcome {
-        let Some((interrupt, question)) = self.question().filter(|_| self.person.is_some()) else {
-            if let Some(person) = &mut self.person {
-                person.rest();
-            }
-            return Ok(());
-        };
-        let look = self.screen.output.note_look;
-        let (mut lines, mut keys) = (question.lines(look), question.keys());
-        if question.is_free() {
-            keys = format!("n declines; to answer: {}", self.how_to_answer(interrupt));
-        }
-        lines.push(look.paint(DIM, &format!("  {keys}")));
-        self.screen.still();
-        if let Some(person) = &mut self.person
-            && let Err(error) = person.listen()
-        {
-            tracing::debug!(%error, "the terminal cannot be read");
-            self.person = None;
-        }
-        for line in lines {
-            self.screen.note(&line)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a key as the answer to the question that is asked.
-    async fn take_key(&mut self, key: Option<char>) -> Outcome {
-        let Some(key) = key else {
-            self.person = None;
-            return self.leave_unattended().await;
-        };
-        let Some((id, outcome)) = self.answer_of(key)? else {
-            return Ok(());
-        };
-        self.answered = Some(id.clone());
-        self.screen.spin();
-        match self.respond(id, outcome).await {
-            // Another client was first, or the turn has ended: the event that says so removes the question.
-            Err(problem) if problem.exit == Exit::Busy => {
-                self.answered = None;
-                Ok(())
-            }
-            responded => responded.map(drop),
-        }
-    }
-
-    /// The question that is asked and its outcome, if the key answers it. Keys without a meaning do nothing.
-    fn answer_of(&mut self, key: char) -> Outcome<Option<(InterruptId, RawJson)>> {
-        let Some((interrupt, question)) = self.question() else {
-            return Ok(None);
-        };
-        let outcome = match key {
-            'd' => {
-                self.page(&question.details())?;
-                return Ok(None);
-            }
-            '?' => {
-                for line in question.help() {
-                    self.screen.aside(&format!("  {line}"))?;
-                }
-                return Ok(None);
-            }
-            'n' if question.is_free() => question::refusal(interrupt),
-            key => match question.choice(key) {
-                Some(choice) => question::selected(choice),
-                None => return Ok(None),
-            },
-        };
-        let (id, said) = (interrupt.id.clone(), question.said(key));
-        self.screen.aside(&format!("  {said}"))?;
-        if let Some(person) = &mut self.person {
-            person.rest();
-        }
-        Ok(Some((id, outcome)))
-    }
-
-    /// Asks one question and nothing else. Nothing is returned if there is nobody to ask.
-    ///
-    /// # Errors
-    /// What the daemon answers, or that the user left.
-    pub(super) async fn settle(&mut self, interrupt: Interrupt) -> Outcome<Option<RespondAnswer>> {
-        self.questions = VecDeque::from([interrupt]);
-        self.ask()?;
-        while self.asks() {
-            let key = tokio::select! {
-                key = typed(&mut self.person) => key,
-                _ = self.interrupts.recv() => {
-                    self.quiet();
-                    return Err(Problem::new(Exit::Failed, "the question stays open"));
-                }
-            };
-            let Some(key) = key else { break };
-            if let Some((id, outcome)) = self.answer_of(key)? {
-                return self.respond(id, outcome).await.map(Some);
-            }
-        }
-        self.quiet();
-        Ok(None)
-    }
-
-    /// Shows text in the pager, and asks again after it.
-    fn page(&mut self, text: &str) -> Outcome {
-        if let Some(person) = &mut self.person {
-            person.rest();
-        }
-        match Pager::start() {
-            Some(mut pager) => {
-                pager.take(text);
-                pager.end();
-            }
-            None => self.screen.note(text.trim_end())?,
-        }
-        self.ask()
-    }
-
-    /// Does with the open questions what was asked for when there is no person to ask.
-    ///
-    /// # Errors
-    /// With [`Exit::Asked`] when they are to be left open.
-    async fn leave_unattended(&mut self) -> Outcome {
-        if self.person.is_some() {
-            return Ok(());
-        }
-        while let Some(interrupt) = self.questions.pop_front() {
-            let look = self.screen.output.note_look;
-            let question = Question::of(&interrupt, None, &self.folder, look);
-            for line in question.report(look) {
-                self.screen.note(&line)?;
-            }
-            let how = self.how_to_answer(&interrupt);
-            match self.unattended {
-                OnQuestion::Wait => self.screen.styled(ATTENTION, &format!("  answer with: {how}"))?,
-                OnQuestion::Deny => {
-                    self.screen.aside("  denied because of --on-question deny")?;
-                    match self
-                        .respond(interrupt.id.clone(), question::refusal(&interrupt))
-                        .await
-                    {
-                        Err(problem) if problem.exit != Exit::Busy => return Err(problem),
-                        _ => {}
-                    }
-                }
-                OnQuestion::Leave => {
-                    let id = words::short_id(self.id);
-                    let subject = question::subject(&interrupt);
-                    let message = format!("the agent asks, and nobody is here to answer: {subject}");
-                    return Err(Problem::new(Exit::Asked, message)
-                        .hint(format!(
-                            "{how}; then follow the turn with: sessionctl attach {id}"
-                        ))
-                        .details(json!({"interruptId": interrupt.id, "options": interrupt.options})));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome<RespondAnswer> {
-        let call = method::Respond {
-            conversation_id: self.id.into(),
-            interrupt_id: id,
-            outcome,
-            by: Some(question::ANSWERER.to_owned()),
-            ..Default::default()
-        };
-        Ok(self.daemon.call(call).await?)
-    }
-
-    fn how_to_answer(&self, interrupt: &Interrupt) -> String {
-        question::command(&words::short_id(self.id), interrupt)
-    }
-
-    fn resolved(&mut self, id: &InterruptId, by: &str) -> Outcome {
-        let is_known = self.questions.iter().any(|question| question.id == *id);
-        let was_asked = self.questions.front().is_some_and(|question| question.id == *id);
-        self.questions.retain(|question| question.id != *id);
-        let is_own = by == question::ANSWERER && self.answered.as_ref() == Some(id);
-        if is_known && !is_own {
-            let how = match by {
-                "client" => "answered by another client".to_owned(),
-                "cancel" => "question withdrawn: the turn was cancelled".to_owned(),
-                "agent" => "question withdrawn by the agent".to_owned(),
-                "reset" => "question withdrawn: a new chat was started".to_owned(),
-                other => format!("answered by {}", one_line(other)),
-            };
-            self.screen.later(&how)?;
-        }
-        if was_asked && self.questions.is_empty() {
-            self.screen.spin();
-        }
-        if was_asked { self.ask() } else { Ok(()) }
-    }
-
     /// The problem of a turn that did not simply end well.
     pub(super) fn problem_of(&self, turn: &TurnResult) -> Option<Problem> {
-        problem_of(
+        failure::problem_of(
             turn,
             &words::short_id(self.id),
             Timestamp::now(),
@@ -895,130 +669,5 @@ async fn typed(person: &mut Option<Person>) -> Option<char> {
     match person {
         Some(person) => person.key().await,
         None => std::future::pending().await,
-    }
-}
-
-/// The problem of a turn of this conversation that did not simply end well.
-fn problem_of(turn: &TurnResult, id: &str, now: Timestamp, zone: &TimeZone) -> Option<Problem> {
-    let exit = Exit::of_turn(turn);
-    let Some(failure) = &turn.failure else {
-        let message = match &turn.stop_reason {
-            StopReason::EndTurn => return None,
-            StopReason::Cancelled => "the turn was cancelled",
-            StopReason::Refusal => "the model declined to continue",
-            StopReason::MaxTokens => "the answer was cut off at the model's output limit",
-            StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
-            StopReason::Failed => "the turn failed",
-            StopReason::Other(reason) => &format!("the agent stopped with the reason {}", one_line(reason)),
-            _ => "the turn stopped for an unknown reason",
-        };
-        return Some(Problem::new(exit, message));
-    };
-    let kind = words::failure(failure.kind);
-    // Some messages begin with these words themselves.
-    let mut message = match failure.message.strip_prefix(kind) {
-        Some(rest) => format!("{kind}{rest}"),
-        None => format!("{kind}: {}", failure.message),
-    };
-    if let Some(at) = failure.resets_at {
-        message.push_str(&format!("; the limit resets at {}", words::moment(at, now, zone)));
-    }
-    let problem = Problem::new(exit, message);
-    if let Some(continuation) = &turn.continuation {
-        let at = words::moment(continuation.at, now, zone);
-        return Some(problem.hint(format!(
-            "continues at {at}; cancel with: sessionctl continue {id} --cancel"
-        )));
-    }
-    let hint = match failure.kind {
-        FailureKind::RateLimited => {
-            format!("nothing is lost; continue at the reset with: sessionctl continue {id} --at-reset")
-        }
-        FailureKind::AuthRequired => {
-            format!("sign in with the agent's own program, then: sessionctl continue {id}")
-        }
-        FailureKind::AgentDied | FailureKind::DaemonRestarted => {
-            format!("nothing is lost; continue with: sessionctl continue {id}")
-        }
-        FailureKind::ContextOverflow => {
-            format!(
-                "start a new chat with: sessionctl reset {id}, or branch earlier with: sessionctl fork {id} --at -2"
-            )
-        }
-        _ if failure.retryable => "the same prompt may work in a moment".to_owned(),
-        _ => return Some(problem),
-    };
-    Some(problem.hint(hint))
-}
-
-#[cfg(test)]
-mod tests {
-    use bridge_protocol::turn::Failure;
-
-    use super::*;
-
-    fn turn(stop_reason: StopReason, failure: Option<Failure>) -> TurnResult {
-        TurnResult {
-            turn_id: "turn".into(),
-            stop_reason,
-            failure,
-            upstream_id: "up".into(),
-            resumed: None,
-            usage: None,
-            continuation: None,
-        }
-    }
-
-    fn problem(stop_reason: StopReason, failure: Option<Failure>) -> Option<Problem> {
-        let now = "2026-11-03T12:00:00Z".parse().unwrap();
-        problem_of(&turn(stop_reason, failure), "5d0c2a4e", now, &TimeZone::UTC)
-    }
-
-    #[test]
-    fn a_limit_says_when_it_resets_and_how_to_continue() {
-        let failure = Failure {
-            kind: FailureKind::RateLimited,
-            message: "You've hit your limit".to_owned(),
-            resets_at: Some("2026-11-03T12:30:00Z".parse().unwrap()),
-            retryable: true,
-        };
-        let problem = problem(StopReason::Failed, Some(failure)).unwrap();
-        assert_eq!(
-            problem.message.as_deref(),
-            Some("usage limit: You've hit your limit; the limit resets at 12:30:00 (in 30 min)")
-        );
-        assert_eq!(problem.exit.code(), 7);
-        assert!(
-            problem
-                .hint
-                .unwrap()
-                .ends_with("sessionctl continue 5d0c2a4e --at-reset")
-        );
-    }
-
-    #[test]
-    fn a_message_that_says_its_kind_is_not_given_it_again() {
-        for (message, expected) in [
-            (
-                "the agent's process ended (signal 9)",
-                "the agent's process ended (signal 9)",
-            ),
-            ("it is gone", "the agent's process ended: it is gone"),
-        ] {
-            let failure = Failure {
-                kind: FailureKind::AgentDied,
-                message: message.to_owned(),
-                resets_at: None,
-                retryable: true,
-            };
-            let problem = problem(StopReason::Failed, Some(failure)).unwrap();
-            assert_eq!(problem.message.as_deref(), Some(expected));
-        }
-    }
-
-    #[test]
-    fn a_good_end_is_no_problem_and_a_cut_answer_is() {
-        assert_eq!(problem(StopReason::EndTurn, None), None);
-        assert_eq!(problem(StopReason::MaxTokens, None).unwrap().exit.code(), 1);
     }
 }

@@ -1,0 +1,137 @@
+//! What a command reports of a turn that did not end well.
+//!
+//! Pure: the result of a turn in, an error with a hint out.
+
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::cli::exit::Exit;
+use crate::cli::output::one_line;
+use crate::cli::problem::Problem;
+use crate::cli::words;
+
+/// The problem of a turn of this conversation, unless it ended well.
+pub(super) fn problem_of(turn: &TurnResult, id: &str, now: Timestamp, zone: &TimeZone) -> Option<Problem> {
+    let exit = Exit::of_turn(turn);
+    let Some(failure) = &turn.failure else {
+        let message = match &turn.stop_reason {
+            StopReason::EndTurn => return None,
+            StopReason::Cancelled => "the turn was cancelled",
+            StopReason::Refusal => "the model declined to continue",
+            StopReason::MaxTokens => "the answer was cut off at the model's output limit",
+            StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
+            StopReason::Failed => "the turn failed",
+            StopReason::Other(reason) => &format!("the agent stopped with the reason {}", one_line(reason)),
+            _ => "the turn stopped for an unknown reason",
+        };
+        return Some(Problem::new(exit, message));
+    };
+    let kind = words::failure(failure.kind);
+    // Some messages begin with these words themselves.
+    let mut message = match failure.message.strip_prefix(kind) {
+        Some(rest) => format!("{kind}{rest}"),
+        None => format!("{kind}: {}", failure.message),
+    };
+    if let Some(at) = failure.resets_at {
+        message.push_str(&format!("; the limit resets at {}", words::moment(at, now, zone)));
+    }
+    let problem = Problem::new(exit, message);
+    if let Some(continuation) = &turn.continuation {
+        let at = words::moment(continuation.at, now, zone);
+        return Some(problem.hint(format!(
+            "continues at {at}; cancel with: sessionctl continue {id} --cancel"
+        )));
+    }
+    let hint = match failure.kind {
+        FailureKind::RateLimited => {
+            format!("nothing is lost; continue at the reset with: sessionctl continue {id} --at-reset")
+        }
+        FailureKind::AuthRequired => {
+            format!("sign in with the agent's own program, then: sessionctl continue {id}")
+        }
+        FailureKind::AgentDied | FailureKind::DaemonRestarted => {
+            format!("nothing is lost; continue with: sessionctl continue {id}")
+        }
+        FailureKind::ContextOverflow => {
+            format!(
+                "start a new chat with: sessionctl reset {id}, or branch earlier with: sessionctl fork {id} --at -2"
+            )
+        }
+        _ if failure.retryable => "the same prompt may work in a moment".to_owned(),
+        _ => return Some(problem),
+    };
+    Some(problem.hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::turn::Failure;
+
+    use super::*;
+
+    fn turn(stop_reason: StopReason, failure: Option<Failure>) -> TurnResult {
+        TurnResult {
+            turn_id: "turn".into(),
+            stop_reason,
+            failure,
+            upstream_id: "up".into(),
+            resumed: None,
+            usage: None,
+            continuation: None,
+        }
+    }
+
+    fn problem(stop_reason: StopReason, failure: Option<Failure>) -> Option<Problem> {
+        let now = "2026-11-03T12:00:00Z".parse().unwrap();
+        problem_of(&turn(stop_reason, failure), "5d0c2a4e", now, &TimeZone::UTC)
+    }
+
+    #[test]
+    fn a_limit_says_when_it_resets_and_how_to_continue() {
+        let failure = Failure {
+            kind: FailureKind::RateLimited,
+            message: "You've hit your limit".to_owned(),
+            resets_at: Some("2026-11-03T12:30:00Z".parse().unwrap()),
+            retryable: true,
+        };
+        let problem = problem(StopReason::Failed, Some(failure)).unwrap();
+        assert_eq!(
+            problem.message.as_deref(),
+            Some("usage limit: You've hit your limit; the limit resets at 12:30:00 (in 30 min)")
+        );
+        assert_eq!(problem.exit.code(), 7);
+        assert!(
+            problem
+                .hint
+                .unwrap()
+                .ends_with("sessionctl continue 5d0c2a4e --at-reset")
+        );
+    }
+
+    #[test]
+    fn a_message_that_says_its_kind_is_not_given_it_again() {
+        for (message, expected) in [
+            (
+                "the agent's process ended (signal 9)",
+                "the agent's process ended (signal 9)",
+            ),
+            ("it is gone", "the agent's process ended: it is gone"),
+        ] {
+            let failure = Failure {
+                kind: FailureKind::AgentDied,
+                message: message.to_owned(),
+                resets_at: None,
+                retryable: true,
+            };
+            let problem = problem(StopReason::Failed, Some(failure)).unwrap();
+            assert_eq!(problem.message.as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_good_end_is_no_problem_and_a_cut_answer_is() {
+        assert_eq!(problem(StopReason::EndTurn, None), None);
+        assert_eq!(problem(StopReason::MaxTokens, None).unwrap().exit.code(), 1);
+    }
+}
