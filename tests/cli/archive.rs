@@ -57,6 +57,20 @@ fn a_transcript_is_copied_and_restored() {
 }
 
 #[test]
+fn a_session_of_no_conversation_is_copied_and_restored_by_its_id() {
+    let home = Home::new();
+    let (id, session) = conversation(&home);
+    home.said(&["archive", "add", &id]);
+    home.said(&["rm", &id]);
+    let listed: Value = serde_json::from_str(&home.said(&["--json", "transcripts"])).unwrap();
+    let path = listed["transcripts"][0]["path"].as_str().unwrap().to_owned();
+    home.said(&["archive", "add", &session]);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(home.said(&["archive", "restore", &session]), path);
+    refused(&home, &["archive", "restore", "."], 4);
+}
+
+#[test]
 fn copies_of_no_conversation_are_listed_and_deleted_only_with_yes() {
     let home = Home::new();
     let (id, session) = conversation(&home);

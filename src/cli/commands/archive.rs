@@ -2,18 +2,18 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::keep::{KeepAnswer, UnclaimedSession};
-use bridge_protocol::{AgentName, BridgeError, ConversationRef, ErrorKind, UpstreamId, method};
+use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use jsonrpsee::core::client::Error as ClientError;
 
-use super::{Context, conversation_ref};
+use super::Context;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line, pad};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
+use crate::cli::select;
 use crate::cli::words;
 
 /// List, make, restore and delete copies of transcripts
@@ -187,7 +187,9 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 /// Deletes the copies of all sessions that no conversation has.
 async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let orphans = all(context, &daemon).await?.unclaimed;
+    let answer = all(context, &daemon).await?;
+    let (orphans, count) = (answer.unclaimed, answer.total.unwrap_or_default().unclaimed);
+    let more = count.saturating_sub(orphans.len() as u64);
     if orphans.is_empty() {
         context
             .output
@@ -203,6 +205,12 @@ async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
     context.confirm(&what, Unasked::NeedsYes)?;
     for session in orphans {
         forget(context, &daemon, session.upstream_id, session.agent).await?;
+    }
+    if more > 0 {
+        let more = words::count(more, "session is", "sessions are");
+        context
+            .output
+            .note(&format!("{more} left; run sessionctl archive prune again"))?;
     }
     Ok(Exit::Done)
 }
@@ -225,20 +233,17 @@ async fn forget(
     context.done(daemon, "transcript/forget", &done).map(drop)
 }
 
-/// A conversation if there is one of this name and no agent is named, else the session of this id.
+/// The conversation of this name, unless an agent is named; else the session of this id.
 async fn named(daemon: &Daemon, subject: &Subject) -> Outcome<(Option<UpstreamId>, Option<ConversationRef>)> {
-    let by_id = (Some(UpstreamId::new(subject.target.as_str())), None);
+    let session = UpstreamId::new(subject.target.as_str());
     if subject.agent.is_some() {
-        return Ok(by_id);
+        return Ok((Some(session), None));
     }
-    let conversation_id = conversation_ref(daemon, &subject.target).await?;
-    match daemon.call(method::GetConversation { conversation_id }).await {
-        Ok(answer) => Ok((None, Some(answer.conversation.id.into()))),
-        Err(error) if is_unknown(&error) => Ok(by_id),
-        Err(error) => Err(error.into()),
+    match select::resolve(daemon, &subject.target).await {
+        Ok(found) => Ok((None, Some(found.id.into()))),
+        Err(problem) if problem.kind() == Some(ErrorKind::NotFound) && subject.target != "." => {
+            Ok((Some(session), None))
+        }
+        Err(problem) => Err(problem),
     }
-}
-
-fn is_unknown(error: &ClientError) -> bool {
-    matches!(error, ClientError::Call(error) if BridgeError::from(error.clone()).kind == ErrorKind::NotFound)
 }

@@ -8,7 +8,7 @@ use bridge_protocol::method;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 
-use super::{Context, clock, pages, real_folder, this_folder};
+use super::{Context, Most, clock, pages, real_folder, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG};
@@ -43,13 +43,8 @@ pub(in crate::cli) struct List {
     /// List only conversations of this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     cwd: Option<PathBuf>,
-    /// Maximum number of entries
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    limit: u32,
-    /// List all entries
-    #[arg(long, conflicts_with = "limit")]
-    all: bool,
+    #[command(flatten)]
+    most: Most,
 }
 
 fn state(name: String) -> serde_json::Result<ConversationState> {
@@ -65,11 +60,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
         query: (!options.words.is_empty()).then(|| options.words.join(" ")),
         ..Default::default()
     };
-    let most = if options.all {
-        usize::MAX
-    } else {
-        options.limit as usize
-    };
+    let most = options.most.count();
     let daemon = context.connect().await?;
     if context.output.json {
         let page = async |cursor, limit| {

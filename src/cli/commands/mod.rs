@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
-use bridge_protocol::{AgentName, ConversationRef, ErrorKind};
+use bridge_protocol::{AgentName, ErrorKind};
+use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -32,7 +33,6 @@ use super::connect::{Daemon, Reach};
 use super::exit::Exit;
 use super::output::{ATTENTION, Output};
 use super::problem::{Outcome, Problem};
-use super::select;
 use super::words::Clock;
 
 pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
@@ -123,9 +123,25 @@ pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<
     }
 }
 
-/// The id of the conversation that a word means.
-async fn conversation_ref(daemon: &Daemon, word: &str) -> Outcome<ConversationRef> {
-    Ok(select::resolve(daemon, word).await?.id.into())
+/// How much a list shows.
+#[derive(Debug, Args)]
+pub(super) struct Most {
+    /// Maximum number of entries
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// List all entries
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+}
+
+impl Most {
+    fn count(&self) -> usize {
+        match self.all {
+            true => usize::MAX,
+            false => self.limit as usize,
+        }
+    }
 }
 
 /// The fewest characters that an id may be shortened to.

@@ -8,7 +8,7 @@ use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::{Context, LEAST_ID_CHARS, clock, pages, real_folder, some_of, unknown_agent};
+use super::{Context, LEAST_ID_CHARS, Most, clock, pages, real_folder, some_of, unknown_agent};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
@@ -29,13 +29,8 @@ pub(in crate::cli) struct Transcripts {
     /// List only transcripts of this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     cwd: Option<PathBuf>,
-    /// Maximum number of entries
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    limit: u32,
-    /// List all entries
-    #[arg(long, conflicts_with = "limit")]
-    all: bool,
+    #[command(flatten)]
+    most: Most,
 }
 
 /// Lists transcripts, newest first.
@@ -46,11 +41,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
         query: (!options.words.is_empty()).then(|| options.words.join(" ")),
         ..Default::default()
     };
-    let most = if options.all {
-        usize::MAX
-    } else {
-        options.limit as usize
-    };
+    let most = options.most.count();
     let daemon = context.connect().await?;
     // Each page repeats what could not be read; only the first one reports what cannot be watched.
     let (mut unreadable, mut unwatched) = (BTreeSet::new(), Vec::new());
