@@ -28,7 +28,8 @@ macro_rules! reasons {
                 Deleted,
                 /// A branch was abandoned: its first prompt was never accepted.
                 Abandoned,
-                /// The head stayed the same; its folder, agent or state changed.
+                /// The head stayed the same; its folder, agent or state changed. Before a reset, another link left the chain
+                /// with these turns.
                 Updated,
             }
         }

@@ -7,7 +7,7 @@ use super::exit::Exit;
 use super::output::{ATTENTION, one_line};
 use super::problem::{Outcome, Problem};
 
-/// What a command does where nobody can be asked.
+/// What a command does without a terminal to ask on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unasked {
     /// It acts: what it does can be taken back.
@@ -20,7 +20,7 @@ impl Context<'_> {
     /// Says what a command is about to do and asks whether it should. `what` is a sentence without a full stop: "Delete …".
     ///
     /// # Errors
-    /// The user said no; or nobody can be asked and `--yes` is needed.
+    /// The user said no; or there is no terminal and `--yes` is needed.
     pub(super) fn confirm(&self, what: &str, unasked: Unasked) -> Outcome {
         if self.yes {
             return Ok(());
@@ -30,7 +30,7 @@ impl Context<'_> {
                 Unasked::Acts => Ok(()),
                 Unasked::NeedsYes => Err(Problem::new(
                     Exit::Usage,
-                    format!("this needs --yes where nobody can be asked: {what}"),
+                    format!("without a terminal this needs --yes: {what}"),
                 )
                 .hint("repeat the command with --yes")),
             };

@@ -521,7 +521,7 @@ impl Play<'_, '_> {
         match ended.stop_reason == StopReason::EndTurn {
             true => self
                 .stage
-                .check(true, "the turn ended well, and nobody sent anything"),
+                .check(true, "the turn ended well without a prompt from the user"),
             false => self.stage.check(false, &format!("the turn ends well: {ended:?}")),
         }
     }

@@ -120,7 +120,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
 fn started(context: &mut Context<'_>, id: &str, answered: &RespondAnswer) -> Outcome<Exit> {
     if answered.turn_id.is_some() {
         context.output.note(&format!(
-            "The agent that asked has ended; a new turn tells it. Follow it with: sessionctl attach {id}"
+            "The agent that asked has ended; a new turn passes the answer on. Follow it with: sessionctl attach {id}"
         ))?;
     }
     Ok(Exit::Done)

@@ -246,7 +246,7 @@ pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Opt
             format!("sessionctl checkpoints {conversation} lists the turns; --at takes their numbers and their ids"),
         ),
         Some(ErrorKind::NotResumable) => {
-            problem.hint("the conversation is as it was; a lower --min-fidelity takes what there is")
+            problem.hint("the conversation is unchanged; a lower --min-fidelity accepts what can be had")
         }
         _ => problem,
     }

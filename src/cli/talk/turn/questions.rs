@@ -206,7 +206,7 @@ impl Talk<'_> {
                 OnQuestion::Leave => {
                     let id = words::short_id(self.id);
                     let subject = question::subject(&interrupt);
-                    let message = format!("the agent asks, and nobody is here to answer: {subject}");
+                    let message = format!("the agent asks, and there is no terminal to answer on: {subject}");
                     return Err(Problem::new(Exit::Asked, message)
                         .hint(format!(
                             "{how}; then follow the turn with: sessionctl attach {id}"
