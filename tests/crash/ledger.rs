@@ -59,6 +59,8 @@ pub(crate) struct Ledger {
     pub(crate) sent: Vec<String>,
     /// The prompts that were accepted, by their turns.
     pub(crate) accepted: BTreeMap<String, String>,
+    /// The turns in which the agent said something: their prompts have arrived.
+    pub(crate) arrived: BTreeSet<String>,
     /// How turns ended, by their ids.
     pub(crate) ended: BTreeMap<String, Value>,
     /// Sessions of which it was told how they came back.
@@ -186,6 +188,10 @@ impl Ledger {
             "undone" => self.history_was_undone(&event["link"]),
             "forked" if event["conversationId"] == self.id.as_str() => self.saw_link(&event["link"]),
             "promptAccepted" => self.saw_accepted(event),
+            "update" => {
+                let turn = event["turnId"].as_str();
+                self.arrived.extend(turn.map(str::to_owned));
+            }
             "turnEnded" => {
                 let turn = &event["turn"];
                 if let Some(prompt) = self.accepted.get(turn["turnId"].as_str().unwrap()).cloned() {

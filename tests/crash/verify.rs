@@ -98,10 +98,13 @@ impl Worker {
                 }
                 continue;
             };
-            let known = self.active[index]
+            let ledger = &self.active[index];
+            // A prompt counts as accepted if the agent has not refused it for a moment. If a slow agent had not read it when the
+            // daemon ended, the same call sends it again, and the history has it once.
+            let known = ledger
                 .accepted
                 .iter()
-                .find(|(_, prompt)| **prompt == text)
+                .find(|(turn, prompt)| **prompt == text && ledger.arrived.contains(*turn))
                 .map(|(turn, _)| turn.clone());
             match self.prompt_to_its_end(client, index, &call.params, &text)? {
                 Ok(turn) => {

@@ -78,13 +78,14 @@ async fn findings(app: &App, id: ConversationId) -> Value {
 async fn what_a_fork_borrows_comes_along_with_it() {
     // Without copies, which would stand in for what is deleted below.
     let (there, here) = (Home::keeping_nothing(), Home::new());
-    let (id, lender, path) = {
+    let (id, lender, fork, path) = {
         let (_daemon, app) = there.opened().await;
         let (id, lender) = forked(&there, &app).await;
+        let fork = there.transcript_of(&app, id).await.with_extension("");
         assert_eq!(findings(&app, id).await, json!([]));
         let exported = bundle(&app, id).await;
         assert_eq!(exported.get("missing"), None, "{exported}");
-        (id, lender, exported["path"].clone())
+        (id, lender, fork, exported["path"].clone())
     };
     let (_daemon, app) = here.opened().await;
     for new_ids in [false, true] {
@@ -101,8 +102,9 @@ async fn what_a_fork_borrows_comes_along_with_it() {
         assert_eq!(app.remembered(imported.id).await.len(), 2);
     }
 
-    // What is missing is reported. It is deleted while no daemon runs, which would bring it along.
+    // What is missing is reported, where nothing brought it along already: a fork's files follow it after its answer.
     fs::remove_dir_all(&lender).unwrap();
+    drop(fs::remove_dir_all(&fork));
     let (_daemon, app) = there.opened().await;
     let exported = bundle(&app, id).await;
     let told = exported["missing"][0]["detail"].as_str().unwrap();
