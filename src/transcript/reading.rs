@@ -153,7 +153,13 @@ impl<'a> Subagents<'a> {
     fn elsewhere(&self) -> &HashMap<OsString, PathBuf> {
         self.elsewhere.get_or_init(|| {
             let project = self.transcript.parent().unwrap_or(Path::new(""));
-            let folders = entries(project).map(|session| session.join(SUBAGENTS));
+            // A name with a dot in front is no session's: files are being copied there and are about to move.
+            let is_session = |path: &PathBuf| {
+                path.file_name()
+                    .is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
+            };
+            let sessions = entries(project).filter(is_session);
+            let folders = sessions.map(|session| session.join(SUBAGENTS));
             let within = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
             let named = |path: PathBuf| Some((path.file_name()?.to_owned(), path));
             let mut files = HashMap::new();
@@ -319,6 +325,7 @@ mod tests {
         };
         put("source/subagents/agent-a1.jsonl");
         put("fork/subagents/workflow/agent-a2.jsonl");
+        put(".fork.files.tmp/subagents/agent-a3.jsonl");
         let path = folder.path().join("fork.jsonl");
         let subagents = Subagents::new(&path);
         assert!(subagents.hold("a1") && subagents.hold("a2") && !subagents.hold("a3"));

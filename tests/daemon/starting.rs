@@ -179,6 +179,17 @@ fn a_service_manager_is_told_when_the_daemon_is_ready() {
     child.wait().unwrap();
 }
 
+/// Changes something, as a daemon does before it starts its first agent: only a life that did leaves processes behind.
+async fn begin_work(daemon: &Daemon<'_>, id: &str) {
+    let params = json!({"conversationId": id, "title": "begun"});
+    daemon
+        .app()
+        .await
+        .call("conversation/update", params)
+        .await
+        .unwrap();
+}
+
 /// A process of the life that was killed, without a record in the store.
 fn stray(home: &Home) -> Child {
     let instance = fs::read_to_string(home.data().join("instance")).unwrap();
@@ -202,7 +213,9 @@ async fn a_start_that_is_stopped_while_it_builds_a_store_anew_hides_no_process_o
     let home = Home::new();
     let ids: Vec<String> = (0..6_000).map(|_| ConversationId::mint().to_string()).collect();
     test_programs::fill_store(&home.data(), &home.project(), None, &ids);
-    home.start().kill();
+    let daemon = home.start();
+    begin_work(&daemon, &ids[0]).await;
+    daemon.kill();
     fs::write(home.data().join("store/db"), "no database").unwrap();
     let stray = stray(&home);
     let watched = Watched::below(&home.data());
@@ -242,6 +255,7 @@ async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
         assert_eq!(started_as(daemon.pid()).contains("--rebuilt"), is_damaged);
         let aside = is_damaged.then(|| home.data().join("store.broken-1"));
         assert_eq!(status["store"]["setAside"], json!(aside));
+        begin_work(&daemon, &ids[0]).await;
         daemon.kill();
     }
 }
