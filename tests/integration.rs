@@ -20,10 +20,16 @@ mod in_order;
 mod loopback;
 mod packaging;
 #[cfg(target_os = "linux")]
+#[path = "support/pty.rs"]
+mod pty;
+#[cfg(target_os = "linux")]
 #[path = "support/random.rs"]
 mod random;
 #[path = "../bridge-protocol/tests/fixtures/schema.rs"]
 mod schema;
+#[cfg(target_os = "linux")]
+#[path = "support/screen.rs"]
+mod screen;
 #[cfg(target_os = "linux")]
 #[path = "support/signs.rs"]
 mod signs;

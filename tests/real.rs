@@ -20,6 +20,14 @@ mod permitted;
 #[cfg(target_os = "linux")]
 #[path = "support/processes.rs"]
 mod processes;
+#[cfg(target_os = "linux")]
+#[path = "support/pty.rs"]
+#[allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+#[allow(dead_code, reason = "only the tests of the command line need all of it")]
+mod pty;
 #[path = "support/reading.rs"]
 mod reading;
 mod real_claude;
@@ -27,6 +35,9 @@ mod real_codex;
 #[cfg(target_os = "linux")]
 #[path = "support/refused.rs"]
 mod refused;
+#[cfg(target_os = "linux")]
+#[path = "support/screen.rs"]
+mod screen;
 #[path = "support/sign_in.rs"]
 mod sign_in;
 mod support;

@@ -21,6 +21,11 @@ pub(crate) fn program() -> OsString {
     std::env::var_os("SESSIOND_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_sessiond").into())
 }
 
+/// The command line that goes with it; likewise.
+pub(crate) fn command_line() -> OsString {
+    std::env::var_os("SESSIONCTL_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_sessionctl").into())
+}
+
 /// The folder of a daemon; a short path, since a socket's is bounded.
 pub(crate) struct Home {
     folder: TempDir,

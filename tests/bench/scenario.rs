@@ -1,6 +1,7 @@
 //! What is measured, by name.
 
 mod calls;
+mod commands;
 pub(crate) mod cut;
 mod envelope;
 mod fork;
@@ -29,7 +30,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 15] = [
+pub(crate) const ALL: [Scenario; 16] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -85,6 +86,10 @@ pub(crate) const ALL: [Scenario; 15] = [
     Scenario {
         name: "herd",
         run: herd::run,
+    },
+    Scenario {
+        name: "commands",
+        run: commands::run,
     },
     Scenario {
         name: "calls",

@@ -34,8 +34,6 @@ mod progress;
 #[cfg(target_os = "linux")]
 mod questions;
 mod reset_and_rm;
-#[cfg(target_os = "linux")]
-mod screen;
 mod settings;
 mod stub;
 #[cfg(target_os = "linux")]

@@ -12,6 +12,8 @@ mod branches;
 mod bridge;
 #[cfg(target_os = "linux")]
 mod carrying;
+#[cfg(target_os = "linux")]
+mod chatting;
 mod compacted;
 mod damage;
 #[cfg(target_os = "linux")]

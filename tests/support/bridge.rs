@@ -145,6 +145,11 @@ impl<L: Lab> Bridge<L> {
         fs::write(folder.join("config.toml"), self.entry.to_toml()).expect("the configuration");
     }
 
+    /// The daemon's own folders.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
     /// Starts the daemon and connects to it.
     pub(crate) fn start_daemon(&mut self) {
         let log = self.home.path().join("daemon.log");

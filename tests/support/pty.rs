@@ -1,0 +1,147 @@
+//! A pseudo terminal with a command as the leader of its session, as a shell would have it, and a person who types.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+
+use crate::screen::{ROWS, Screen};
+
+/// Longer than anything here takes on a busy machine; only a hang meets it.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
+
+/// A terminal with a command in it.
+pub(crate) struct Terminal {
+    screen: File,
+    child: Child,
+    settings: Termios,
+    shown: String,
+    display: Screen,
+}
+
+impl Terminal {
+    /// Runs a command at a terminal of its own, so many columns wide.
+    pub(crate) fn of(columns: u16, command: &Command) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave: OwnedFd = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+        let size = Winsize {
+            ws_row: u16::try_from(ROWS).unwrap(),
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&slave, size).unwrap();
+        let settings = tcgetattr(&slave).unwrap();
+
+        // A new session whose controlling terminal is standard input.
+        let mut leader = Command::new("setsid");
+        leader.arg("--ctty").arg(command.get_program());
+        leader.args(command.get_args()).env_clear();
+        if let Some(path) = std::env::var_os("PATH") {
+            leader.env("PATH", path);
+        }
+        // Which may name another path.
+        leader.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        leader.env("TERM", "xterm");
+        leader.current_dir(command.get_current_dir().unwrap());
+        let child = leader
+            .stdin(Stdio::from(slave.try_clone().unwrap()))
+            .stdout(Stdio::from(slave.try_clone().unwrap()))
+            .stderr(Stdio::from(slave))
+            .spawn()
+            .unwrap();
+        // The command holds further ends of the terminal, which would keep it open.
+        drop(leader);
+        Self {
+            screen: File::from(master),
+            child,
+            settings,
+            shown: String::new(),
+            display: Screen::new(usize::from(columns)),
+        }
+    }
+
+    /// Reads on until these words are shown, and gives everything up to them; what was given once is not
+    /// looked at again.
+    #[track_caller]
+    pub(crate) fn until(&mut self, words: &str) -> String {
+        loop {
+            if let Some(at) = self.shown.find(words) {
+                let rest = self.shown.split_off(at + words.len());
+                return std::mem::replace(&mut self.shown, rest);
+            }
+            assert!(self.more(), "{words:?} is shown: {:?}", self.shown);
+        }
+    }
+
+    pub(crate) fn type_in(&mut self, text: &str) {
+        self.screen.write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Reads to the end; gives what is shown and the exit code. The terminal is as it was found.
+    pub(crate) fn ended(self) -> (String, Option<i32>) {
+        let (shown, _, code) = self.closed();
+        (shown, code)
+    }
+
+    /// Reads to the end; gives what a person sees at last and the exit code.
+    pub(crate) fn seen(self) -> (String, Option<i32>) {
+        let (_, seen, code) = self.closed();
+        (seen, code)
+    }
+
+    fn closed(mut self) -> (String, String, Option<i32>) {
+        while self.more() {}
+        let code = self.child.wait().unwrap().code();
+        let left = tcgetattr(&self.screen).unwrap();
+        let found = &self.settings;
+        assert_eq!(
+            (left.input_modes, left.output_modes, left.local_modes),
+            (found.input_modes, found.output_modes, found.local_modes)
+        );
+        (self.shown, self.display.text(), code)
+    }
+
+    /// Reads what there is; whether the terminal is still in use.
+    fn more(&mut self) -> bool {
+        let ready = poll(&mut [PollFd::new(&self.screen, PollFlags::IN)], Some(&PATIENCE)).unwrap();
+        assert_ne!(ready, 0, "something happens: {:?}", self.shown);
+        let mut bytes = [0; 4096];
+        match self.screen.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                let answers = self.display.take(&bytes[..count]);
+                self.type_in(&answers);
+                self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
+            // Nobody holds the other end any more.
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+                false
+            }
+        }
+    }
+}
