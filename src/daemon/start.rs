@@ -39,7 +39,7 @@ use crate::conversation::wakings::Wakings;
 use crate::files::durable;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
-use crate::server::rpc::{Daemon, StopRequest, methods};
+use crate::server::handlers::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
@@ -208,7 +208,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     };
     let (listener, socket_file) = socket.into_parts();
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
-    let daemon = Arc::new(Daemon {
+    let daemon = Daemon {
         registry: Arc::clone(&registry),
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         socket: paths.bridge_socket.clone(),
@@ -219,14 +219,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             Box::new(move || configured.now())
         },
         stop: stop_sender,
-    });
+    };
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
-    let methods = methods(daemon)?;
+    let methods = Arc::new(methods(daemon));
     let mut servers = JoinSet::new();
     servers.spawn(serve(
         listener,
-        methods.clone(),
+        Arc::clone(&methods),
         limits.clone(),
         stop_serving.clone(),
     ));
@@ -254,7 +254,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
                 standing.moved_to(file);
                 servers.spawn(serve(
                     listener,
-                    methods.clone(),
+                    Arc::clone(&methods),
                     limits.clone(),
                     stop_serving.clone(),
                 ));

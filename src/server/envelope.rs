@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::fault::{invalid_request, parse_error};
+use super::answer::{invalid_request, parse_error};
 
 /// What a line turned out to be.
 #[derive(Debug)]
@@ -29,17 +29,10 @@ pub(super) type Entry<'a> = Result<Call<'a>, Rejection<'a>>;
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     /// None for a notification, which is never answered.
-    pub(super) id: Option<CallId<'a>>,
+    pub(super) id: Option<&'a RawValue>,
     pub(super) method: Cow<'a, str>,
     /// As they came; absent and null are the same.
     pub(super) params: Option<&'a RawValue>,
-}
-
-/// A request's id, as it was written and as jsonrpsee understands it.
-#[derive(Debug, Clone)]
-pub(super) struct CallId<'a> {
-    pub(super) raw: &'a RawValue,
-    pub(super) parsed: Id<'a>,
 }
 
 /// Something that is answered with an error before any method is looked up.
@@ -101,23 +94,21 @@ fn parse_entry(text: &str) -> Entry<'_> {
         }
         Err(error) => return Err(reject(parse_error(error))),
     };
-    let id = match envelope.id {
-        None => None,
-        Some(raw) => match serde_json::from_str::<Id<'_>>(raw.get()) {
-            Ok(parsed) => Some(CallId { raw, parsed }),
-            Err(_) => {
-                // A number that is not a natural one can still be echoed; anything else is no id.
-                let echo = raw
-                    .get()
-                    .starts_with(|first: char| first == '-' || first.is_ascii_digit())
-                    .then_some(raw);
-                let error = invalid_request("an id is a string, a natural number or null");
-                return Err(Rejection { id: echo, error });
-            }
-        },
-    };
+    let id = envelope.id;
+    if let Some(raw) = id
+        && serde_json::from_str::<Id<'_>>(raw.get()).is_err()
+    {
+        // A number that is not a natural one can still be echoed; anything else is no id.
+        let is_number = raw
+            .get()
+            .starts_with(|first: char| first == '-' || first.is_ascii_digit());
+        return Err(Rejection {
+            id: is_number.then_some(raw),
+            error: invalid_request("an id is a string, a natural number or null"),
+        });
+    }
     let refused = |message: &str| Rejection {
-        id: id.as_ref().map(|id| id.raw),
+        id,
         error: invalid_request(message),
     };
     if envelope.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
@@ -153,18 +144,17 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::fault;
+    use crate::server::answer;
 
     fn describe(entry: &Entry<'_>) -> String {
         match entry {
             Ok(Call { id, method, params }) => format!(
                 "call {} {method} {}",
-                id.as_ref().map_or("-", |id| id.raw.get()),
-                params.map_or("-", |params| params.get())
+                id.map_or("-", RawValue::get),
+                params.map_or("-", RawValue::get)
             ),
             Err(Rejection { id, error }) => {
-                let answer: serde_json::Value =
-                    serde_json::from_str(&fault::answer(*id, error.clone())).unwrap();
+                let answer: serde_json::Value = serde_json::from_str(&answer::failure(*id, error)).unwrap();
                 format!("error {} {}", answer["id"], answer["error"]["code"])
             }
         }

@@ -8,7 +8,6 @@ mod conversations;
 mod errors;
 mod fingerprint;
 mod lifecycle;
-mod parameter;
 mod parameters;
 mod subscriber;
 mod transcripts;
@@ -18,14 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
-use bridge_protocol::method::{self, Handle, Method};
+use bridge_protocol::method::{self, Handle, Method, Subscribe, Table};
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
-use jsonrpsee::Methods;
-use jsonrpsee::core::RegisterMethodError;
-use jsonrpsee::types::{ErrorObjectOwned, Params};
+use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use super::answer;
+use super::calls::{Handler, Methods};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
@@ -61,13 +60,8 @@ pub struct Daemon {
     pub stop: mpsc::Sender<StopRequest>,
 }
 
-/// Carries out the methods.
-struct Handlers {
-    daemon: Arc<Daemon>,
-}
-
 /// Carries out one method.
-trait Act<M: Method> {
+trait Act<M: Method>: Send + Sync + 'static {
     /// Fills in defaults that only the daemon knows, so that a call has the same content with them written out.
     fn complete(&self, _params: &mut M) {}
 
@@ -78,39 +72,61 @@ trait Act<M: Method> {
 /// The answer of a method, or its error.
 type Outcome<M> = Result<<M as Method>::Answer, BridgeError>;
 
-impl<M: Method> Handle<M> for Handlers
+impl<M: Method> Handle<M> for Daemon
 where
-    Self: Act<M> + Send + Sync,
+    Self: Act<M>,
 {
-    async fn handle(&self, params: &Params<'_>) -> Result<M::Answer, ErrorObjectOwned> {
-        let mut params: M = parameters::read(params)?;
+    async fn handle(&self, mut params: M) -> Outcome<M> {
         self.complete(&mut params);
         let request = request(&params)?;
         // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
         if let Some(answer) = self.earlier(&params, request.as_ref())? {
-            return Ok(read(&answer)?);
+            return read(&answer);
         }
-        Ok(self.act(params, request).await?)
+        self.act(params, request).await
     }
 }
 
 /// All methods, to be served.
-///
-/// # Errors
-/// When two methods have the same name, which the table rules out.
-pub fn methods(daemon: Arc<Daemon>) -> Result<Methods, RegisterMethodError> {
-    let mut module = method::module(Handlers { daemon })?;
-    subscriber::register(&mut module)?;
-    Ok(module.into())
+pub fn methods(daemon: Daemon) -> Methods {
+    let daemon = Arc::new(daemon);
+    let mut served = Served {
+        daemon: Arc::clone(&daemon),
+        methods: Methods::new(),
+    };
+    method::serve(&mut served);
+    let mut methods = served.methods;
+    let subscribe = Handler::Subscribe {
+        event: "conversation/event",
+        read: Box::new(move |params| daemon.subscription(params)),
+    };
+    methods.insert(Subscribe::NAME, subscribe);
+    methods.insert("conversation/unsubscribe", Handler::Unsubscribe);
+    methods
 }
 
-impl Handlers {
-    fn registry(&self) -> &Arc<Registry> {
-        &self.daemon.registry
-    }
+struct Served {
+    daemon: Arc<Daemon>,
+    methods: Methods,
+}
 
+impl Table<Daemon> for Served {
+    fn add<M: Method>(&mut self)
+    where
+        Daemon: Handle<M>,
+    {
+        let daemon = Arc::clone(&self.daemon);
+        let call = move |params: &str| -> BoxFuture<'static, answer::Outcome> {
+            let (daemon, params) = (Arc::clone(&daemon), parameters::read::<M>(params));
+            Box::pin(async move { answer::result(&daemon.handle(params?).await?) })
+        };
+        self.methods.insert(M::NAME, Handler::Call(Box::new(call)));
+    }
+}
+
+impl Daemon {
     fn resolve(&self, name: &ConversationRef) -> Result<ConversationId, ConversationError> {
-        self.registry().resolve(name)
+        self.registry.resolve(name)
     }
 
     /// The answer of an earlier call with the same key; of a deleted conversation too.
@@ -125,7 +141,7 @@ impl Handlers {
             // The method itself refuses it.
             Some(Err(_)) => return Ok(None),
         };
-        Ok(self.registry().kept(scope, request)?)
+        Ok(self.registry.kept(scope, request)?)
     }
 
     /// Sends a call to its conversation and waits for the answer.
@@ -145,11 +161,11 @@ impl Handlers {
         call: Call,
         request: Option<Request>,
     ) -> Result<T, BridgeError> {
-        let answer = self.registry().call(id, call, request)?;
+        let answer = self.registry.call(id, call, request)?;
         read(&answer.await.unwrap_or(Err(ConversationError::Lost))?)
     }
 
-    /// As [`Handlers::call`], for a call whose answer the conversation does not keep.
+    /// As [`Daemon::call`], for a call whose answer the conversation does not keep.
     async fn call_once<T: DeserializeOwned>(
         &self,
         name: &ConversationRef,
@@ -158,10 +174,10 @@ impl Handlers {
     ) -> Result<T, BridgeError> {
         let id = self.resolve(name)?;
         let start = || {
-            let answer = self.registry().call(id, call, None);
+            let answer = self.registry.call(id, call, None);
             async move { answer?.await.unwrap_or(Err(ConversationError::Lost)) }
         };
-        read(&self.registry().once(Some(id), request, start).await?)
+        read(&self.registry.once(Some(id), request, start).await?)
     }
 }
 
