@@ -90,13 +90,8 @@ pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationE
 
 /// A place in a history.
 pub(super) fn place(at: &str) -> Result<PlaceRef, ConversationError> {
-    at.parse().map_err(|_| {
-        ConversationError::invalid(
-            "at",
-            "at must be the id of a checkpoint or of a message; conversation/checkpoints and conversation/history list \
-             them",
-        )
-    })
+    at.parse()
+        .map_err(|_| ConversationError::invalid("at", "at must be the id of a checkpoint or of a message"))
 }
 
 pub(super) fn unknown_word(parameter: &'static str, known: &str) -> ConversationError {

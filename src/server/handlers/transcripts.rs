@@ -44,29 +44,24 @@ impl Act<Check> for Daemon {
                 "a conversation has its agent; leave out agent with conversationId",
             ));
         }
-        let registry = &self.registry;
-        if !repair {
-            if max_tool_output.is_some() {
-                return Err(invalid(
-                    "maxToolOutput",
-                    "maxToolOutput applies to a repaired copy; leave it out without repair",
-                ));
-            }
-            return match (upstream_id, &conversation_id) {
-                (Some(id), None) => Ok(registry.check_transcript(id, agent.as_ref()).await?),
-                (None, Some(name)) => Ok(registry.check_head(name).await?),
-                (None, None) | (Some(_), Some(_)) => Err(invalid("upstreamId", target)),
-            };
+        if !repair && max_tool_output.is_some() {
+            return Err(invalid(
+                "maxToolOutput",
+                "maxToolOutput applies to a repaired copy; leave it out without repair",
+            ));
         }
         if max_tool_output == Some(0) {
             return Err(invalid("maxToolOutput", "maxToolOutput must be 1 byte or more"));
         }
+        let (registry, agent) = (&self.registry, agent.as_ref());
         let repaired = match (upstream_id, &conversation_id) {
-            (Some(id), None) => {
-                let repair = registry.repair_transcript(id, agent.as_ref(), max_tool_output, request);
+            (Some(id), None) if repair => {
+                let repair = registry.repair_transcript(id, agent, max_tool_output, request);
                 repair.await
             }
-            (None, Some(name)) => registry.repair_named(name, max_tool_output, request).await,
+            (None, Some(name)) if repair => registry.repair_named(name, max_tool_output, request).await,
+            (Some(id), None) => return Ok(registry.check_transcript(id, agent).await?),
+            (None, Some(name)) => return Ok(registry.check_head(name).await?),
             (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
         };
         read(&repaired?)
@@ -113,9 +108,7 @@ impl Act<UndoTree> for Daemon {
     async fn act(&self, params: UndoTree, request: Option<Request>) -> Outcome<UndoTree> {
         let undo_id = params.undo_id;
         let id = undo_id.parse().map_err(|_| ConversationError::NotFound {
-            what: format!(
-                "there is no folder move \"{undo_id}\"; transcript/moves lists the moves that can be undone"
-            ),
+            what: format!("there is no folder move \"{undo_id}\" that can be undone"),
         })?;
         read(&self.registry.undo_tree(id, request).await?)
     }
