@@ -124,12 +124,11 @@ fn parse_entry(text: &str) -> Entry<'_> {
     })
 }
 
+/// A text; borrowed from the line if it has no escapes, as all real names.
 fn decode_string(raw: &RawValue) -> Option<Cow<'_, str>> {
-    // Names without escapes, that is all real ones, are borrowed from the line.
-    if let Ok(borrowed) = serde_json::from_str::<&str>(raw.get()) {
-        return Some(Cow::Borrowed(borrowed));
-    }
-    serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned)
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    serde_json::from_str(raw.get()).ok().map(|Text(text)| text)
 }
 
 fn reject(error: BridgeError) -> Rejection<'static> {

@@ -152,15 +152,6 @@ impl Daemon {
         request: Option<Request>,
     ) -> Result<T, BridgeError> {
         let id = self.resolve(name)?;
-        self.call_resolved(id, call, request).await
-    }
-
-    async fn call_resolved<T: DeserializeOwned>(
-        &self,
-        id: ConversationId,
-        call: Call,
-        request: Option<Request>,
-    ) -> Result<T, BridgeError> {
         let answer = self.registry.call(id, call, request)?;
         read(&answer.await.unwrap_or(Err(ConversationError::Lost))?)
     }

@@ -11,7 +11,6 @@
 //! Knows nothing about what the messages say.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +71,7 @@ pub struct Outbox {
 }
 
 /// The way of one subscription's events to its client. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Feed {
     outbox: Outbox,
     /// The beginning of each notification, encoded once.
@@ -258,18 +257,6 @@ impl Outbox {
         };
         wake(writer);
         Ok(())
-    }
-}
-
-impl fmt::Debug for Outbox {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.lock();
-        formatter
-            .debug_struct("Outbox")
-            .field("phase", &state.phase)
-            .field("messages", &state.messages)
-            .field("bytes", &state.bytes)
-            .finish_non_exhaustive()
     }
 }
 

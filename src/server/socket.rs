@@ -124,24 +124,12 @@ pub async fn accept_connections<F, C>(
                 }
             }
         };
-        match stream.peer_cred() {
-            Ok(peer) if peer.uid() == own_uid => {}
-            Ok(peer) => {
-                if let Some(refused) = foreign.count(Instant::now()) {
-                    tracing::warn!(
-                        uid = peer.uid(),
-                        refused,
-                        "connections of another user are refused"
-                    );
-                }
-                continue;
+        let peer = stream.peer_cred().map(|peer| peer.uid());
+        if !matches!(peer, Ok(uid) if uid == own_uid) {
+            if let Some(refused) = foreign.count(Instant::now()) {
+                tracing::warn!(?peer, refused, "connections of another user are refused");
             }
-            Err(error) => {
-                if let Some(refused) = foreign.count(Instant::now()) {
-                    tracing::warn!(%error, refused, "connections whose user cannot be told are refused");
-                }
-                continue;
-            }
+            continue;
         }
         if tasks.len() >= connections {
             refuse_one_too_many(stream, connections);

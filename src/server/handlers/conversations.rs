@@ -18,8 +18,7 @@ use super::{Act, Daemon, Outcome, read};
 use crate::conversation::answer::Request;
 use crate::conversation::effect::Call;
 use crate::conversation::folder::{usable_folder, wanted_folder};
-use crate::conversation::importing;
-use crate::conversation::registry::{self, Adoption, Filter};
+use crate::conversation::registry::Filter;
 
 impl Act<NewConversation> for Daemon {
     fn complete(&self, params: &mut NewConversation) {
@@ -30,16 +29,7 @@ impl Act<NewConversation> for Daemon {
     }
 
     async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<NewConversation> {
-        let new = registry::NewConversation {
-            agent: params.agent,
-            cwd: params.cwd,
-            title: Some(params.title),
-            namespace: Some(params.namespace),
-            settings: params.settings,
-            open: params.open,
-            request,
-        };
-        read(&self.registry.create(new).await?)
+        read(&self.registry.create(params, request).await?)
     }
 }
 
@@ -267,13 +257,7 @@ impl Act<Delete> for Daemon {
 
 impl Act<Adopt> for Daemon {
     async fn act(&self, params: Adopt, request: Option<Request>) -> Outcome<Adopt> {
-        let adoption = Adoption {
-            upstream_id: params.upstream_id,
-            agent: params.agent,
-            cwd: params.cwd,
-            title: params.title,
-        };
-        read(&self.registry.adopt(adoption, request).await?)
+        read(&self.registry.adopt(params, request).await?)
     }
 }
 
@@ -289,13 +273,6 @@ impl Act<Export> for Daemon {
 
 impl Act<Import> for Daemon {
     async fn act(&self, params: Import, request: Option<Request>) -> Outcome<Import> {
-        let import = importing::Import {
-            path: params.path,
-            cwd: params.cwd,
-            same_folders: params.same_folders,
-            new_ids: params.new_ids,
-            trust_settings: params.trust_settings,
-        };
-        read(&self.registry.import(import, request).await?)
+        read(&self.registry.import(params, request).await?)
     }
 }
