@@ -206,7 +206,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         Some(listener) => PrivateSocket::given(listener, &paths.bridge_socket)?,
         None => PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?,
     };
-    let (listener, socket_file) = socket.into_parts();
+    let PrivateSocket { listener, file } = socket;
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
     let daemon = Daemon {
         registry: Arc::clone(&registry),
@@ -234,7 +234,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     registry.keep_transcripts();
     announce_ready(arguments, &paths);
 
-    let mut standing = Standing::new(&lock, socket_file);
+    let mut standing = Standing::new(&lock, file);
     let request = loop {
         let astray = tokio::select! {
             _ = terminate.recv() => break StopRequest { grace: None },
@@ -248,9 +248,8 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             break StopRequest { grace: None };
         }
         match PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace) {
-            Ok(socket) => {
+            Ok(PrivateSocket { listener, file }) => {
                 tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; the daemon made a new one");
-                let (listener, file) = socket.into_parts();
                 standing.moved_to(file);
                 servers.spawn(serve(
                     listener,

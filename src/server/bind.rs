@@ -109,8 +109,10 @@ pub enum BindError {
 /// A listening socket that only this user can reach.
 #[derive(Debug)]
 pub struct PrivateSocket {
-    listener: UnixListener,
-    file: SocketFile,
+    /// What is to be served.
+    pub listener: UnixListener,
+    /// What is to be kept until the daemon ends.
+    pub file: SocketFile,
 }
 
 /// The socket's file. Removed when this is dropped, unless another file has taken its place, or it is another's.
@@ -175,16 +177,6 @@ impl PrivateSocket {
         file.is_anothers = true;
         let listener = UnixListener::from_std(listener).map_err(io_error("watch the socket", path))?;
         Ok(Self { listener, file })
-    }
-
-    /// The listener, to be served, and the file, to be kept until the daemon ends.
-    pub fn into_parts(self) -> (UnixListener, SocketFile) {
-        (self.listener, self.file)
-    }
-
-    /// Where clients connect.
-    pub fn path(&self) -> &Path {
-        &self.file.path
     }
 }
 

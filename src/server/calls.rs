@@ -118,8 +118,9 @@ impl Calls {
     pub(super) fn take_line(&mut self, line: Line<'_>) {
         match line {
             Line::Full(bytes) => match parse_line(bytes, self.limits.batch_entries) {
-                Incoming::One(entry) => self.take_request(entry),
-                Incoming::Batch(entries) => self.take_batch(entries),
+                Ok(Incoming::One(entry)) => self.take_request(entry),
+                Ok(Incoming::Batch(entries)) => self.take_batch(entries),
+                Err(error) => self.answer(Some(answer::failure(None, &error))),
             },
             Line::TooLong { id, bytes_seen } => {
                 let limit = self.limits.line_bytes;

@@ -44,30 +44,26 @@ pub(super) struct Rejection<'a> {
 }
 
 /// Takes a line apart. `batch_entries` is the most that a batch may hold.
-pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Incoming<'_> {
-    let text = match std::str::from_utf8(line) {
-        Ok(text) => text.trim_start(),
-        Err(error) => return Incoming::One(Err(reject(parse_error(error)))),
-    };
+///
+/// # Errors
+/// What the line is answered with if it is neither a request nor a batch of them.
+pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Result<Incoming<'_>, BridgeError> {
+    let text = std::str::from_utf8(line).map_err(parse_error)?.trim_start();
     if !text.starts_with('[') {
-        return Incoming::One(parse_entry(text));
+        return Ok(Incoming::One(parse_entry(text)));
     }
-    match serde_json::from_str::<Vec<&RawValue>>(text) {
-        Err(error) => Incoming::One(Err(reject(parse_error(error)))),
-        Ok(entries) if entries.is_empty() => {
-            Incoming::One(Err(reject(invalid_request("the batch is empty"))))
-        }
-        Ok(entries) if entries.len() > batch_entries => Incoming::One(Err(reject(invalid_request(format!(
+    let entries: Vec<&RawValue> = serde_json::from_str(text).map_err(parse_error)?;
+    if entries.is_empty() {
+        return Err(invalid_request("the batch is empty"));
+    }
+    if entries.len() > batch_entries {
+        return Err(invalid_request(format!(
             "the batch has {} entries, more than the limit of {batch_entries}",
             entries.len()
-        ))))),
-        Ok(entries) => Incoming::Batch(
-            entries
-                .into_iter()
-                .map(|entry| parse_entry(entry.get()))
-                .collect(),
-        ),
+        )));
     }
+    let entries = entries.into_iter().map(|entry| parse_entry(entry.get()));
+    Ok(Incoming::Batch(entries.collect()))
 }
 
 fn parse_entry(text: &str) -> Entry<'_> {
@@ -83,17 +79,16 @@ fn parse_entry(text: &str) -> Entry<'_> {
         params: Option<&'a RawValue>,
     }
 
-    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+    let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
         // serde would read an array as the fields in their order.
-        Ok(_) if !text.starts_with('{') => {
-            return Err(reject(invalid_request("a request is an object")));
-        }
-        Ok(envelope) => envelope,
+        Ok(_) if !text.starts_with('{') => Err(invalid_request("a request is an object")),
+        Ok(envelope) => Ok(envelope),
         Err(error) if error.classify() == Category::Data => {
-            return Err(reject(invalid_request(format!("this is not a request: {error}"))));
+            Err(invalid_request(format!("this is not a request: {error}")))
         }
-        Err(error) => return Err(reject(parse_error(error))),
+        Err(error) => Err(parse_error(error)),
     };
+    let envelope = envelope.map_err(|error| Rejection { id: None, error })?;
     let id = envelope.id;
     if let Some(raw) = id
         && serde_json::from_str::<Id<'_>>(raw.get()).is_err()
@@ -131,10 +126,6 @@ fn decode_string(raw: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(raw.get()).ok().map(|Text(text)| text)
 }
 
-fn reject(error: BridgeError) -> Rejection<'static> {
-    Rejection { id: None, error }
-}
-
 /// Tells an id of `null` from no id: serde's `Option` takes both for none.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&'a RawValue>::deserialize(deserializer).map(Some)
@@ -161,8 +152,9 @@ mod tests {
 
     fn described(line: &[u8]) -> String {
         match parse_line(line, 3) {
-            Incoming::One(entry) => describe(&entry),
-            Incoming::Batch(entries) => {
+            Err(error) => describe(&Err(Rejection { id: None, error })),
+            Ok(Incoming::One(entry)) => describe(&entry),
+            Ok(Incoming::Batch(entries)) => {
                 format!(
                     "batch [{}]",
                     entries.iter().map(describe).collect::<Vec<_>>().join(", ")

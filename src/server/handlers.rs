@@ -70,20 +70,20 @@ trait Act<M: Method>: Send + Sync + 'static {
 }
 
 /// The answer of a method, or its error.
-type Outcome<M> = Result<<M as Method>::Answer, BridgeError>;
+type Outcome<M> = Result<<M as Method>::Answer, ConversationError>;
 
 impl<M: Method> Handle<M> for Daemon
 where
     Self: Act<M>,
 {
-    async fn handle(&self, mut params: M) -> Outcome<M> {
+    async fn handle(&self, mut params: M) -> Result<M::Answer, BridgeError> {
         self.complete(&mut params);
         let request = request(&params)?;
         // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
         if let Some(answer) = self.earlier(&params, request.as_ref())? {
-            return read(&answer);
+            return Ok(read(&answer)?);
         }
-        self.act(params, request).await
+        Ok(self.act(params, request).await?)
     }
 }
 
@@ -134,14 +134,14 @@ impl Daemon {
         &self,
         params: &M,
         request: Option<&Request>,
-    ) -> Result<Option<Answer>, BridgeError> {
+    ) -> Result<Option<Answer>, ConversationError> {
         let scope = match params.conversation().map(|name| self.resolve(name)) {
             None => None,
             Some(Ok(id) | Err(ConversationError::Deleted { id, .. })) => Some(id),
             // The method itself refuses it.
             Some(Err(_)) => return Ok(None),
         };
-        Ok(self.registry.kept(scope, request)?)
+        self.registry.kept(scope, request)
     }
 
     /// Sends a call to its conversation and waits for the answer.
@@ -150,7 +150,7 @@ impl Daemon {
         name: &ConversationRef,
         call: Call,
         request: Option<Request>,
-    ) -> Result<T, BridgeError> {
+    ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
         let answer = self.registry.call(id, call, request)?;
         read(&answer.await.unwrap_or(Err(ConversationError::Lost))?)
@@ -162,7 +162,7 @@ impl Daemon {
         name: &ConversationRef,
         call: Call,
         request: Option<Request>,
-    ) -> Result<T, BridgeError> {
+    ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
         let start = || {
             let answer = self.registry.call(id, call, None);
@@ -173,16 +173,16 @@ impl Daemon {
 }
 
 /// The answer in the shape of its method.
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, BridgeError> {
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ConversationError> {
     let typed = answer.to_json().and_then(|json| json.read());
     typed.map_err(|error| {
         tracing::error!(%error, "an answer does not have the shape of its method");
-        ConversationError::Lost.into()
+        ConversationError::Lost
     })
 }
 
 /// The idempotency key of a call: the caller's id, and a hash of the call's content.
-fn request<M: Method>(params: &M) -> Result<Option<Request>, BridgeError> {
+fn request<M: Method>(params: &M) -> Result<Option<Request>, ConversationError> {
     let Some(id) = params.request_id() else {
         return Ok(None);
     };
@@ -191,7 +191,7 @@ fn request<M: Method>(params: &M) -> Result<Option<Request>, BridgeError> {
             "requestId has {} bytes, and must have 1 to {MAX_REQUEST_ID_BYTES}; leave it out to carry out each call",
             id.len()
         );
-        return Err(ConversationError::invalid("requestId", why).into());
+        return Err(ConversationError::invalid("requestId", why));
     }
     Ok(Some(Request {
         id: RequestId::new(id),

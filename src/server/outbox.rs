@@ -333,16 +333,11 @@ impl State {
     }
 
     fn append(&mut self, parts: &[&str], length: usize) {
-        if self
-            .segments
-            .back()
-            .is_none_or(|last| last.bytes.len() + length > SEGMENT_BYTES)
-        {
-            let bytes = std::mem::take(&mut self.spare);
+        let is_full = |last: &Segment| last.bytes.len() + length > SEGMENT_BYTES;
+        if self.segments.back().is_none_or(is_full) {
             self.segments.push_back(Segment {
-                bytes,
-                written: 0,
-                messages: 0,
+                bytes: std::mem::take(&mut self.spare),
+                ..Segment::default()
             });
         }
         let Some(segment) = self.segments.back_mut() else {

@@ -38,7 +38,7 @@ impl Act<ListConversations> for Daemon {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         if params.state == Some(ConversationState::Unknown) {
             let known = "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed";
-            return Err(unknown_word("state", known).into());
+            return Err(unknown_word("state", known));
         }
         let cwd = params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?;
         let filter = Filter {
@@ -79,7 +79,7 @@ impl Act<ResolveConversation> for Daemon {
 impl Act<TreeOf> for Daemon {
     async fn act(&self, params: TreeOf, _: Option<Request>) -> Outcome<TreeOf> {
         let id = self.resolve(&params.conversation_id)?;
-        Ok(self.registry.tree(id).await?)
+        self.registry.tree(id).await
     }
 }
 
@@ -182,7 +182,7 @@ impl Act<Move> for Daemon {
         let cwd = usable_folder("cwd", &params.cwd)?;
         let id = self.resolve(&params.conversation_id)?;
         if params.dry_run {
-            return Ok(self.registry.plan_move(id, cwd).await?);
+            return self.registry.plan_move(id, cwd).await;
         }
         read(&self.registry.move_to(id, cwd, request).await?)
     }
@@ -209,7 +209,7 @@ impl Act<Checkpoints> for Daemon {
     async fn act(&self, params: Checkpoints, _: Option<Request>) -> Outcome<Checkpoints> {
         let id = self.resolve(&params.conversation_id)?;
         let limit = page_limit(params.limit, LIST_LIMITS)?;
-        Ok(self.registry.checkpoints(id, params.before, limit).await?)
+        self.registry.checkpoints(id, params.before, limit).await
     }
 }
 
@@ -217,7 +217,7 @@ impl Act<History> for Daemon {
     async fn act(&self, params: History, _: Option<Request>) -> Outcome<History> {
         let id = self.resolve(&params.conversation_id)?;
         let (part, limit) = history_part(params.cursor, params.limit, params.last)?;
-        Ok(self.registry.history(id, part, limit, params.r#as).await?)
+        self.registry.history(id, part, limit, params.r#as).await
     }
 }
 
@@ -265,9 +265,9 @@ impl Act<Export> for Daemon {
     async fn act(&self, params: Export, _: Option<Request>) -> Outcome<Export> {
         let id = self.resolve(&params.conversation_id)?;
         let registry = &self.registry;
-        Ok(registry
+        registry
             .export(id, params.format, params.path, params.secrets)
-            .await?)
+            .await
     }
 }
 

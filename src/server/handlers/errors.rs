@@ -45,14 +45,14 @@ fn bridge(error: &ConversationError) -> BridgeError {
         }
         ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
         ConversationError::AgentError { upstream, .. } => {
-            let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
+            let upstream = upstream.clone().unwrap_or_default();
             made(ErrorKind::AgentError).with_raw("upstream", upstream)
         }
         ConversationError::Passing { upstream, limit, .. } => {
             let kind = limit
                 .as_ref()
                 .map_or(ErrorKind::AgentError, |_| ErrorKind::Limited);
-            let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
+            let upstream = upstream.clone().unwrap_or_default();
             let told = made(kind).retryable(true).with_raw("upstream", upstream);
             match limit.as_ref().and_then(|limit| limit.resets_at) {
                 Some(resets_at) => told.with("resetsAt", time::text(resets_at)),

@@ -3,14 +3,15 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::conversation::Empty;
 use bridge_protocol::daemon::{DaemonStatus, StoreStatus, WorkAnswer};
 use bridge_protocol::method::{Diagnose, Discover, RunningWork, Shutdown, Status};
 use bridge_protocol::openrpc::{self, OpenRpcDocument};
-use bridge_protocol::{BridgeError, ErrorKind, PROTOCOL_VERSION};
 
 use super::{Act, Daemon, Outcome, StopRequest};
 use crate::conversation::answer::Request;
+use crate::conversation::error::ConversationError;
 use crate::conversation::services::chain_text;
 use crate::diagnosis::{Question, diagnose};
 
@@ -79,7 +80,9 @@ impl Act<Shutdown> for Daemon {
 
 impl Act<Discover> for Daemon {
     async fn act(&self, _: Discover, _: Option<Request>) -> Outcome<Discover> {
-        let document = DOCUMENT.clone();
-        document.map_err(|problem| BridgeError::new(ErrorKind::InternalError, problem))
+        DOCUMENT.clone().map_err(|problem| {
+            tracing::error!(problem, "the OpenRPC document cannot be made");
+            ConversationError::Lost
+        })
     }
 }

@@ -3,7 +3,7 @@
 use bridge_protocol::method::{
     Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
 };
-use bridge_protocol::{AgentName, BridgeError, UpstreamId};
+use bridge_protocol::{AgentName, UpstreamId};
 
 use super::parameters::{LIST_LIMITS, page_limit};
 use super::{Act, Daemon, Outcome, read};
@@ -21,7 +21,7 @@ impl Act<ListTranscripts> for Daemon {
             query: params.query,
         };
         let page = self.registry.transcripts(filter, params.cursor.as_ref(), limit);
-        Ok(page.await?)
+        page.await
     }
 }
 
@@ -35,7 +35,7 @@ impl Act<Check> for Daemon {
             max_tool_output,
             ..
         } = params;
-        let invalid = |parameter, why: &str| BridgeError::from(ConversationError::invalid(parameter, why));
+        let invalid = ConversationError::invalid;
         let target =
             "name the transcript by upstreamId, or by conversationId the conversation whose head it is";
         if conversation_id.is_some() && upstream_id.is_none() && agent.is_some() {
@@ -60,8 +60,8 @@ impl Act<Check> for Daemon {
                 repair.await
             }
             (None, Some(name)) if repair => registry.repair_named(name, max_tool_output, request).await,
-            (Some(id), None) => return Ok(registry.check_transcript(id, agent).await?),
-            (None, Some(name)) => return Ok(registry.check_head(name).await?),
+            (Some(id), None) => return registry.check_transcript(id, agent).await,
+            (None, Some(name)) => return registry.check_head(name).await,
             (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
         };
         read(&repaired?)
@@ -72,7 +72,7 @@ impl Act<Keep> for Daemon {
     async fn act(&self, params: Keep, _: Option<Request>) -> Outcome<Keep> {
         let session = of_agent(params.upstream_id, params.agent)?;
         let kept = self.registry.keep_named(params.conversation_id.as_ref(), session);
-        Ok(kept.await?)
+        kept.await
     }
 }
 
@@ -82,14 +82,14 @@ impl Act<Restore> for Daemon {
         let restored = self
             .registry
             .restore_named(params.conversation_id.as_ref(), session);
-        Ok(restored.await?)
+        restored.await
     }
 }
 
 impl Act<Forget> for Daemon {
     async fn act(&self, params: Forget, _: Option<Request>) -> Outcome<Forget> {
         let forgotten = self.registry.forget_named(params.upstream_id, params.agent);
-        Ok(forgotten.await?)
+        forgotten.await
     }
 }
 
@@ -98,7 +98,7 @@ impl Act<MoveTree> for Daemon {
         let tree = tree(&params.from, &params.to)?;
         let registry = &self.registry;
         if params.dry_run {
-            return Ok(registry.plan_tree(tree, params.settings).await?);
+            return registry.plan_tree(tree, params.settings).await;
         }
         read(&registry.move_tree(tree, params.settings, request).await?)
     }
@@ -116,7 +116,7 @@ impl Act<UndoTree> for Daemon {
 
 impl Act<TreeMoves> for Daemon {
     async fn act(&self, _: TreeMoves, _: Option<Request>) -> Outcome<TreeMoves> {
-        Ok(self.registry.tree_moves().await?)
+        self.registry.tree_moves().await
     }
 }
 
@@ -126,10 +126,7 @@ impl Act<GetCheckpoint> for Daemon {
             .conversation_id
             .map(|name| self.resolve(&name))
             .transpose()?;
-        Ok(self
-            .registry
-            .checkpoint(params.checkpoint_id, conversation)
-            .await?)
+        self.registry.checkpoint(params.checkpoint_id, conversation).await
     }
 }
 

@@ -196,9 +196,7 @@ pub(crate) fn start(limits: SocketLimits) -> Server {
         refused: watch::Sender::new(None),
         feed: Mutex::default(),
     });
-    let (listener, file) = PrivateSocket::bind(&path, StaleSocket::Keep)
-        .unwrap()
-        .into_parts();
+    let PrivateSocket { listener, file } = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap();
     let stop = CancellationToken::new();
     let task = tokio::spawn(serve(listener, Arc::new(methods(&shared)), limits, stop.clone()));
     Server {
