@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, join_all, ready};
+use futures_util::future::{BoxFuture, join_all, ready};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use jsonrpsee::types::SubscriptionId;
 use serde_json::value::RawValue;
@@ -134,51 +134,41 @@ impl Calls {
     }
 
     fn take_request(&mut self, entry: Entry<'_>) {
-        match self.admit(entry, self.in_flight, false) {
-            Admitted::Done(answer) => self.answer(answer),
-            Admitted::Running(call) => self.run(1, call),
-            Admitted::Gate(gate) => self.gate = Some(gate),
-        }
+        let admitted = self.admit(entry, self.in_flight, false);
+        self.keep(1, admitted);
     }
 
     fn take_batch(&mut self, entries: Vec<Entry<'_>>) {
-        let requests = entries.len();
-        let mut any_running = false;
-        let mut admitted = Vec::with_capacity(requests);
-        for (position, entry) in entries.into_iter().enumerate() {
+        let (requests, limit_bytes) = (entries.len(), self.limits.response_bytes);
+        let admitted = entries.into_iter().enumerate().map(|(position, entry)| {
             let id = match &entry {
                 Ok(call) => call.id.map(ToOwned::to_owned),
                 Err(rejection) => rejection.id.map(ToOwned::to_owned),
             };
-            admitted.push(match self.admit(entry, self.in_flight + position, true) {
-                Admitted::Done(answer) => Either::Left(ready((id, answer))),
-                Admitted::Running(call) => {
-                    any_running = true;
-                    Either::Right(call.map(move |answer| (id, answer)))
-                }
+            let call = match self.admit(entry, self.in_flight + position, true) {
+                Admitted::Done(answer) => ready(answer).boxed(),
+                Admitted::Running(call) => call,
                 // No subscription begins in a batch.
-                Admitted::Gate(_) => Either::Left(ready((id, None))),
-            });
-        }
-        let limit_bytes = self.limits.response_bytes;
+                Admitted::Gate(_) => ready(None).boxed(),
+            };
+            call.map(move |answer| (id, answer))
+        });
         let batch = join_all(admitted).map(move |answers| answer::to_batch(answers, limit_bytes));
-        if any_running {
-            return self.run(requests, batch.boxed());
-        }
-        // Nothing to wait for, so that the answer keeps its place before that of the next line.
-        if let Some(answer) = batch.now_or_never() {
-            self.answer(answer);
-        }
+        self.keep(requests, begun(batch.boxed()));
     }
 
-    fn run(&mut self, requests: usize, call: BoxFuture<'static, Answer>) {
-        let outbox = self.outbox.clone();
-        self.in_flight += requests;
-        self.running.push(
-            call.then(move |answer| push(outbox, answer))
-                .map(move |()| requests)
-                .boxed(),
-        );
+    /// Answers what is done, and keeps what is still running.
+    fn keep(&mut self, requests: usize, admitted: Admitted) {
+        match admitted {
+            Admitted::Done(answer) => self.answer(answer),
+            Admitted::Gate(gate) => self.gate = Some(gate),
+            Admitted::Running(call) => {
+                let outbox = self.outbox.clone();
+                self.in_flight += requests;
+                let pushed = call.then(move |answer| push(outbox, answer));
+                self.running.push(pushed.map(move |()| requests).boxed());
+            }
+        }
     }
 
     /// Queues an answer that is ready; where there is no room, nothing more is read until there is.
@@ -266,11 +256,7 @@ impl Calls {
             let outcome = outcome.unwrap_or_else(|_| Err(panicked(method)));
             answer::to(id.as_deref(), outcome, limit_bytes)
         });
-        let mut running = running.boxed();
-        match poll_once(&mut running) {
-            Poll::Ready(answer) => Admitted::Done(answer),
-            Poll::Pending => Admitted::Running(running),
-        }
+        begun(running.boxed())
     }
 
     fn make_room_for_a_subscription(&mut self) -> Result<(), BridgeError> {
@@ -292,12 +278,12 @@ impl Calls {
         let feed = Feed::new(self.outbox.clone(), event, subscription);
         let accepted = answer::to(Some(id), Ok(subscription.to_string()), usize::MAX);
         let outbox = self.outbox.clone();
-        let (begun, has_begun) = oneshot::channel::<()>();
+        let (in_place, is_in_place) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             push(outbox, accepted).await;
             let mut events = begin(feed.clone());
             let first = poll_once(&mut events);
-            drop(begun);
+            drop(in_place);
             let ended = match first {
                 Poll::Ready(ended) => ended,
                 Poll::Pending => events.await,
@@ -308,7 +294,7 @@ impl Calls {
         });
         self.subscriptions
             .insert(subscription, AbortOnDropHandle::new(task));
-        Admitted::Gate(has_begun.map(drop).boxed())
+        Admitted::Gate(is_in_place.map(drop).boxed())
     }
 }
 
@@ -317,6 +303,14 @@ async fn push(outbox: Outbox, answer: Answer) {
         && let Err(error) = outbox.push(&text).await
     {
         tracing::debug!(%error, "an answer was not wanted any more");
+    }
+}
+
+/// Polls a call once. What is ready is answered at once, so that the answer keeps its place before that of the next line.
+fn begun(mut call: BoxFuture<'static, Answer>) -> Admitted {
+    match poll_once(&mut call) {
+        Poll::Ready(answer) => Admitted::Done(answer),
+        Poll::Pending => Admitted::Running(call),
     }
 }
 
