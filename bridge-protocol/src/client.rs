@@ -35,7 +35,6 @@ pub use jsonrpsee_core::client::Client;
 pub use jsonrpsee_core::client::Error as ClientError;
 /// The events of a subscription, as they come.
 pub use jsonrpsee_core::client::Subscription;
-pub use transport::TransportError;
 
 /// Longest line that is read from the daemon: longer than its longest answer and event.
 pub const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
@@ -54,7 +53,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How long a daemon may take to answer the first call. It answers `daemon/status` from memory, within milliseconds.
 pub const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why there is no connection.
+/// Why there is no connection, or why it ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -96,15 +95,34 @@ pub enum ConnectError {
         /// How long the client waited.
         limit: Duration,
     },
-    /// The listener closed the connection before it answered, as a daemon does that stops or is killed.
+    /// The daemon closed the connection: it stopped or was killed.
     #[error("the daemon closed the connection at {}", path.display())]
     Closed {
         /// The socket.
         path: PathBuf,
     },
-    /// Any other failure, such as a path that is too long for a socket.
-    #[error("cannot connect to the socket {}", path.display())]
+    /// The daemon refused the connection, reported why, and closed it: too many are open.
+    #[error("the daemon refused the connection at {}", path.display())]
+    TurnedAway {
+        /// The socket.
+        path: PathBuf,
+        /// The error that the daemon reported.
+        #[source]
+        error: BridgeError,
+    },
+    /// The daemon sent a line that exceeds the limit for messages.
+    #[error("the daemon sent a line of more than {limit_bytes} bytes at {}", path.display())]
+    LineTooLong {
+        /// The socket.
+        path: PathBuf,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// Any other failure of the system, such as a path that is too long for a socket.
+    #[error("cannot {step} the socket {}", path.display())]
     Io {
+        /// The failed operation: a verb phrase that fits before the path.
+        step: &'static str,
         /// The socket.
         path: PathBuf,
         /// Why it failed.
@@ -153,7 +171,7 @@ pub fn refusal(error: &ClientError) -> Option<&BridgeError> {
     match error {
         ClientError::RestartNeeded(error) => refusal(error),
         ClientError::Transport(error) => match error.downcast_ref()? {
-            TransportError::Refused { error, .. } => Some(error),
+            ConnectError::TurnedAway { error, .. } => Some(error),
             _ => None,
         },
         _ => None,
@@ -171,7 +189,7 @@ pub fn is_lost(error: &ClientError) -> bool {
 
 /// A connection to a listener of this user, and the listener's process id.
 async fn open(socket: &Path, builder: ClientBuilder) -> Result<(Client, Option<u32>), ConnectError> {
-    let failed = |source| classify(socket, source);
+    let failed = |source| classify(socket, "connect to", source);
     let stream = UnixStream::connect(socket).await.map_err(failed)?;
     // Before anything is sent: the path alone does not say who listens.
     let peer = stream.peer_cred().map_err(failed)?;
@@ -208,15 +226,16 @@ pub fn builder() -> ClientBuilder {
         .id_format(IdKind::Number)
 }
 
-fn classify(socket: &Path, source: io::Error) -> ConnectError {
+/// What a failure of the system means.
+fn classify(socket: &Path, step: &'static str, source: io::Error) -> ConnectError {
     let path = socket.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound => ConnectError::NotFound { path },
         io::ErrorKind::ConnectionRefused => ConnectError::Refused { path },
-        // The connection was waiting to be accepted when the daemon ended.
-        io::ErrorKind::ConnectionReset => ConnectError::Closed { path },
+        // Also when the connection was still waiting to be accepted.
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ConnectError::Closed { path },
         io::ErrorKind::PermissionDenied => ConnectError::PermissionDenied { path },
-        _ => ConnectError::Io { path, source },
+        _ => ConnectError::Io { step, path, source },
     }
 }
 
@@ -232,11 +251,12 @@ mod tests {
             (io::ErrorKind::NotFound, "NotFound"),
             (io::ErrorKind::ConnectionRefused, "Refused"),
             (io::ErrorKind::ConnectionReset, "Closed"),
+            (io::ErrorKind::BrokenPipe, "Closed"),
             (io::ErrorKind::PermissionDenied, "PermissionDenied"),
             (io::ErrorKind::InvalidInput, "Io"),
         ];
         for (kind, expected) in table {
-            let error = format!("{:?}", classify(Path::new("/s"), kind.into()));
+            let error = format!("{:?}", classify(Path::new("/s"), "connect to", kind.into()));
             assert!(error.starts_with(expected), "{error}");
         }
     }

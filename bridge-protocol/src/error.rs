@@ -105,8 +105,9 @@ impl ErrorKind {
     }
 }
 
-/// An error of a method.
-#[derive(Clone, Debug, PartialEq)]
+/// An error of a method. Serialized as JSON-RPC's error object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(into = "WireError")]
 pub struct BridgeError {
     /// The kind of error.
     pub kind: ErrorKind,
@@ -194,39 +195,37 @@ impl BridgeError {
     }
 }
 
-/// The schema of JSON-RPC's error object, as it is on the wire.
-impl schemars::JsonSchema for BridgeError {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Error".into()
-    }
+/// An error of a method.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub(crate) struct WireError {
+    /// The code of the error's kind.
+    #[schemars(extend("enum" = ErrorKind::ALL.map(ErrorKind::code).as_slice()))]
+    code: i32,
+    /// What is wrong and, where possible, what to do, in one sentence.
+    message: String,
+    /// The kind of error, and members that depend on the kind.
+    #[schemars(with = "Data")]
+    data: BTreeMap<String, RawJson>,
+}
 
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let kind = generator.subschema_for::<ErrorKind>();
-        let codes = ErrorKind::ALL.map(ErrorKind::code);
-        schemars::json_schema!({
-            "description": "An error of a method.",
-            "type": "object",
-            "properties": {
-                "code": { "description": "The code of the error's kind.", "type": "integer", "enum": codes.as_slice() },
-                "message": {
-                    "description": "What is wrong and, where possible, what to do, in one sentence.",
-                    "type": "string",
-                },
-                "data": {
-                    "description": "The kind of error, and members that depend on the kind.",
-                    "type": "object",
-                    "properties": {
-                        "kind": kind,
-                        "retryable": {
-                            "description": "Whether the same call may succeed later.",
-                            "type": "boolean",
-                        },
-                    },
-                    "required": ["kind", "retryable"],
-                },
-            },
-            "required": ["code", "message", "data"],
-        })
+/// The members of `data` that every error has.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Data {
+    kind: ErrorKind,
+    /// Whether the same call may succeed later.
+    retryable: bool,
+}
+
+impl From<BridgeError> for WireError {
+    fn from(error: BridgeError) -> Self {
+        Self {
+            code: error.kind.code(),
+            data: error.data(),
+            message: error.message,
+        }
     }
 }
 
@@ -238,7 +237,7 @@ impl fmt::Display for BridgeError {
 
 impl std::error::Error for BridgeError {}
 
-#[cfg(any(feature = "client", feature = "server"))]
+#[cfg(feature = "client")]
 impl From<BridgeError> for jsonrpsee::types::ErrorObjectOwned {
     fn from(error: BridgeError) -> Self {
         let data = error.data();
@@ -246,7 +245,7 @@ impl From<BridgeError> for jsonrpsee::types::ErrorObjectOwned {
     }
 }
 
-#[cfg(any(feature = "client", feature = "server"))]
+#[cfg(feature = "client")]
 impl From<jsonrpsee::types::ErrorObjectOwned> for BridgeError {
     fn from(error: jsonrpsee::types::ErrorObjectOwned) -> Self {
         let data = error.data().map(|data| RawJson::new(data.to_owned()));

@@ -57,9 +57,10 @@ impl FromStr for ConversationId {
     }
 }
 
-macro_rules! text_id {
-    ($(#[$meta:meta])* $name:ident) => {
-        $(#[$meta])*
+/// Declares ids that are opaque texts.
+macro_rules! text_ids {
+    ($( $(#[$meta:meta])+ $name:ident, )+) => { $(
+        $(#[$meta])+
         #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
         pub struct $name(String);
@@ -92,7 +93,7 @@ macro_rules! text_id {
 
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                Self(text.to_owned())
+                Self::new(text)
             }
         }
 
@@ -101,38 +102,26 @@ macro_rules! text_id {
                 Self(text)
             }
         }
-    };
+    )+ };
 }
 
-text_id! {
+text_ids! {
     /// A reference to a conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or
     /// more.
-    ConversationRef
-}
-text_id! {
+    ConversationRef,
     /// The id of an upstream session: the agent's own, opaque, unique within one transcript root, and the name of its
     /// transcript.
-    UpstreamId
-}
-text_id! {
+    UpstreamId,
     /// The name of an agent: as configured, or a built-in one (`claude`, `codex`, `loopback`).
-    AgentName
-}
-text_id! {
+    AgentName,
     /// The id of a checkpoint, from which a session can be resumed, forked or edited. Opaque and stable.
-    CheckpointId
-}
-text_id! {
+    CheckpointId,
     /// The id of a turn: one prompt of a conversation, from its acceptance into the queue to its end.
-    TurnId
-}
-text_id! {
+    TurnId,
     /// The id of an interrupt: a question of the agent that waits for an answer.
-    InterruptId
-}
-text_id! {
+    InterruptId,
     /// A position in a stream of events or in a paged list. Opaque.
-    Cursor
+    Cursor,
 }
 
 impl From<ConversationId> for ConversationRef {

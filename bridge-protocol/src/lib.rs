@@ -2,7 +2,7 @@
 //!
 //! The crate owns the ids, objects, events and errors that cross the socket, the table of methods ([`method`]), and the
 //! OpenRPC document made from them. It must not know how the daemon does its work: no store, no process, no path of its
-//! own. Without features it is plain data; `server` adds what serves the methods, `client` the typed client and its Unix
+//! own. Without features it is plain data and what a server implements; `client` adds the typed client and its Unix
 //! socket transport, so that a desktop app needs this crate alone.
 //!
 //! Names and shapes are stable: fields may be added, never renamed or removed. Fields are camelCase, an absent field and

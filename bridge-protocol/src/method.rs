@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::error::ErrorKind;
+use crate::error::{BridgeError, ErrorKind};
 use crate::id::ConversationRef;
 
 pub use agent::*;
@@ -64,21 +64,13 @@ macro_rules! methods {
         }
 
         /// Carries out each method of the namespace.
-        #[cfg(feature = "server")]
         pub trait $all: $($crate::method::Handle<$method> +)+ {}
 
-        #[cfg(feature = "server")]
-        impl<Handlers: $($crate::method::Handle<$method> +)+> $all for Handlers {}
+        impl<Server: $($crate::method::Handle<$method> +)+> $all for Server {}
 
-        /// Adds each method to what is served.
-        #[cfg(feature = "server")]
-        pub(super) fn register<Handlers: $all + 'static>(
-            module: &mut $crate::method::Module<Handlers>,
-        ) -> Result<(), jsonrpsee::core::RegisterMethodError> {
-            $(module.register_async_method(<$method as $crate::method::Method>::NAME, |params, handlers, _| async move {
-                $crate::method::Handle::<$method>::handle(&*handlers, &params).await
-            })?;)+
-            Ok(())
+        /// Adds each method to a table.
+        pub(super) fn serve<Server: $all>(table: &mut impl $crate::method::Table<Server>) {
+            $(table.add::<$method>();)+
         }
     };
 }
@@ -176,35 +168,29 @@ pub fn visit(visitor: &mut impl Visitor) {
     transcript::visit(visitor);
 }
 
-/// All methods, to be served by jsonrpsee.
-#[cfg(feature = "server")]
-pub type Module<Handlers> = jsonrpsee::RpcModule<Handlers>;
-
 /// Carries out a method.
-#[cfg(feature = "server")]
-pub trait Handle<M: Method>: Send + Sync {
-    /// Reads the parameters, carries the call out and returns its answer.
-    fn handle(
-        &self,
-        params: &jsonrpsee::types::Params<'_>,
-    ) -> impl Future<Output = Result<M::Answer, jsonrpsee::types::ErrorObjectOwned>> + Send;
+pub trait Handle<M: Method>: Send + Sync + 'static {
+    /// Carries a call out and returns its answer.
+    fn handle(&self, params: M) -> impl Future<Output = Result<M::Answer, BridgeError>> + Send;
 }
 
-/// All methods, carried out by `handlers`; the subscription to events is the caller's to add.
-///
-/// # Errors
-/// When two methods have the same name.
-#[cfg(feature = "server")]
-pub fn module<Handlers>(handlers: Handlers) -> Result<Module<Handlers>, jsonrpsee::core::RegisterMethodError>
+/// A server's table of methods.
+pub trait Table<Server> {
+    /// Adds one method.
+    fn add<M: Method>(&mut self)
+    where
+        Server: Handle<M>;
+}
+
+/// Adds each method to a table, except for the subscription to events.
+pub fn serve<Server>(table: &mut impl Table<Server>)
 where
-    Handlers: HandleAgents + HandleConversations + HandleDaemon + HandleTranscripts + 'static,
+    Server: HandleAgents + HandleConversations + HandleDaemon + HandleTranscripts,
 {
-    let mut module = Module::new(handlers);
-    daemon::register(&mut module)?;
-    agent::register(&mut module)?;
-    conversation::register(&mut module)?;
-    transcript::register(&mut module)?;
-    Ok(module)
+    daemon::serve(table);
+    agent::serve(table);
+    conversation::serve(table);
+    transcript::serve(table);
 }
 
 /// The names of a method's parameters, in the order of its declaration.

@@ -3,7 +3,7 @@
 //! From the outside in: [`catalog`] names the agents that are configured and [`profile`] what is known of each kind,
 //! [`pool`] shares processes between conversations, [`process`] starts and stops one of them, [`sweep`] ends what it
 //! left behind, [`wire`] speaks newline-delimited JSON-RPC with it, [`inbox`] carries what it says to one session's
-//! owner, [`session`] knows the protocol's methods, [`envelope`] looks at one line without decoding it, [`message`]
+//! owner, [`session`] knows the protocol's methods, [`split`] cuts bytes into lines, [`envelope`] looks at one line without decoding it, [`message`]
 //! holds the words that they share, and [`failure`] says what kind of failure an error is. [`loopback`] is an agent
 //! itself: a program of its own, with no way into the daemon but the protocol.
 //!
@@ -21,5 +21,6 @@ pub mod pool;
 pub mod process;
 pub mod profile;
 pub mod session;
+pub mod split;
 pub mod sweep;
 pub mod wire;

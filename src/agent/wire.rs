@@ -10,7 +10,6 @@
 mod chatter;
 mod reader;
 mod routes;
-mod split;
 #[cfg(test)]
 mod tests;
 mod writer;

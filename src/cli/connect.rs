@@ -318,7 +318,7 @@ fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
         ConnectError::PermissionDenied { .. } => {
             problem.hint("each user has a daemon of their own: sessionctl --home \"$HOME/.sessiond\" ls")
         }
-        ConnectError::Io { path, source } => unusable(&path, &source),
+        ConnectError::Io { path, source, .. } => unusable(&path, &source),
         _ => problem,
     }
 }

@@ -14,15 +14,23 @@ use crate::store::StoreError;
 /// Why a call about a conversation was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConversationError {
-    /// There is no such conversation, agent or question.
+    /// There is no such conversation, session or question.
     #[error("{what}")]
     NotFound {
         /// What was looked for, as a sentence.
         what: String,
     },
+    /// There is no such agent.
+    #[error("there is no agent \"{name}\"; known are: {known}. Agents are configured in config.toml")]
+    UnknownAgent {
+        /// What was looked for.
+        name: AgentName,
+        /// The names of all agents.
+        known: String,
+    },
     /// There is no such checkpoint.
     #[error(
-        "there is no checkpoint \"{id}\" where it was looked for; conversation/checkpoints lists those there are"
+        "there is no checkpoint \"{id}\" where it was looked for; sessionctl checkpoints lists those there are"
     )]
     CheckpointNotFound {
         /// What was looked for.
@@ -78,8 +86,8 @@ pub enum ConversationError {
     },
     /// What is to be undone went together with others.
     #[error(
-        "the conversation moved together with all that ran in the same folder; transcript/undo with undoId \"{undo_id}\", \
-         sessionctl mv --undo {undo_id}, takes that back"
+        "the conversation moved together with all that ran in the same folder; undo the whole move: sessionctl mv --undo \
+         {undo_id}"
     )]
     PartOfTree {
         /// What `transcript/undo` takes.
@@ -189,6 +197,15 @@ impl ConversationError {
             parameter,
             why: why.into(),
         }
+    }
+
+    /// The refusal of a cursor that no page of the list has.
+    #[must_use]
+    pub(super) fn invalid_cursor() -> Self {
+        Self::invalid(
+            "cursor",
+            "invalid cursor; use one that an earlier page returned, or begin without one",
+        )
     }
 
     /// The refusal of a parameter because of what the file says that it names.

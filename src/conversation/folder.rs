@@ -16,8 +16,7 @@ pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
     check_absolute(cwd)?;
     look_into(cwd).map_err(|why| {
         ConversationError::InvalidCwd(format!(
-            "{why}; put it back where it was, or make it, and try again, or have the conversation go on in another one: conversation/move, \
-             sessionctl mv"
+            "{why}; create it again, or move the conversation to another folder"
         ))
     })
 }

@@ -407,13 +407,12 @@ impl History {
 
     /// What a cursor means: the messages before that number, or those behind it.
     fn place_of(&self, cursor: &Cursor) -> Result<(Side, usize), ConversationError> {
-        let wrong = |words: &str| ConversationError::invalid("cursor", words);
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
             matches!(side, "a" | "b").then_some((side, place))
         });
         let Some((side, place)) = parts else {
-            return Err(wrong("the cursor is not one that conversation/history gave"));
+            return Err(ConversationError::invalid_cursor());
         };
         let found = self.sessions.iter().find_map(|session| {
             let may_hold = session
@@ -424,13 +423,14 @@ impl History {
             Some(session.messages_before + message)
         });
         let Some(number) = found else {
-            return Err(wrong(
+            return Err(ConversationError::invalid(
+                "cursor",
                 "the place of the cursor is not in the history any more; begin without one",
             ));
         };
         Ok(match side {
             "a" => (Side::Before, number + 1),
-            _ if number == 0 => return Err(wrong("the cursor is not one that conversation/history gave")),
+            _ if number == 0 => return Err(ConversationError::invalid_cursor()),
             _ => (Side::Behind, number - 1),
         })
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use bridge_protocol::conversation::{ConversationState, Parent, Settings};
 use bridge_protocol::export::{MissingSession, MissingValue, UnchangedLines};
 use bridge_protocol::link::{Fidelity, LineageEntry};
+use bridge_protocol::method::Import;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use uuid::Uuid;
 
@@ -44,21 +45,6 @@ use placing::place;
 use plan::Staging;
 pub(super) use plan::{FOLDER, PLAN};
 use translation::Translation;
-
-/// A bundle that is to become a conversation of this machine.
-#[derive(Clone, Debug)]
-pub struct Import {
-    /// The absolute path of the bundle.
-    pub path: String,
-    /// The folder that the conversation runs in from now on.
-    pub cwd: Option<String>,
-    /// Whether the folders that the bundle names are used as they are; else there has to be a `cwd`.
-    pub same_folders: bool,
-    /// Whether the conversation and its sessions get new ids.
-    pub new_ids: bool,
-    /// Whether all its settings are taken over, also those that start programs or grant something.
-    pub trust_settings: bool,
-}
 
 /// A conversation whose files are in place, and that is not written down yet.
 pub(super) struct Imported {

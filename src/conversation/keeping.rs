@@ -282,8 +282,9 @@ pub(super) fn bring_back(
     let behind = turns_behind(services, entry, record, id).map_err(unread)?;
     if behind > 0 {
         return Err(gone(format!(
-            "the kept copy lacks the last turns ({behind}); conversation/resume goes on with it and says so, and then it can be \
-             branched, edited and repaired"
+            "the kept copy lacks the last turns ({behind}); sessionctl resume {} continues with it and reports what is missing; after \
+             that it can be branched, edited and repaired",
+            record.id
         )));
     }
     let links = record.chain.links();

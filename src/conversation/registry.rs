@@ -29,8 +29,9 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method::NewConversation;
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, ConversationId, ConversationRef, Cursor};
+use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -53,7 +54,6 @@ use super::naming::{check_namespace, check_setting_name, check_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
-pub use adopting::Adoption;
 pub use filter::Filter;
 #[cfg(test)]
 pub(super) use last_life::EndedTurn;
@@ -106,24 +106,6 @@ pub struct Registry {
 struct Entry {
     mailbox: mpsc::Sender<Message>,
     published: watch::Receiver<Arc<Conversation>>,
-}
-
-/// What a new conversation is made of.
-pub struct NewConversation {
-    /// The agent; the configured default when none is named.
-    pub agent: Option<AgentName>,
-    /// The absolute folder.
-    pub cwd: String,
-    /// What people call it.
-    pub title: Option<String>,
-    /// The app that it belongs to.
-    pub namespace: Option<String>,
-    /// How its session is set up.
-    pub settings: Settings,
-    /// Whether its session is opened.
-    pub open: bool,
-    /// The idempotency key.
-    pub request: Option<Request>,
 }
 
 /// What is recorded of a call in place of its result, while its conversation is made and not open: its repetition opens it.
@@ -196,13 +178,17 @@ impl Registry {
     /// # Errors
     /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::NotOpened`] when
     /// its session could not be opened.
-    pub async fn create(self: &Arc<Self>, new: NewConversation) -> Result<Answer, ConversationError> {
+    pub async fn create(
+        self: &Arc<Self>,
+        new: NewConversation,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
         if !new.open {
-            return self.make(new).await;
+            return self.make(new, request).await;
         }
-        let (registry, request) = (Arc::clone(self), new.request.clone());
+        let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move {
-            let Answer::Conversation(made) = registry.make(new).await? else {
+            let Answer::Conversation(made) = registry.make(new, asked).await? else {
                 return Err(ConversationError::Lost);
             };
             let resume = Call::Resume {
@@ -225,19 +211,23 @@ impl Registry {
     }
 
     /// Makes a conversation, or gives the one that an earlier call with the same key made and could not open.
-    async fn make(&self, new: NewConversation) -> Result<Answer, ConversationError> {
+    async fn make(
+        &self,
+        new: NewConversation,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
         // One keyed call at a time: the same key in two calls at once makes one conversation.
-        let _turn = match &new.request {
+        let _turn = match &request {
             Some(_) => Some(self.creating.lock().await),
             None => None,
         };
-        if let Some(kept) = self.kept(None, new.request.as_ref())? {
+        if let Some(kept) = self.kept(None, request.as_ref())? {
             return Ok(kept);
         }
-        if let Some(id) = self.not_opened(new.request.as_ref())? {
+        if let Some(id) = self.not_opened(request.as_ref())? {
             return Ok(Answer::Conversation(Box::new(self.view(id)?)));
         }
         let agent = new
@@ -246,15 +236,15 @@ impl Registry {
         self.services.agent(&agent)?;
         let cwd = usable_folder("cwd", &new.cwd)?;
         check_settings(&new.settings)?;
-        check_title(new.title.as_deref().unwrap_or_default())?;
-        check_namespace(new.namespace.as_deref().unwrap_or_default())?;
+        check_title(&new.title)?;
+        check_namespace(&new.namespace)?;
         let at = now();
         let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, at);
-        record.title = new.title.unwrap_or_default();
-        record.namespace = new.namespace.unwrap_or_default();
+        record.title = new.title;
+        record.namespace = new.namespace;
         record.settings = new.settings;
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
-        let request = new.request.map(|request| match new.open {
+        let request = request.map(|request| match new.open {
             true => RequestRecord {
                 error: RawJson::from_value(&NotOpened {
                     conversation_id: record.id,

@@ -80,16 +80,14 @@ impl Services {
     /// The agent of this name.
     ///
     /// # Errors
-    /// [`ConversationError::NotFound`] with the names that are known.
+    /// [`ConversationError::UnknownAgent`] with the names that are known.
     pub fn agent(&self, name: &AgentName) -> Result<Arc<AgentEntry>, ConversationError> {
         self.catalog
             .get(name)
             .cloned()
-            .ok_or_else(|| ConversationError::NotFound {
-                what: format!(
-                    "there is no agent \"{name}\"; known are: {}. Agents are configured in config.toml",
-                    self.catalog.names()
-                ),
+            .ok_or_else(|| ConversationError::UnknownAgent {
+                name: name.clone(),
+                known: self.catalog.names(),
             })
     }
 

@@ -527,7 +527,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             }
             let message = match error {
                 OpenError::Setting { setting, .. } => format!(
-                    "the agent {} refused the setting {setting}: {}; change it with conversation/update",
+                    "the agent {} refused the setting {setting}: {}; change it with sessionctl set",
                     entry.name, failure.message
                 ),
                 OpenError::Call(_) => format!(

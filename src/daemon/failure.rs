@@ -73,9 +73,6 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// The methods could not be registered.
-    #[error("cannot register the methods")]
-    Methods(#[from] jsonrpsee::core::RegisterMethodError),
     /// Signals cannot be handled.
     #[error("cannot handle signals")]
     Signals(#[source] io::Error),

@@ -132,9 +132,8 @@ mod tests {
 
     /// With its listener, which keeps the number of the file from being used again.
     fn bound(path: &Path) -> (tokio::net::UnixListener, SocketFile) {
-        PrivateSocket::bind(path, StaleSocket::Replace)
-            .unwrap()
-            .into_parts()
+        let PrivateSocket { listener, file } = PrivateSocket::bind(path, StaleSocket::Replace).unwrap();
+        (listener, file)
     }
 
     #[tokio::test]

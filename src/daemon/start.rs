@@ -39,7 +39,7 @@ use crate::conversation::wakings::Wakings;
 use crate::files::durable;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
-use crate::server::rpc::{Daemon, StopRequest, methods};
+use crate::server::handlers::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
@@ -206,9 +206,9 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         Some(listener) => PrivateSocket::given(listener, &paths.bridge_socket)?,
         None => PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?,
     };
-    let (listener, socket_file) = socket.into_parts();
+    let PrivateSocket { listener, file } = socket;
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
-    let daemon = Arc::new(Daemon {
+    let daemon = Daemon {
         registry: Arc::clone(&registry),
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         socket: paths.bridge_socket.clone(),
@@ -219,14 +219,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             Box::new(move || configured.now())
         },
         stop: stop_sender,
-    });
+    };
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
-    let methods = methods(daemon)?;
+    let methods = Arc::new(methods(daemon));
     let mut servers = JoinSet::new();
     servers.spawn(serve(
         listener,
-        methods.clone(),
+        Arc::clone(&methods),
         limits.clone(),
         stop_serving.clone(),
     ));
@@ -234,7 +234,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     registry.keep_transcripts();
     announce_ready(arguments, &paths);
 
-    let mut standing = Standing::new(&lock, socket_file);
+    let mut standing = Standing::new(&lock, file);
     let request = loop {
         let astray = tokio::select! {
             _ = terminate.recv() => break StopRequest { grace: None },
@@ -248,13 +248,12 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             break StopRequest { grace: None };
         }
         match PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace) {
-            Ok(socket) => {
+            Ok(PrivateSocket { listener, file }) => {
                 tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; the daemon made a new one");
-                let (listener, file) = socket.into_parts();
                 standing.moved_to(file);
                 servers.spawn(serve(
                     listener,
-                    methods.clone(),
+                    Arc::clone(&methods),
                     limits.clone(),
                     stop_serving.clone(),
                 ));

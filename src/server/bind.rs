@@ -40,23 +40,13 @@ pub enum StaleSocket {
 pub enum BindError {
     /// The path does not fit into a socket address.
     #[error(
-        "the socket path {} has {length} bytes, more than the {limit} that a socket address holds; choose a shorter one with --socket",
-        path.display()
+        "the socket path {} has {} bytes, more than the {PATH_LIMIT_BYTES} that a socket address holds; choose a shorter one with --socket",
+        .0.display(), .0.as_os_str().len()
     )]
-    PathTooLong {
-        /// The path as it was given.
-        path: PathBuf,
-        /// Its length in bytes.
-        length: usize,
-        /// The most that is possible on this platform.
-        limit: usize,
-    },
+    PathTooLong(PathBuf),
     /// The path names no file in a folder.
-    #[error("the socket path {} is not an absolute path of a file", path.display())]
-    NotAFilePath {
-        /// The path as it was given.
-        path: PathBuf,
-    },
+    #[error("the socket path {} is not an absolute path of a file", .0.display())]
+    NotAFilePath(PathBuf),
     /// The folder belongs to somebody else.
     #[error(
         "the socket's folder {} belongs to user {owner}, not to user {own}; choose a path in a folder of your own with --socket",
@@ -82,23 +72,14 @@ pub enum BindError {
         mode: u32,
     },
     /// Something that is not a socket is in the way.
-    #[error("{} exists and is not a socket; it is left as it is, choose another path with --socket", path.display())]
-    NotASocket {
-        /// The path of the thing.
-        path: PathBuf,
-    },
+    #[error("{} exists and is not a socket; it is left as it is, choose another path with --socket", .0.display())]
+    NotASocket(PathBuf),
     /// Another process listens there.
-    #[error("another process already listens on {}; stop it, or choose another path with --socket", path.display())]
-    InUse {
-        /// The path of the socket.
-        path: PathBuf,
-    },
+    #[error("another process already listens on {}; stop it, or choose another path with --socket", .0.display())]
+    InUse(PathBuf),
     /// Nobody listens on the socket that exists, but it may not be replaced.
-    #[error("{} is a socket without a listener, and the lock that would allow to replace it is not held", path.display())]
-    Stale {
-        /// The path of the socket.
-        path: PathBuf,
-    },
+    #[error("{} is a socket without a listener, and the lock that would allow to replace it is not held", .0.display())]
+    Stale(PathBuf),
     /// A service manager listens elsewhere.
     #[error(
         "the service manager listens on {}, and clients look for the daemon at {}; give both the same path, see ListenStream= of \
@@ -128,8 +109,10 @@ pub enum BindError {
 /// A listening socket that only this user can reach.
 #[derive(Debug)]
 pub struct PrivateSocket {
-    listener: UnixListener,
-    file: SocketFile,
+    /// What is to be served.
+    pub listener: UnixListener,
+    /// What is to be kept until the daemon ends.
+    pub file: SocketFile,
 }
 
 /// The socket's file. Removed when this is dropped, unless another file has taken its place, or it is another's.
@@ -154,26 +137,17 @@ impl PrivateSocket {
         let folder = check_path(path)?;
         prepare_folder(folder)?;
         clear_the_way(path, stale)?;
-        let at = |step: &'static str| {
-            move |error: Errno| BindError::Io {
-                step,
-                path: path.to_owned(),
-                source: error.into(),
-            }
-        };
-        let address = SocketAddrUnix::new(path).map_err(at("address the socket"))?;
-        let socket = new_socket().map_err(at("create the socket"))?;
+        let address = SocketAddrUnix::new(path).map_err(io_error("address the socket", path))?;
+        let socket = new_socket().map_err(io_error("create the socket", path))?;
         rustix::net::bind(&socket, &address).map_err(|error| match error {
-            Errno::ADDRINUSE => BindError::InUse {
-                path: path.to_owned(),
-            },
-            error => at("bind the socket")(error),
+            Errno::ADDRINUSE => BindError::InUse(path.to_owned()),
+            error => io_error("bind the socket", path)(error),
         })?;
         // From here on the file is ours, and goes away again if a later step fails.
         let file = SocketFile::of(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(io_error("set the mode of", path))?;
-        rustix::net::listen(&socket, LISTEN_BACKLOG).map_err(at("listen on"))?;
+        rustix::net::listen(&socket, LISTEN_BACKLOG).map_err(io_error("listen on", path))?;
         let listener = UnixListener::from_std(socket.into()).map_err(io_error("watch the socket", path))?;
         Ok(Self { listener, file })
     }
@@ -203,16 +177,6 @@ impl PrivateSocket {
         file.is_anothers = true;
         let listener = UnixListener::from_std(listener).map_err(io_error("watch the socket", path))?;
         Ok(Self { listener, file })
-    }
-
-    /// The listener, to be served, and the file, to be kept until the daemon ends.
-    pub fn into_parts(self) -> (UnixListener, SocketFile) {
-        (self.listener, self.file)
-    }
-
-    /// Where clients connect.
-    pub fn path(&self) -> &Path {
-        &self.file.path
     }
 }
 
@@ -263,19 +227,12 @@ impl Drop for SocketFile {
 
 /// Checks what can be checked without looking at the disk; returns the folder.
 fn check_path(path: &Path) -> Result<&Path, BindError> {
-    let length = path.as_os_str().len();
-    if length > PATH_LIMIT_BYTES {
-        return Err(BindError::PathTooLong {
-            path: path.to_owned(),
-            length,
-            limit: PATH_LIMIT_BYTES,
-        });
+    if path.as_os_str().len() > PATH_LIMIT_BYTES {
+        return Err(BindError::PathTooLong(path.to_owned()));
     }
     match (path.parent(), path.file_name()) {
         (Some(folder), Some(name)) if path.is_absolute() && name != OsStr::new("") => Ok(folder),
-        _ => Err(BindError::NotAFilePath {
-            path: path.to_owned(),
-        }),
+        _ => Err(BindError::NotAFilePath(path.to_owned())),
     }
 }
 
@@ -315,19 +272,13 @@ fn clear_the_way(path: &Path, stale: StaleSocket) -> Result<(), BindError> {
         Err(source) => return Err(io_error("look at", path)(source)),
     };
     if !found.file_type().is_socket() {
-        return Err(BindError::NotASocket {
-            path: path.to_owned(),
-        });
+        return Err(BindError::NotASocket(path.to_owned()));
     }
     if somebody_listens(path)? {
-        return Err(BindError::InUse {
-            path: path.to_owned(),
-        });
+        return Err(BindError::InUse(path.to_owned()));
     }
     if stale == StaleSocket::Keep {
-        return Err(BindError::Stale {
-            path: path.to_owned(),
-        });
+        return Err(BindError::Stale(path.to_owned()));
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -338,18 +289,14 @@ fn clear_the_way(path: &Path, stale: StaleSocket) -> Result<(), BindError> {
 }
 
 fn somebody_listens(path: &Path) -> Result<bool, BindError> {
-    let at = |error: Errno| BindError::Io {
-        step: "ask for a listener on",
-        path: path.to_owned(),
-        source: error.into(),
-    };
-    let address = SocketAddrUnix::new(path).map_err(at)?;
-    let probe = new_socket().map_err(at)?;
+    const PROBE: &str = "ask for a listener on";
+    let address = SocketAddrUnix::new(path).map_err(io_error(PROBE, path))?;
+    let probe = new_socket().map_err(io_error(PROBE, path))?;
     match rustix::net::connect(&probe, &address) {
         // Would block: its queue is full, so there is one.
         Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
-        Err(error) => Err(at(error)),
+        Err(error) => Err(io_error(PROBE, path)(error)),
     }
 }
 
@@ -369,7 +316,11 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     }
 }
 
-fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BindError {
+fn io_error<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E) -> BindError {
     let path = path.to_owned();
-    move |source| BindError::Io { step, path, source }
+    move |error| BindError::Io {
+        step,
+        path,
+        source: error.into(),
+    }
 }

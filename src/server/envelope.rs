@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::fault::{invalid_request, parse_error};
+use super::answer::{invalid_request, parse_error};
 
 /// What a line turned out to be.
 #[derive(Debug)]
@@ -29,17 +29,10 @@ pub(super) type Entry<'a> = Result<Call<'a>, Rejection<'a>>;
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     /// None for a notification, which is never answered.
-    pub(super) id: Option<CallId<'a>>,
+    pub(super) id: Option<&'a RawValue>,
     pub(super) method: Cow<'a, str>,
     /// As they came; absent and null are the same.
     pub(super) params: Option<&'a RawValue>,
-}
-
-/// A request's id, as it was written and as jsonrpsee understands it.
-#[derive(Debug, Clone)]
-pub(super) struct CallId<'a> {
-    pub(super) raw: &'a RawValue,
-    pub(super) parsed: Id<'a>,
 }
 
 /// Something that is answered with an error before any method is looked up.
@@ -51,30 +44,26 @@ pub(super) struct Rejection<'a> {
 }
 
 /// Takes a line apart. `batch_entries` is the most that a batch may hold.
-pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Incoming<'_> {
-    let text = match std::str::from_utf8(line) {
-        Ok(text) => text.trim_start(),
-        Err(error) => return Incoming::One(Err(reject(parse_error(error)))),
-    };
+///
+/// # Errors
+/// What the line is answered with if it is neither a request nor a batch of them.
+pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Result<Incoming<'_>, BridgeError> {
+    let text = std::str::from_utf8(line).map_err(parse_error)?.trim_start();
     if !text.starts_with('[') {
-        return Incoming::One(parse_entry(text));
+        return Ok(Incoming::One(parse_entry(text)));
     }
-    match serde_json::from_str::<Vec<&RawValue>>(text) {
-        Err(error) => Incoming::One(Err(reject(parse_error(error)))),
-        Ok(entries) if entries.is_empty() => {
-            Incoming::One(Err(reject(invalid_request("the batch is empty"))))
-        }
-        Ok(entries) if entries.len() > batch_entries => Incoming::One(Err(reject(invalid_request(format!(
+    let entries: Vec<&RawValue> = serde_json::from_str(text).map_err(parse_error)?;
+    if entries.is_empty() {
+        return Err(invalid_request("the batch is empty"));
+    }
+    if entries.len() > batch_entries {
+        return Err(invalid_request(format!(
             "the batch has {} entries, more than the limit of {batch_entries}",
             entries.len()
-        ))))),
-        Ok(entries) => Incoming::Batch(
-            entries
-                .into_iter()
-                .map(|entry| parse_entry(entry.get()))
-                .collect(),
-        ),
+        )));
     }
+    let entries = entries.into_iter().map(|entry| parse_entry(entry.get()));
+    Ok(Incoming::Batch(entries.collect()))
 }
 
 fn parse_entry(text: &str) -> Entry<'_> {
@@ -90,34 +79,31 @@ fn parse_entry(text: &str) -> Entry<'_> {
         params: Option<&'a RawValue>,
     }
 
-    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+    let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
         // serde would read an array as the fields in their order.
-        Ok(_) if !text.starts_with('{') => {
-            return Err(reject(invalid_request("a request is an object")));
-        }
-        Ok(envelope) => envelope,
+        Ok(_) if !text.starts_with('{') => Err(invalid_request("a request is an object")),
+        Ok(envelope) => Ok(envelope),
         Err(error) if error.classify() == Category::Data => {
-            return Err(reject(invalid_request(format!("this is not a request: {error}"))));
+            Err(invalid_request(format!("this is not a request: {error}")))
         }
-        Err(error) => return Err(reject(parse_error(error))),
+        Err(error) => Err(parse_error(error)),
     };
-    let id = match envelope.id {
-        None => None,
-        Some(raw) => match serde_json::from_str::<Id<'_>>(raw.get()) {
-            Ok(parsed) => Some(CallId { raw, parsed }),
-            Err(_) => {
-                // A number that is not a natural one can still be echoed; anything else is no id.
-                let echo = raw
-                    .get()
-                    .starts_with(|first: char| first == '-' || first.is_ascii_digit())
-                    .then_some(raw);
-                let error = invalid_request("an id is a string, a natural number or null");
-                return Err(Rejection { id: echo, error });
-            }
-        },
-    };
+    let envelope = envelope.map_err(|error| Rejection { id: None, error })?;
+    let id = envelope.id;
+    if let Some(raw) = id
+        && serde_json::from_str::<Id<'_>>(raw.get()).is_err()
+    {
+        // A number that is not a natural one can still be echoed; anything else is no id.
+        let is_number = raw
+            .get()
+            .starts_with(|first: char| first == '-' || first.is_ascii_digit());
+        return Err(Rejection {
+            id: is_number.then_some(raw),
+            error: invalid_request("an id is a string, a natural number or null"),
+        });
+    }
     let refused = |message: &str| Rejection {
-        id: id.as_ref().map(|id| id.raw),
+        id,
         error: invalid_request(message),
     };
     if envelope.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
@@ -133,16 +119,11 @@ fn parse_entry(text: &str) -> Entry<'_> {
     })
 }
 
+/// A text; borrowed from the line if it has no escapes, as all real names.
 fn decode_string(raw: &RawValue) -> Option<Cow<'_, str>> {
-    // Names without escapes, that is all real ones, are borrowed from the line.
-    if let Ok(borrowed) = serde_json::from_str::<&str>(raw.get()) {
-        return Some(Cow::Borrowed(borrowed));
-    }
-    serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned)
-}
-
-fn reject(error: BridgeError) -> Rejection<'static> {
-    Rejection { id: None, error }
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    serde_json::from_str(raw.get()).ok().map(|Text(text)| text)
 }
 
 /// Tells an id of `null` from no id: serde's `Option` takes both for none.
@@ -153,18 +134,17 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::fault;
+    use crate::server::answer;
 
     fn describe(entry: &Entry<'_>) -> String {
         match entry {
             Ok(Call { id, method, params }) => format!(
                 "call {} {method} {}",
-                id.as_ref().map_or("-", |id| id.raw.get()),
-                params.map_or("-", |params| params.get())
+                id.map_or("-", RawValue::get),
+                params.map_or("-", RawValue::get)
             ),
             Err(Rejection { id, error }) => {
-                let answer: serde_json::Value =
-                    serde_json::from_str(&fault::answer(*id, error.clone())).unwrap();
+                let answer: serde_json::Value = serde_json::from_str(&answer::failure(*id, error)).unwrap();
                 format!("error {} {}", answer["id"], answer["error"]["code"])
             }
         }
@@ -172,8 +152,9 @@ mod tests {
 
     fn described(line: &[u8]) -> String {
         match parse_line(line, 3) {
-            Incoming::One(entry) => describe(&entry),
-            Incoming::Batch(entries) => {
+            Err(error) => describe(&Err(Rejection { id: None, error })),
+            Ok(Incoming::One(entry)) => describe(&entry),
+            Ok(Incoming::Batch(entries)) => {
                 format!(
                     "batch [{}]",
                     entries.iter().map(describe).collect::<Vec<_>>().join(", ")

@@ -1,31 +1,26 @@
 //! The one way from the daemon to a client: a bounded queue of bytes and the task that writes them.
 //!
 //! Owns the write half of one connection. Answers and events go through the same queue, so that the order in which
-//! they are pushed is the order on the wire; what jsonrpsee sends by itself (the answer that accepts or rejects a
-//! subscription) comes in through a small channel of its own, which each push empties first, so that an event that
-//! is pushed after a subscription was accepted follows that answer.
+//! they are pushed is the order on the wire.
 //!
 //! Messages are copied into segments of contiguous bytes: a push allocates nothing once it runs, and a write takes
 //! all that waits, a segment at a time. While the writer sleeps and nothing waits, a push writes by itself, without
 //! blocking: the first event after a pause is in the socket before anything else runs. It wakes the writer all the
 //! same, and what is pushed until that one runs is written together.
 //!
-//! Knows nothing about what the messages say, but that jsonrpsee's own errors lack `data`.
+//! Knows nothing about what the messages say.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use jsonrpsee::types::SubscriptionId;
+use bridge_protocol::BridgeError;
 use memchr::memchr;
-use serde_json::value::RawValue;
 use thiserror::Error;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use super::fault;
 use super::stream::WriteSide;
 
 #[cfg(test)]
@@ -57,9 +52,6 @@ const SEGMENT_BYTES: usize = 64 * 1024;
 /// The largest buffer that a connection keeps while nothing waits.
 const IDLE_SPARE_BYTES: usize = 8 * 1024;
 
-/// Messages that jsonrpsee may have sent by itself before it waits. One a subscription that is being answered.
-const INTAKE_MESSAGES: usize = 16;
-
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PushError {
@@ -78,10 +70,12 @@ pub struct Outbox {
     shared: Arc<Shared>,
 }
 
-/// The fixed beginning of a subscription's notifications, encoded once.
-#[derive(Debug, Clone)]
-pub struct NotificationHead {
-    text: Arc<str>,
+/// The way of one subscription's events to its client. Cheap to clone.
+#[derive(Clone)]
+pub struct Feed {
+    outbox: Outbox,
+    /// The beginning of each notification, encoded once.
+    head: Arc<str>,
 }
 
 /// The task that writes; runs until the queue is finished and empty, the connection is closed or the peer is gone.
@@ -105,8 +99,6 @@ struct State {
     /// What waits, the segment that is being written included.
     messages: usize,
     bytes: usize,
-    /// What jsonrpsee sent by itself.
-    intake: mpsc::Receiver<Box<RawValue>>,
     /// Set while the writer sleeps; nothing waits then, and nobody is in the middle of a write.
     sleeping_writer: Option<Waker>,
     spare: Vec<u8>,
@@ -127,18 +119,15 @@ struct Segment {
     messages: usize,
 }
 
-/// Makes the queue of a connection: the pushing side, the channel for jsonrpsee's `MethodSink`, and the writer, which
-/// has to be run.
-pub(super) fn open(stream: WriteSide, limits: OutboxLimits) -> (Outbox, mpsc::Sender<Box<RawValue>>, Writer) {
+/// Makes the queue of a connection: the pushing side, and the writer, which has to be run.
+pub(super) fn open(stream: WriteSide, limits: OutboxLimits) -> (Outbox, Writer) {
     let stream = Arc::new(stream);
-    let (intake_sender, intake) = mpsc::channel(INTAKE_MESSAGES);
     let state = State {
         phase: Phase::Open,
         stream: Some(stream.clone()),
         segments: VecDeque::new(),
         messages: 0,
         bytes: 0,
-        intake,
         sleeping_writer: None,
         spare: Vec::new(),
     };
@@ -151,44 +140,56 @@ pub(super) fn open(stream: WriteSide, limits: OutboxLimits) -> (Outbox, mpsc::Se
         Outbox {
             shared: shared.clone(),
         },
-        intake_sender,
         Writer { shared, stream },
     )
 }
 
-impl NotificationHead {
-    /// The beginning of `method` notifications to `subscription`.
-    pub fn new(method: &str, subscription: &SubscriptionId<'_>) -> Self {
-        let method = serde_json::Value::from(method);
-        let subscription = serde_json::Value::from(subscription.clone());
-        let text = format!(
-            r#"{{"jsonrpc":"2.0","method":{method},"params":{{"subscription":{subscription},"result":"#
-        );
-        Self { text: text.into() }
+impl Feed {
+    /// Notifications of the method `event`, for the subscription with this id.
+    pub(super) fn new(outbox: Outbox, event: &str, subscription: u64) -> Self {
+        let head =
+            format!(r#"{{"jsonrpc":"2.0","method":"{event}","params":{{"subscription":{subscription},"#);
+        let head = head.into();
+        Self { outbox, head }
+    }
+
+    /// Sends an event, which must be JSON, without waiting.
+    ///
+    /// # Errors
+    /// [`PushError::Full`] when the client lags, [`PushError::Closed`] when it is gone. Nothing was sent then.
+    pub fn try_send(&self, event: &str) -> Result<(), PushError> {
+        self.outbox
+            .try_push_parts(&[&self.head, r#""result":"#, event, "}}"])
+    }
+
+    /// Sends an event, waiting for room: for the last word to a subscriber that lags.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] only.
+    pub async fn send(&self, event: &str) -> Result<(), PushError> {
+        let parts = [&self.head, r#""result":"#, event, "}}"];
+        self.outbox.push_parts(&parts).await
+    }
+
+    /// Ends the subscription with an error.
+    pub(super) async fn fail(&self, error: &BridgeError) {
+        let message = serde_json::Value::from(error.message.as_str()).to_string();
+        let parts = [&self.head, r#""error":"#, &message, "}}"];
+        // A client that left needs no reason.
+        let _gone = self.outbox.push_parts(&parts).await;
+    }
+
+    /// Whether sending can no longer succeed.
+    pub fn is_closed(&self) -> bool {
+        self.outbox.is_closed()
     }
 }
 
 impl Outbox {
-    /// Pushes a notification with `result`, which must be JSON, without waiting.
-    ///
-    /// # Errors
-    /// [`PushError::Full`] when the client lags, [`PushError::Closed`] when it is gone. Nothing was sent then.
-    pub fn try_notify(&self, head: &NotificationHead, result: &str) -> Result<(), PushError> {
-        self.try_push_parts(&[&head.text, result, "}}"])
-    }
-
-    /// Pushes a notification, waiting for room: for the last word to a subscriber that lags.
-    ///
-    /// # Errors
-    /// [`PushError::Closed`] only.
-    pub async fn notify(&self, head: &NotificationHead, result: &str) -> Result<(), PushError> {
-        self.push_parts(&[&head.text, result, "}}"]).await
-    }
-
     /// Pushes a whole message, which must be JSON, without waiting.
     ///
     /// # Errors
-    /// As [`Outbox::try_notify`].
+    /// As [`Feed::try_send`].
     pub fn try_push(&self, message: &str) -> Result<(), PushError> {
         self.try_push_parts(&[message])
     }
@@ -213,7 +214,6 @@ impl Outbox {
             if state.phase == Phase::Open {
                 state.phase = Phase::Finishing;
             }
-            state.intake.close();
             state.sleeping_writer.take()
         };
         self.shared.room.notify_waiters();
@@ -245,8 +245,7 @@ impl Outbox {
             if state.phase != Phase::Open {
                 return Err(PushError::Closed);
             }
-            state.drain_intake(&self.shared.limits, None);
-            if !state.intake.is_empty() || !state.has_room(&self.shared.limits, length) {
+            if !state.has_room(&self.shared.limits, length) {
                 return Err(PushError::Full);
             }
             state.append(parts, length);
@@ -258,18 +257,6 @@ impl Outbox {
         };
         wake(writer);
         Ok(())
-    }
-}
-
-impl fmt::Debug for Outbox {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.lock();
-        formatter
-            .debug_struct("Outbox")
-            .field("phase", &state.phase)
-            .field("messages", &state.messages)
-            .field("bytes", &state.bytes)
-            .finish_non_exhaustive()
     }
 }
 
@@ -312,7 +299,6 @@ impl Shared {
     /// The next segment to write; none when there will be none.
     fn poll_segment(&self, context: &mut Context<'_>) -> Poll<Option<Segment>> {
         let mut state = self.lock();
-        state.drain_intake(&self.limits, Some(context));
         if let Some(segment) = state.segments.pop_front() {
             state.sleeping_writer = None;
             return Poll::Ready(Some(segment));
@@ -333,8 +319,6 @@ impl Shared {
             state.messages = 0;
             state.bytes = 0;
             state.spare = Vec::new();
-            state.intake.close();
-            while state.intake.try_recv().is_ok() {}
             (state.sleeping_writer.take(), state.stream.take())
         };
         drop(stream);
@@ -348,34 +332,12 @@ impl State {
         self.messages < limits.messages && (self.bytes == 0 || self.bytes + length <= limits.bytes)
     }
 
-    /// Takes over what jsonrpsee sent, as far as there is room. With a context, registers for more.
-    fn drain_intake(&mut self, limits: &OutboxLimits, mut context: Option<&mut Context<'_>>) {
-        // How long the next one is cannot be seen before it is taken: the limit may be passed by one message.
-        while self.messages < limits.messages && self.bytes < limits.bytes {
-            let message = match context.as_deref_mut() {
-                None => self.intake.try_recv().ok(),
-                Some(context) => match self.intake.poll_recv(context) {
-                    Poll::Ready(message) => message,
-                    Poll::Pending => None,
-                },
-            };
-            let Some(message) = message else { return };
-            let message = fault::with_complete_data(message.into());
-            self.append(&[&message], message.len() + 1);
-        }
-    }
-
     fn append(&mut self, parts: &[&str], length: usize) {
-        if self
-            .segments
-            .back()
-            .is_none_or(|last| last.bytes.len() + length > SEGMENT_BYTES)
-        {
-            let bytes = std::mem::take(&mut self.spare);
+        let is_full = |last: &Segment| last.bytes.len() + length > SEGMENT_BYTES;
+        if self.segments.back().is_none_or(is_full) {
             self.segments.push_back(Segment {
-                bytes,
-                written: 0,
-                messages: 0,
+                bytes: std::mem::take(&mut self.spare),
+                ..Segment::default()
             });
         }
         let Some(segment) = self.segments.back_mut() else {

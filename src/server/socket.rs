@@ -6,18 +6,17 @@
 use std::future::Future;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bridge_protocol::{BridgeError, ErrorKind};
-use jsonrpsee::{ConnectionId, Methods};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::answer;
+use super::calls::Methods;
 use super::connection;
-use super::fault;
 use super::outbox::OutboxLimits;
 
 /// The limits of one socket and of each connection to it.
@@ -35,7 +34,7 @@ pub struct SocketLimits {
     /// Entries of one batch.
     pub batch_entries: usize,
     /// Subscriptions of one connection: one for each conversation of a full side bar.
-    pub subscriptions: u32,
+    pub subscriptions: usize,
     /// What waits for one client.
     pub outbox: OutboxLimits,
     /// How long what is in flight may take once the daemon stops.
@@ -66,15 +65,12 @@ const TELL_REFUSALS_EVERY: Duration = Duration::from_secs(10);
 
 /// Serves `methods` on `listener` until `stop` is cancelled. Then accepts nobody, lets what is in flight finish within
 /// the grace of `limits`, and returns when every connection is closed.
-///
-/// Each method finds a [`connection::ConnectionInfo`] in its extensions.
 pub async fn serve(
     listener: UnixListener,
-    methods: impl Into<Methods>,
+    methods: Arc<Methods>,
     limits: SocketLimits,
     stop: CancellationToken,
 ) {
-    let methods = methods.into();
     let (connections, stop_grace) = (limits.connections, limits.stop_grace);
     let limits = Arc::new(limits);
     let connection_stop = stop.clone();
@@ -101,11 +97,12 @@ pub async fn accept_connections<F, C>(
     stop: CancellationToken,
     handle: F,
 ) where
-    F: Fn(UnixStream, ConnectionId) -> C,
+    F: Fn(UnixStream, usize) -> C,
     C: Future<Output = ()> + Send + 'static,
 {
     let own_uid = rustix::process::geteuid().as_raw();
     let mut tasks = JoinSet::new();
+    let mut accepted_so_far = 0;
     let (mut foreign, mut too_many) = (Refusals::default(), Refusals::default());
     loop {
         let accepted = tokio::select! {
@@ -127,24 +124,12 @@ pub async fn accept_connections<F, C>(
                 }
             }
         };
-        match stream.peer_cred() {
-            Ok(peer) if peer.uid() == own_uid => {}
-            Ok(peer) => {
-                if let Some(refused) = foreign.count(Instant::now()) {
-                    tracing::warn!(
-                        uid = peer.uid(),
-                        refused,
-                        "connections of another user are refused"
-                    );
-                }
-                continue;
+        let peer = stream.peer_cred().map(|peer| peer.uid());
+        if !matches!(peer, Ok(uid) if uid == own_uid) {
+            if let Some(refused) = foreign.count(Instant::now()) {
+                tracing::warn!(?peer, refused, "connections of another user are refused");
             }
-            Err(error) => {
-                if let Some(refused) = foreign.count(Instant::now()) {
-                    tracing::warn!(%error, refused, "connections whose user cannot be told are refused");
-                }
-                continue;
-            }
+            continue;
         }
         if tasks.len() >= connections {
             refuse_one_too_many(stream, connections);
@@ -153,7 +138,8 @@ pub async fn accept_connections<F, C>(
             }
             continue;
         }
-        tasks.spawn(handle(stream, next_connection_id()));
+        accepted_so_far += 1;
+        tasks.spawn(handle(stream, accepted_so_far));
     }
     // Nobody waits in the queue of a listener that is not served any more.
     drop(listener);
@@ -191,17 +177,11 @@ impl Refusals {
     }
 }
 
-fn next_connection_id() -> ConnectionId {
-    // One count for all sockets, because jsonrpsee knows a subscription by the connection's number.
-    static NEXT: AtomicUsize = AtomicUsize::new(1);
-    ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 fn refuse_one_too_many(stream: UnixStream, connections: usize) {
     let message = format!("{connections} connections are open, which is the limit");
     let line = format!(
         "{}\n",
-        fault::answer(None, BridgeError::new(ErrorKind::Busy, message))
+        answer::failure(None, &BridgeError::new(ErrorKind::Busy, message))
     );
     // The send buffer of a new connection is empty and takes one line at once; whoever left already needs no answer.
     if let Err(error) = stream

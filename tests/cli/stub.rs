@@ -1,13 +1,15 @@
 //! A daemon of canned answers behind the real socket: what the command line does with them is what is tested.
 
+use std::collections::HashMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-use jsonrpsee::RpcModule;
-use jsonrpsee::types::ErrorObjectOwned;
+use bridge_protocol::{BridgeError, ErrorKind};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -141,16 +143,16 @@ impl Drop for Stub {
 
 /// Serves connections for ever.
 async fn serve(listener: &UnixListener, shared: Shared) {
-    let module = Arc::new(methods(shared.clone()));
+    let methods = Arc::new(methods());
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        connections.spawn(connection(stream, module.clone(), shared.clone()));
+        connections.spawn(connection(stream, methods.clone(), shared.clone()));
     }
 }
 
 /// Serves one connection. Answers and events leave in the order in which they are made.
-async fn connection(stream: UnixStream, module: Arc<RpcModule<Shared>>, shared: Shared) {
+async fn connection(stream: UnixStream, methods: Arc<Methods>, shared: Shared) {
     let (input, mut output) = stream.into_split();
     let mut lines = BufReader::new(input).lines();
     let (to_write, mut written) = mpsc::unbounded_channel::<String>();
@@ -159,7 +161,7 @@ async fn connection(stream: UnixStream, module: Arc<RpcModule<Shared>>, shared: 
         tokio::select! {
             line = lines.next_line() => {
                 let Ok(Some(line)) = line else { break };
-                calls.spawn(call(line, module.clone(), shared.clone(), to_write.clone()));
+                calls.spawn(call(line, methods.clone(), shared.clone(), to_write.clone()));
             }
             Some(line) = written.recv() => {
                 // A client may leave at any moment.
@@ -171,12 +173,7 @@ async fn connection(stream: UnixStream, module: Arc<RpcModule<Shared>>, shared: 
     }
 }
 
-async fn call(
-    line: String,
-    module: Arc<RpcModule<Shared>>,
-    shared: Shared,
-    to_write: mpsc::UnboundedSender<String>,
-) {
+async fn call(line: String, methods: Arc<Methods>, shared: Shared, to_write: mpsc::UnboundedSender<String>) {
     let request: Value = serde_json::from_str(&line).unwrap();
     let write = |line: String| drop(to_write.send(line));
     if request["method"] == "conversation/subscribe" {
@@ -195,49 +192,68 @@ async fn call(
         shared.subscribers.lock().unwrap().push(to_write.clone());
         return;
     }
-    let (answer, _) = module.raw_json_request(&line, 1).await.unwrap();
-    write(answer.get().to_owned());
+    let answer = match methods.get(request["method"].as_str().unwrap()) {
+        Some(method) => method(request["params"].clone(), shared).await,
+        None => Err(BridgeError::new(
+            ErrorKind::MethodNotFound,
+            "there is no such method",
+        )),
+    };
+    let id = &request["id"];
+    write(match answer {
+        Ok(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+        Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string(),
+    });
 }
 
-fn methods(shared: Shared) -> RpcModule<Shared> {
-    let mut module = RpcModule::new(shared);
-    answer(&mut module, "conversation/get", GET_RESULT);
-    answer(&mut module, "conversation/resolve", &resolve_result());
-    answer(&mut module, "conversation/chain", r#"{"links":[]}"#);
-    answer(&mut module, "conversation/list", &list_result());
-    answer(&mut module, "conversation/close", "{}");
-    answer(&mut module, "daemon/status", "{}");
-    answer(&mut module, "agent/list", r#"{"agents":[],"install":{}}"#);
-    module
-        .register_async_method("transcript/list", |params, shared, _| async move {
-            let params: Value = params.parse().unwrap_or_default();
-            if params["query"] == HELD {
-                return held(&shared, "transcript/list", params, r#"{"transcripts":[]}"#).await;
-            }
-            let page = match params["cursor"].is_null() {
-                true => transcripts_page("first", r#""nextCursor":"1:/t","unreadable":["/t/a"],"unwatched":[{"path":"/t","problem":"too many folders"}]"#),
-                false => transcripts_page("second", r#""unreadable":["/t/a","/t/b"]"#),
-            };
-            shared.arrived("transcript/list", params);
-            raw(&page)
-        })
-        .unwrap();
-    module
-        .register_method("conversation/delete", |params, shared, _| {
-            shared.arrived("conversation/delete", params.parse()?);
-            let archived = json!({"upstreamId": "up-1", "path": "/t/put\naway", "reason": "archived", "message": "archived by it"});
-            let failed = json!({"upstreamId": "up-2", "reason": "failed", "message": "no\nagent"});
-            let calls = shared.calls.lock().unwrap();
-            let deletions = calls
-                .iter()
-                .filter(|(method, _)| method == "conversation/delete");
-            let remaining = match deletions.count() {
-                1 => vec![archived],
-                _ => vec![archived, failed],
-            };
-            raw(&json!({ "remaining": remaining }).to_string())
-        })
-        .unwrap();
+/// The result of a call, byte for byte.
+type Answer = Result<Box<RawValue>, BridgeError>;
+
+type Methods = HashMap<&'static str, Box<dyn Fn(Value, Shared) -> BoxFuture<'static, Answer> + Send + Sync>>;
+
+fn add<F: Future<Output = Answer> + Send + 'static>(
+    methods: &mut Methods,
+    name: &'static str,
+    act: impl Fn(Value, Shared) -> F + Send + Sync + 'static,
+) {
+    methods.insert(name, Box::new(move |params, shared| act(params, shared).boxed()));
+}
+
+fn methods() -> Methods {
+    let mut methods = Methods::new();
+    answer(&mut methods, "conversation/get", GET_RESULT);
+    answer(&mut methods, "conversation/resolve", &resolve_result());
+    answer(&mut methods, "conversation/chain", r#"{"links":[]}"#);
+    answer(&mut methods, "conversation/list", &list_result());
+    answer(&mut methods, "conversation/close", "{}");
+    answer(&mut methods, "daemon/status", "{}");
+    answer(&mut methods, "agent/list", r#"{"agents":[],"install":{}}"#);
+    add(&mut methods, "transcript/list", |params, shared| async move {
+        if params["query"] == HELD {
+            return held(&shared, "transcript/list", params, r#"{"transcripts":[]}"#).await;
+        }
+        let page = match params["cursor"].is_null() {
+            true => transcripts_page(
+                "first",
+                r#""nextCursor":"1:/t","unreadable":["/t/a"],"unwatched":[{"path":"/t","problem":"too many folders"}]"#,
+            ),
+            false => transcripts_page("second", r#""unreadable":["/t/a","/t/b"]"#),
+        };
+        shared.arrived("transcript/list", params);
+        raw(&page)
+    });
+    add(&mut methods, "conversation/delete", |params, shared| async move {
+        shared.arrived("conversation/delete", params);
+        let archived = json!({"upstreamId": "up-1", "path": "/t/put\naway", "reason": "archived", "message": "archived by it"});
+        let failed = json!({"upstreamId": "up-2", "reason": "failed", "message": "no\nagent"});
+        let calls = shared.calls.lock().unwrap();
+        let deletions = calls.iter().filter(|(method, _)| method == "conversation/delete");
+        let remaining = match deletions.count() {
+            1 => vec![archived],
+            _ => vec![archived, failed],
+        };
+        raw(&json!({ "remaining": remaining }).to_string())
+    });
     for (method, result) in [
         ("conversation/export", r#"{"path":"/t/x","bytes":1}"#),
         ("conversation/import", GET_RESULT),
@@ -255,43 +271,36 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
         ("conversation/fork", &fork_result()),
     ] {
         let result = result.to_owned();
-        module
-            .register_async_method(method, move |params, shared, _| {
-                let result = result.clone();
-                async move { held(&shared, method, params.parse()?, &result).await }
-            })
-            .unwrap();
+        add(&mut methods, method, move |params, shared| {
+            let result = result.clone();
+            async move { held(&shared, method, params, &result).await }
+        });
     }
-    module
-        .register_async_method("conversation/edit", |params, shared, _| async move {
-            edited(&shared, params.parse()?).await
-        })
-        .unwrap();
-    module
-        .register_method("daemon/work", |params, shared, _| {
-            shared.arrived("daemon/work", params.parse().unwrap_or_default());
-            let asked = shared.calls.lock().unwrap();
-            if asked.iter().filter(|(method, _)| method == "daemon/work").count() == 3 {
-                shared.released.notify_waiters();
-            }
-            let entry = |method: &str, done: u64, total: u64| json!({"method": method, "doneBytes": done, "totalBytes": total});
-            // An older call of the same method is not meant.
-            let older = WORK.map(|(method, _)| entry(method, 9, 9));
-            let meant = WORK.map(|(method, done)| entry(method, done << 20, WORK_MIB << 20));
-            let work = [older, meant].concat();
-            raw(&json!({"work": work}).to_string())
-        })
-        .unwrap();
-    module
-        .register_async_method("conversation/cancel", |params, shared, _| async move {
-            shared.arrived("conversation/cancel", params.parse()?);
-            shared.released.notify_one();
-            raw(r#"{"cancelled":true}"#)
-        })
-        .unwrap();
-    module
-        .register_async_method("conversation/respond", |params, shared, _| async move {
-            let params: Value = params.parse()?;
+    add(&mut methods, "conversation/edit", |params, shared| async move {
+        edited(&shared, params).await
+    });
+    add(&mut methods, "daemon/work", |params, shared| async move {
+        shared.arrived("daemon/work", params);
+        let asked = shared.calls.lock().unwrap();
+        if asked.iter().filter(|(method, _)| method == "daemon/work").count() == 3 {
+            shared.released.notify_waiters();
+        }
+        let entry = |method: &str, done: u64, total: u64| json!({"method": method, "doneBytes": done, "totalBytes": total});
+        // An older call of the same method is not meant.
+        let older = WORK.map(|(method, _)| entry(method, 9, 9));
+        let meant = WORK.map(|(method, done)| entry(method, done << 20, WORK_MIB << 20));
+        let work = [older, meant].concat();
+        raw(&json!({"work": work}).to_string())
+    });
+    add(&mut methods, "conversation/cancel", |params, shared| async move {
+        shared.arrived("conversation/cancel", params);
+        shared.released.notify_one();
+        raw(r#"{"cancelled":true}"#)
+    });
+    add(
+        &mut methods,
+        "conversation/respond",
+        |params, shared| async move {
             shared.arrived("conversation/respond", params.clone());
             let by = params["by"].as_str().unwrap_or("client");
             let resolved = json!({"type": "interruptResolved", "interruptId": "int-1", "by": by,
@@ -307,20 +316,17 @@ fn methods(shared: Shared) -> RpcModule<Shared> {
             }
             shared.released.notify_one();
             raw("{}")
-        })
-        .unwrap();
-    module
-        .register_async_method("conversation/prompt", |params, shared, _| async move {
-            let params: Value = params.parse()?;
-            shared.arrived("conversation/prompt", params.clone());
-            prompt(&shared, &params).await
-        })
-        .unwrap();
-    module
+        },
+    );
+    add(&mut methods, "conversation/prompt", |params, shared| async move {
+        shared.arrived("conversation/prompt", params.clone());
+        prompt(&shared, &params).await
+    });
+    methods
 }
 
 /// Answers an edit once `daemon/work` was asked often enough, with its turn.
-async fn edited(shared: &Shared, params: Value) -> Result<Box<RawValue>, ErrorObjectOwned> {
+async fn edited(shared: &Shared, params: Value) -> Answer {
     let prompt = params["prompt"].clone();
     let turn = turn("end_turn", &Value::Null);
     let answer = json!({"turn": turn, "fidelity": "full", "dropped": 0});
@@ -332,12 +338,7 @@ async fn edited(shared: &Shared, params: Value) -> Result<Box<RawValue>, ErrorOb
 }
 
 /// Answers once `daemon/work` was asked often enough.
-async fn held(
-    shared: &Shared,
-    method: &str,
-    params: Value,
-    result: &str,
-) -> Result<Box<RawValue>, ErrorObjectOwned> {
+async fn held(shared: &Shared, method: &str, params: Value, result: &str) -> Answer {
     let over = shared.released.notified();
     shared.arrived(method, params);
     over.await;
@@ -350,27 +351,21 @@ fn transcripts_page(title: &str, rest: &str) -> String {
     )
 }
 
-fn answer(module: &mut RpcModule<Shared>, method: &'static str, result: &str) {
+fn answer(methods: &mut Methods, method: &'static str, result: &str) {
     let result = result.to_owned();
-    module
-        .register_method(method, move |params, shared, _| {
-            shared.arrived(method, params.parse().unwrap_or_default());
-            raw(&result)
-        })
-        .unwrap();
+    add(methods, method, move |params, shared| {
+        shared.arrived(method, params);
+        ready(raw(&result))
+    });
 }
 
-async fn prompt(shared: &Shared, params: &Value) -> Result<Box<RawValue>, ErrorObjectOwned> {
+async fn prompt(shared: &Shared, params: &Value) -> Answer {
     let text = params["prompt"][0]["text"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
     if text == "busy" {
-        return Err(ErrorObjectOwned::owned(
-            1003,
-            "a turn is running",
-            Some(json!({"kind": "busy", "retryable": true})),
-        ));
+        return Err(BridgeError::new(ErrorKind::Busy, "a turn is running"));
     }
     shared.emit(&json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": params["prompt"]}));
     let mut failure = Value::Null;
@@ -457,7 +452,7 @@ fn list_result() -> String {
     json!({"conversations": [conversation["conversation"]]}).to_string()
 }
 
-fn raw(json: &str) -> Result<Box<RawValue>, ErrorObjectOwned> {
+fn raw(json: &str) -> Answer {
     Ok(RawValue::from_string(json.to_owned()).unwrap())
 }
 

@@ -95,6 +95,23 @@ async fn a_name_that_leads_nowhere_is_refused_by_every_method() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_not_configured_is_named_for_programs() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut raw = daemon.raw().await;
+    for (method, params) in [
+        ("conversation/new", json!({"cwd": home.project(), "agent": "hal"})),
+        ("agent/logout", json!({"agent": "hal"})),
+        ("transcript/list", json!({"agent": "hal"})),
+    ] {
+        let data = raw
+            .refused(method, params, Refusal(1001, "notFound", false))
+            .await;
+        assert_eq!(data["agent"], "hal", "{method}");
+    }
+}
+
+#[tokio::test]
 async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() {
     let home = Home::new();
     let ids = ["abcdef01", "abcdef02"].map(|start| format!("{start}-0000-4000-8000-000000000000"));

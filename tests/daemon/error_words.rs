@@ -101,3 +101,26 @@ fn what_differs_between_runs_is_replaced() {
     let text = format!("{}: 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d, 12 \n", path.display());
     assert_eq!(plain(&text), "PATH: ID, 0 \\n");
 }
+
+/// A person who reads an error has `sessionctl`, not the wire. Only what a program asked for wrongly is named in the wire's words.
+#[test]
+fn what_people_read_names_no_method() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let of_programs = [
+        "unknown parameter `",
+        "invalid parameters of ",
+        "there is no method ",
+    ];
+    let spaces = ["agent/", "checkpoint/", "conversation/", "daemon/", "transcript/"];
+    for file in ["error-words.txt", "printed-words.txt"] {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        for line in text.lines() {
+            let words = line.split_once(" => ").map_or(line, |(_, words)| words);
+            let names_a_method = words
+                .split([' ', '"', '(', '`'])
+                .any(|word| spaces.iter().any(|space| word.starts_with(space)));
+            let is_of_a_program = of_programs.iter().any(|begin| words.contains(begin));
+            assert!(!names_a_method || is_of_a_program, "{file}: {line}");
+        }
+    }
+}

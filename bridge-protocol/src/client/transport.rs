@@ -3,59 +3,18 @@
 //! It does not parse messages, except for a refusal of the connection. An error here ends the client: jsonrpsee returns
 //! it from every pending call.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use jsonrpsee::types::ErrorObjectOwned;
 use jsonrpsee_core::client::{ReceivedMessage, TransportReceiverT, TransportSenderT};
 use serde::Deserialize;
-use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::error::BridgeError;
+use super::{ConnectError, classify};
 
 /// The size of a read, in bytes: as much as the daemon writes at once.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
-
-/// Why a connection to the daemon ended.
-#[derive(Debug, Error)]
-pub enum TransportError {
-    /// The daemon closed the connection: it stopped or was killed.
-    #[error("the daemon closed the connection at {}", path.display())]
-    Closed {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// The daemon refused the connection, reported why, and closed it: too many are open.
-    #[error("the daemon refused the connection at {}", path.display())]
-    Refused {
-        /// The socket.
-        path: PathBuf,
-        /// The error that the daemon reported.
-        #[source]
-        error: BridgeError,
-    },
-    /// The daemon sent a line that exceeds the limit for messages.
-    #[error("the daemon sent a line of more than {limit_bytes} bytes at {}", path.display())]
-    LineTooLong {
-        /// The socket.
-        path: PathBuf,
-        /// The limit.
-        limit_bytes: usize,
-    },
-    /// The system failed to read or write.
-    #[error("cannot {step} the socket {}", path.display())]
-    Io {
-        /// The failed operation: a verb phrase that fits before the path.
-        step: &'static str,
-        /// The socket.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// Sends each message as a line.
 #[derive(Debug)]
@@ -106,12 +65,12 @@ impl LineReceiver {
         }
     }
 
-    async fn next_message(&mut self) -> Result<Vec<u8>, TransportError> {
+    async fn next_message(&mut self) -> Result<Vec<u8>, ConnectError> {
         let line = self.next_line().await?;
         if !self.is_served
             && let Ok(refusal) = serde_json::from_slice::<Refusal>(&line)
         {
-            return Err(TransportError::Refused {
+            return Err(ConnectError::TurnedAway {
                 path: self.path.clone(),
                 error: refusal.error.into(),
             });
@@ -120,7 +79,7 @@ impl LineReceiver {
         Ok(line)
     }
 
-    async fn next_line(&mut self) -> Result<Vec<u8>, TransportError> {
+    async fn next_line(&mut self) -> Result<Vec<u8>, ConnectError> {
         loop {
             // One byte over the limit, for the line break.
             let room = (self.limit_bytes + 1).saturating_sub(self.line.len());
@@ -128,17 +87,7 @@ impl LineReceiver {
                 .take(room as u64)
                 .read_until(b'\n', &mut self.line)
                 .await
-                .map_err(|source| {
-                    let path = self.path.clone();
-                    if is_end(&source) {
-                        return TransportError::Closed { path };
-                    }
-                    TransportError::Io {
-                        step: "read from",
-                        path,
-                        source,
-                    }
-                })?;
+                .map_err(|source| classify(&self.path, "read from", source))?;
             if self.line.last() == Some(&b'\n') {
                 let mut line = std::mem::take(&mut self.line);
                 line.truncate(line.trim_ascii_end().len());
@@ -149,11 +98,11 @@ impl LineReceiver {
             }
             if self.line.len() > self.limit_bytes {
                 let (path, limit_bytes) = (self.path.clone(), self.limit_bytes);
-                return Err(TransportError::LineTooLong { path, limit_bytes });
+                return Err(ConnectError::LineTooLong { path, limit_bytes });
             }
             // A last line without a line break is an incomplete message.
             if read == 0 {
-                return Err(TransportError::Closed {
+                return Err(ConnectError::Closed {
                     path: self.path.clone(),
                 });
             }
@@ -162,36 +111,26 @@ impl LineReceiver {
 }
 
 impl TransportSenderT for LineSender {
-    type Error = TransportError;
+    type Error = ConnectError;
 
-    async fn send(&mut self, mut message: String) -> Result<(), TransportError> {
+    async fn send(&mut self, mut message: String) -> Result<(), ConnectError> {
         message.push('\n');
         match self.stream.write_all(message.as_bytes()).await {
-            // The daemon closes both directions at once. The receiver gets to the end too, after the daemon's last
-            // message, and reports it.
-            Err(source) if is_end(&source) => Ok(()),
-            Err(source) => Err(TransportError::Io {
-                step: "write to",
-                path: self.path.clone(),
-                source,
-            }),
+            Err(source) => match classify(&self.path, "write to", source) {
+                // The daemon closes both directions at once. The receiver gets to the end too, after the daemon's last
+                // message, and reports it.
+                ConnectError::Closed { .. } => Ok(()),
+                error => Err(error),
+            },
             Ok(()) => Ok(()),
         }
     }
 }
 
-/// Whether the error means that the peer closed the connection.
-fn is_end(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
-}
-
 impl TransportReceiverT for LineReceiver {
-    type Error = TransportError;
+    type Error = ConnectError;
 
-    async fn receive(&mut self) -> Result<ReceivedMessage, TransportError> {
+    async fn receive(&mut self) -> Result<ReceivedMessage, ConnectError> {
         self.next_message().await.map(ReceivedMessage::Bytes)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::schemas::{Schemas, prose, sorted};
 use super::{OPENRPC_VERSION, OpenRpcDocument};
 use crate::PROTOCOL_VERSION;
-use crate::error::{BridgeError, ErrorKind};
+use crate::error::{ErrorKind, WireError};
 use crate::method::{self, Method, Subscribe, Visitor, parameter_names};
 use crate::raw::RawJson;
 
@@ -198,7 +198,7 @@ impl Builder {
     }
 
     fn into_document(mut self) -> Document {
-        self.schemas.told::<BridgeError>();
+        self.schemas.told::<WireError>();
         let mut schemas = self.schemas.definitions();
         name_events(&mut schemas);
         let errors = ErrorKind::ALL

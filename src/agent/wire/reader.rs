@@ -14,10 +14,13 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::routes::Refusal;
-use super::split::{Piece, Splitter};
 use crate::agent::envelope::{Envelope, Kind, Oversized};
 use crate::agent::message::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, method};
 use crate::agent::process::{Death, DeathWatch};
+use crate::agent::split::{Piece, Splitter};
+
+/// How much is read at once: what a pipe holds.
+const READ_BYTES: usize = 64 * 1024;
 
 /// From so many waiting on, the reader lets other tasks run after each line, so that the owner can catch up.
 const GIVE_WAY_FROM: usize = 1_024;
@@ -74,7 +77,7 @@ impl Drop for Ending<'_> {
 
 /// Reads until the output has ended, or the process or its input has and the output is quiet.
 async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process: &mut DeathWatch) {
-    let mut splitter = Splitter::new(shared.options.max_line_bytes);
+    let mut splitter = Splitter::new(shared.options.max_line_bytes, READ_BYTES);
     let mut draining_until: Option<Instant> = None;
     let mut ended = pin!(async {
         tokio::select! {
@@ -101,8 +104,11 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         };
         match read {
             Ok(0) => {
+                splitter.advance(0);
                 // A last line without its end, from a process that was cut off.
-                take_line(shared, splitter.rest());
+                if let Some(Piece::Line(line)) = splitter.next_line() {
+                    take_line(shared, line);
+                }
                 return;
             }
             Ok(bytes) => splitter.advance(bytes),
@@ -111,11 +117,11 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
                 return;
             }
         }
-        while let Some(piece) = splitter.next() {
+        while let Some(piece) = splitter.next_line() {
             let waiting = match piece {
                 Piece::Line(line) => take_line(shared, line),
-                Piece::TooLong(line) => {
-                    take_too_long(shared, &line);
+                Piece::TooLong { found, .. } => {
+                    take_too_long(shared, &found);
                     0
                 }
             };

@@ -187,12 +187,8 @@ pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
 }
 
 /// The same problem; if it is about an agent that does not exist, with the command that lists them.
-fn unknown_agent(problem: Problem, agent: Option<&AgentName>) -> Problem {
-    let is_it = |agent: &AgentName| {
-        let message = problem.message.as_deref().unwrap_or_default();
-        message.starts_with(&format!("there is no agent {:?}", agent.as_str()))
-    };
-    match agent.is_some_and(is_it) {
+fn unknown_agent(problem: Problem) -> Problem {
+    match problem.kind() == Some(ErrorKind::NotFound) && problem.detail("agent").is_some() {
         true => problem.hint("sessionctl agents lists them"),
         false => problem,
     }

@@ -53,7 +53,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
         });
         let page = watched(context.output, &daemon, "transcript/list", call)
             .await
-            .map_err(|error| unknown_agent(error.into(), wanted.agent.as_ref()))?;
+            .map_err(|error| unknown_agent(error.into()))?;
         if context.output.json {
             context.answer(&daemon, "transcript/list")?;
         }
@@ -170,7 +170,7 @@ pub(in crate::cli) async fn that_begins(
                 ..wanted.clone()
             })
             .await;
-        let page = page.map_err(|error| unknown_agent(error.into(), wanted.agent.as_ref()))?;
+        let page = page.map_err(|error| unknown_agent(error.into()))?;
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;

@@ -195,8 +195,8 @@ pub(super) fn before_turn(
     {
         return Err(ConversationError::TranscriptDamaged(format!(
             "the transcript of the head, session {}, cannot be read, so that nobody knows what an edit would leave; \
-             conversation/resume brings it back where that can be done",
-            head.upstream_id
+             sessionctl resume {} brings it back where that is possible",
+            head.upstream_id, record.id
         )));
     }
     let (history, spot) = find(services, record, at)?;
@@ -376,7 +376,7 @@ fn no_such_place(at: &PlaceRef) -> ConversationError {
         },
         PlaceRef::Message(_) => ConversationError::NotFound {
             what: format!(
-                "there is no message \"{at}\" in a session of this conversation; conversation/history tells which there are"
+                "there is no message \"{at}\" in a session of this conversation; sessionctl history --json lists them"
             ),
         },
     }

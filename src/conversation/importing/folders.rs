@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Import;
 use crate::conversation::bundle::Manifest;
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::{usable_folder, usable_recorded, without_parents};
+use bridge_protocol::method::Import;
 
 /// Where a caller wants a conversation to run.
 pub(super) enum Placement {

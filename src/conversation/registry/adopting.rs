@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
 use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
 use jiff::Timestamp;
 
@@ -37,19 +38,6 @@ use crate::transcript::shelf::{Format, listed_title};
 use crate::transcript::{TranscriptError, reading, rollouts};
 use past::{Past, Told, past};
 
-/// A transcript that is to become a conversation.
-#[derive(Clone, Debug)]
-pub struct Adoption {
-    /// The agent's own id of it.
-    pub upstream_id: UpstreamId,
-    /// The agent that holds it; looked for at all agents when none is named.
-    pub agent: Option<AgentName>,
-    /// The conversation's folder; the transcript's own when none is given.
-    pub cwd: Option<String>,
-    /// What people call it; what a list tells of the transcript when nothing is given.
-    pub title: Option<String>,
-}
-
 /// The transcripts of one id that an agent holds; never none.
 pub(super) struct Held {
     pub(super) entry: Arc<AgentEntry>,
@@ -68,7 +56,7 @@ impl Registry {
     /// cannot be used, or the change could not be written.
     pub async fn adopt(
         self: &Arc<Self>,
-        adoption: Adoption,
+        adoption: Adopt,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         let (registry, asked) = (Arc::clone(self), request.clone());
@@ -78,7 +66,7 @@ impl Registry {
 
     async fn adopt_now(
         self: &Arc<Self>,
-        adoption: Adoption,
+        adoption: Adopt,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
@@ -331,7 +319,7 @@ impl Registry {
     }
 
     /// The conversation that has ever had this transcript; one that was deleted has it no more.
-    fn holder(&self, adoption: &Adoption) -> Result<Option<ConversationId>, ConversationError> {
+    fn holder(&self, adoption: &Adopt) -> Result<Option<ConversationId>, ConversationError> {
         let named = adoption.agent.as_ref();
         let root = named
             .map(|agent| self.services.agent(agent))
@@ -368,7 +356,7 @@ impl Registry {
 }
 
 /// The conversation that a transcript becomes, and what is to be written down.
-fn adopted(adoption: Adoption, entry: &AgentEntry, cwd: &str, past: Past) -> (ConversationRecord, Change) {
+fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: &str, past: Past) -> (ConversationRecord, Change) {
     let at = now();
     let agent = entry.name.clone();
     let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.to_owned(), at);

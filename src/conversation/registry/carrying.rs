@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bridge_protocol::daemon::Work;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
+use bridge_protocol::method::Import;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde::Deserialize;
@@ -15,7 +16,7 @@ use super::super::climbing::store_error;
 use super::super::disk;
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
-use super::super::importing::{self, Import, Imported};
+use super::super::importing::{self, Imported};
 use super::super::services::{Services, now};
 use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};

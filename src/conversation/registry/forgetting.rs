@@ -133,11 +133,10 @@ fn named(
 fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, ConversationError> {
     let key = &session.key;
     let owners = owners(services, key).map_err(|error| store_error(&error))?;
-    if owners.iter().any(|owner| owner.deleted_at.is_none()) {
+    if let Some(owner) = owners.iter().find(|owner| owner.deleted_at.is_none()) {
         return Err(ConversationError::Conflict(format!(
-            "a conversation has session {}; its copies go with it: conversation/delete with its transcripts, which is sessionctl \
-             rm --transcripts",
-            key.upstream_id
+            "a conversation has session {}; its copies are deleted with the conversation: sessionctl rm {} --transcripts",
+            key.upstream_id, owner.id
         )));
     }
     let archive = &services.keeper.archive;

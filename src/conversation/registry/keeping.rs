@@ -76,7 +76,7 @@ impl Wanted {
         match found.len() {
             0 => Err(ConversationError::NotFound {
                 what: format!(
-                    "there is no transcript \"{id}\", and none is kept; transcript/list shows those there are"
+                    "there is no transcript \"{id}\", and none is kept; sessionctl transcripts lists those there are"
                 ),
             }),
             1 => Ok(found),

@@ -115,9 +115,10 @@ impl Registry {
         limit: usize,
     ) -> Result<(Vec<Conversation>, Option<Cursor>), ConversationError> {
         let mut after = match cursor {
-            Some(cursor) => Some(RecentCursor::from_text(cursor.as_str()).ok_or_else(|| {
-                ConversationError::invalid("cursor", "the cursor is not one that conversation/list gave")
-            })?),
+            Some(cursor) => {
+                let cursor = RecentCursor::from_text(cursor.as_str());
+                Some(cursor.ok_or_else(ConversationError::invalid_cursor)?)
+            }
             None => None,
         };
         let (mut page, mut room) = (Vec::new(), PageRoom::new());
@@ -170,9 +171,7 @@ impl Registry {
         limit: usize,
     ) -> Result<(Vec<LineageEntry>, Option<Cursor>), ConversationError> {
         let after = cursor.map_or(Ok(0), |cursor| cursor.as_str().parse());
-        let after = after.map_err(|_| {
-            ConversationError::invalid("cursor", "the cursor is not one that conversation/lineage gave")
-        })?;
+        let after = after.map_err(|_| ConversationError::invalid_cursor())?;
         // One more than the page, to know whether there is another.
         let entries = self.services.store.lineage(id, after, limit + 1);
         let mut entries = entries.map_err(|error| store_error(&error))?;

@@ -104,15 +104,11 @@ impl Stage {
 
     async fn with(folder: TempDir, registry: Arc<Registry>) -> Self {
         let new = NewConversation {
-            agent: None,
             cwd: folder.path().to_str().unwrap().to_owned(),
-            title: Some("before".to_owned()),
-            namespace: None,
-            settings: Settings::default(),
-            open: false,
-            request: None,
+            title: "before".to_owned(),
+            ..NewConversation::default()
         };
-        let Ok(Answer::Conversation(made)) = registry.create(new).await else {
+        let Ok(Answer::Conversation(made)) = registry.create(new, None).await else {
             panic!("it is made");
         };
         let (ear, events) = mpsc::channel(64);
@@ -313,15 +309,10 @@ async fn a_conversation_whose_task_fails_again_and_again_refuses_calls_for_a_whi
     assert_eq!(conversation.state, ConversationState::Failed);
 
     let new = NewConversation {
-        agent: None,
         cwd: conversation.cwd,
-        title: None,
-        namespace: None,
-        settings: Settings::default(),
-        open: false,
-        request: None,
+        ..NewConversation::default()
     };
-    let Ok(Answer::Conversation(other)) = stage.registry.create(new).await else {
+    let Ok(Answer::Conversation(other)) = stage.registry.create(new, None).await else {
         panic!("it is made");
     };
     let own = std::mem::replace(&mut stage.id, other.id);

@@ -62,9 +62,7 @@ impl Registry {
         limit: usize,
     ) -> Result<TranscriptPage, ConversationError> {
         let after = match cursor {
-            Some(cursor) => Some(place_of(cursor).ok_or_else(|| {
-                ConversationError::invalid("cursor", "the cursor is not one that transcript/list gave")
-            })?),
+            Some(cursor) => Some(place_of(cursor).ok_or_else(ConversationError::invalid_cursor)?),
             None => None,
         };
         let roots = self.listed_roots(filter.agent.as_ref())?;

@@ -96,7 +96,7 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
             if let Some((inner, outer)) = nested {
                 let why = format!(
                     "{inner} lies in {outer}, and what ran in the one cannot be told from what ran in the other; move \
-                     conversations one by one, with conversation/move"
+                     the conversations one by one with sessionctl mv"
                 );
                 return Err(ConversationError::invalid("to", why));
             }

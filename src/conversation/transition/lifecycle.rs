@@ -32,8 +32,9 @@ impl<R> Model<R> {
         } else if self.close_would_lose() {
             let error = ConversationError::Conflict(format!(
                 "the agent {} can neither resume nor load a session, so closing this one would lose its history; \
-                 conversation/reset gives it up and starts anew, conversation/delete ends it",
-                self.record.agent
+                 to give it up, start a new chat with sessionctl reset {id}, or delete the conversation with sessionctl rm {id}",
+                self.record.agent,
+                id = self.record.id
             ));
             effects.push(Effect::Answer(reply, Err(error)));
         } else {

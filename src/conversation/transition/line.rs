@@ -38,8 +38,9 @@ impl<R> Model<R> {
             OnBusy::Queue if others >= self.rules.prompt_queue => match self.held().count() {
                 0 => format!("{others} prompts wait already; wait for some of them to end"),
                 held => format!(
-                    "{others} prompts wait already, {held} of them since the daemon ended; wait, go on with them \
-                     (conversation/continue) or cancel them"
+                    "{others} prompts wait already, {held} of them since the daemon ended; wait, continue them with \
+                     sessionctl continue {}, or cancel them",
+                    self.record.id
                 ),
             },
             OnBusy::Queue => {

@@ -70,7 +70,7 @@ async fn a_dead_socket_is_replaced_only_where_that_is_allowed() {
     ));
     assert!(path.exists());
     let socket = PrivateSocket::bind(&path, StaleSocket::Replace).unwrap();
-    UnixStream::connect(socket.path()).unwrap();
+    UnixStream::connect(socket.file.path()).unwrap();
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_live_socket_is_respected() {
     let first = PrivateSocket::bind(&path, StaleSocket::Replace).unwrap();
     let error = PrivateSocket::bind(&path, StaleSocket::Replace).unwrap_err();
     assert!(matches!(error, BindError::InUse { .. }), "{error}");
-    UnixStream::connect(first.path()).unwrap();
+    UnixStream::connect(first.file.path()).unwrap();
 }
 
 #[tokio::test]
@@ -166,13 +166,10 @@ async fn a_socket_that_took_its_place_is_left_alone() {
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
     let path = home.path().join("s.sock");
-    let (first_listener, first_file) = PrivateSocket::bind(&path, StaleSocket::Keep)
-        .unwrap()
-        .into_parts();
+    let first = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap();
     // The old file is kept elsewhere, so that its number is not given to the new one.
     fs::rename(&path, home.path().join("old.sock")).unwrap();
     let second = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap();
-    drop(first_file);
-    drop(first_listener);
-    UnixStream::connect(second.path()).unwrap();
+    drop(first);
+    UnixStream::connect(second.file.path()).unwrap();
 }

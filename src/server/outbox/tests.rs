@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use bridge_protocol::ErrorKind;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 
@@ -16,7 +17,6 @@ const SMALL: OutboxLimits = OutboxLimits {
 
 struct Pair {
     outbox: Outbox,
-    intake: mpsc::Sender<Box<RawValue>>,
     writer: Option<Writer>,
     client: UnixStream,
     _read_side: ReadSide,
@@ -25,10 +25,9 @@ struct Pair {
 fn pair(limits: OutboxLimits) -> Pair {
     let (server, client) = UnixStream::pair().unwrap();
     let (read_side, write_side) = split(server).unwrap();
-    let (outbox, intake, writer) = open(write_side, limits);
+    let (outbox, writer) = open(write_side, limits);
     Pair {
         outbox,
-        intake,
         writer: Some(writer),
         client,
         _read_side: read_side,
@@ -46,10 +45,6 @@ fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.unwrap() })
 }
 
-fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.to_owned()).unwrap()
-}
-
 async fn written(mut pair: Pair) -> String {
     pair.outbox.finish();
     pair.writer.take().unwrap().run().await.unwrap();
@@ -64,15 +59,25 @@ async fn written(mut pair: Pair) -> String {
 fn the_order_of_pushing_is_the_order_on_the_wire() {
     run(async {
         let pair = pair(OutboxLimits::default());
-        let head = NotificationHead::new("conversation/event", &SubscriptionId::Num(7));
+        let feed = Feed::new(pair.outbox.clone(), "conversation/event", 7);
         pair.outbox.try_push("1").unwrap();
-        pair.intake.try_send(raw("2")).unwrap();
-        pair.outbox.try_notify(&head, "3").unwrap();
-        pair.outbox.push("4").await.unwrap();
-        pair.intake.try_send(raw("5")).unwrap();
+        feed.try_send("2").unwrap();
+        pair.outbox.push("3").await.unwrap();
+        feed.send("4").await.unwrap();
+        feed.fail(&BridgeError::new(ErrorKind::Busy, "5\n\"")).await;
+        let notification = |result: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"conversation/event","params":{{"subscription":7,{result}}}}}"#
+            )
+        };
+        let (second, fourth, fifth) = (
+            notification(r#""result":2"#),
+            notification(r#""result":4"#),
+            notification(r#""error":"5\n\"""#),
+        );
         assert_eq!(
             written(pair).await,
-            "1\n2\n{\"jsonrpc\":\"2.0\",\"method\":\"conversation/event\",\"params\":{\"subscription\":7,\"result\":3}}\n4\n5\n"
+            format!("1\n{second}\n3\n{fourth}\n{fifth}\n")
         );
     });
 }
@@ -83,23 +88,6 @@ fn a_message_never_spans_lines() {
         let pair = pair(OutboxLimits::default());
         pair.outbox.try_push("{\n\"a\": \"b\\nc\"\r\n}").unwrap();
         assert_eq!(written(pair).await, "{ \"a\": \"b\\nc\"\r }\n");
-    });
-}
-
-#[test]
-fn jsonrpsees_own_errors_get_their_data() {
-    run(async {
-        let pair = pair(OutboxLimits::default());
-        pair.intake
-            .try_send(raw(
-                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}"#,
-            ))
-            .unwrap();
-        assert!(
-            written(pair)
-                .await
-                .contains(r#""data":{"kind":"internalError","retryable":false}"#)
-        );
     });
 }
 
@@ -136,19 +124,6 @@ fn bytes_are_limited_but_for_one_large_message_in_an_empty_queue() {
         assert_eq!(pair.outbox.try_push("1"), Err(PushError::Full));
         assert_eq!(pair.outbox.shared.lock().bytes, 5001);
         assert_eq!(written(pair).await.len(), 5001);
-    });
-}
-
-#[test]
-fn what_jsonrpsee_sent_keeps_its_place_also_when_the_queue_is_full() {
-    run(async {
-        let pair = pair(SMALL);
-        for _ in 0..4 {
-            pair.outbox.try_push("1").unwrap();
-        }
-        pair.intake.try_send(raw("2")).unwrap();
-        assert_eq!(pair.outbox.try_push("3"), Err(PushError::Full));
-        assert_eq!(written(pair).await, "1\n1\n1\n1\n2\n");
     });
 }
 
@@ -195,6 +170,5 @@ fn a_lost_peer_and_a_closed_queue_refuse_everybody() {
         assert_eq!(waiting.await.unwrap(), Err(PushError::Closed));
         assert_eq!(pair.outbox.try_push("3"), Err(PushError::Closed));
         assert!(pair.outbox.is_closed());
-        assert!(pair.intake.is_closed());
     });
 }

@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::server::calls::Begin;
 use crate::server::{
-    ConnectionInfo, NotificationHead, PrivateSocket, PushError, SocketFile, SocketLimits, StaleSocket, serve,
+    Feed, Handler, Methods, PrivateSocket, PushError, SocketFile, SocketLimits, StaleSocket, answer, serve,
 };
-use jsonrpsee::types::ErrorObjectOwned;
-use jsonrpsee::{PendingSubscriptionSink, RpcModule};
+use bridge_protocol::{BridgeError, ErrorKind};
+use futures_util::FutureExt;
+use futures_util::future::ready;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -33,6 +36,8 @@ pub(crate) struct Shared {
     released: watch::Sender<bool>,
     /// Subscribers that were refused an event, and why.
     pub(crate) refused: watch::Sender<Option<PushError>>,
+    /// The way to the newest subscriber.
+    feed: Mutex<Option<Feed>>,
 }
 
 struct Live(Arc<Shared>);
@@ -65,84 +70,93 @@ struct Flood {
     count: u64,
 }
 
-fn methods(shared: &Arc<Shared>) -> RpcModule<Arc<Shared>> {
-    let mut module = RpcModule::new(shared.clone());
-    module
-        .register_method("test/echo", |params, _, _| params.parse::<Value>())
-        .unwrap();
-    module
-        .register_method("test/live", |_, shared, _| *shared.live.borrow())
-        .unwrap();
-    module
-        .register_async_method("test/admit", |params, shared, _| async move {
-            let Admit { n } = params.parse()?;
+fn methods(shared: &Arc<Shared>) -> Methods {
+    let mut methods = Methods::new();
+    add(&mut methods, shared, "test/echo", |params: Value, _| async move {
+        Ok(params)
+    });
+    add(&mut methods, shared, "test/live", |_: Value, shared| async move {
+        Ok(json!(*shared.live.borrow()))
+    });
+    add(
+        &mut methods,
+        shared,
+        "test/admit",
+        |Admit { n }, shared| async move {
             shared.mailbox.send(n).await.unwrap();
             let _live = Live::new(&shared);
-            shared
-                .released
-                .subscribe()
-                .wait_for(|released| *released)
-                .await
-                .unwrap();
-            Ok::<_, ErrorObjectOwned>(n)
-        })
-        .unwrap();
-    module
-        .register_async_method("test/large", |params, _, _| async move {
-            let Large { bytes } = params.parse()?;
-            Ok::<_, ErrorObjectOwned>("x".repeat(bytes))
-        })
-        .unwrap();
-    module
-        .register_async_method("test/event", |_, _, extensions| async move {
-            let connection = extensions.get::<ConnectionInfo>().unwrap().clone();
+            let mut released = shared.released.subscribe();
+            released.wait_for(|released| *released).await.unwrap();
+            Ok(json!(n))
+        },
+    );
+    add(
+        &mut methods,
+        shared,
+        "test/large",
+        |Large { bytes }, _| async move { Ok(json!("x".repeat(bytes))) },
+    );
+    add(
+        &mut methods,
+        shared,
+        "test/event",
+        |_: Value, shared| async move {
+            let feed = shared.feed.lock().unwrap().clone().unwrap();
             // Elsewhere, as a conversation would push it.
-            tokio::spawn(async move { connection.outbox.try_push(r#"{"event":1}"#).unwrap() })
+            tokio::spawn(async move { feed.try_send("1").unwrap() })
                 .await
                 .unwrap();
-            "answered"
-        })
-        .unwrap();
-    #[expect(unreachable_code, reason = "a panic has no answer")]
-    module
-        .register_async_method("test/panic", |_, _, _| async {
-            panic!("as it should");
-            0
-        })
-        .unwrap();
-    module
-        .register_method::<u64, _>("test/panicSync", |_, _, _| panic!("as it should"))
-        .unwrap();
-    module
-        .register_method("test/fail", |_, _, _| {
-            Err::<(), _>(ErrorObjectOwned::owned(
-                1001,
-                "no",
-                Some(json!({"kind": "notFound", "retryable": false})),
-            ))
-        })
-        .unwrap();
-    register_subscription(&mut module);
-    module
+            Ok(json!("answered"))
+        },
+    );
+    add(&mut methods, shared, "test/panic", |_: Value, _| async move {
+        panic!("as it should")
+    });
+    methods.insert(
+        "test/panicSync",
+        Handler::Call(Box::new(|_| panic!("as it should"))),
+    );
+    add(&mut methods, shared, "test/fail", |_: Value, _| async move {
+        Err(BridgeError::new(ErrorKind::NotFound, "no"))
+    });
+    methods.insert("test/subscribe", subscription(Arc::clone(shared)));
+    methods.insert("test/unsubscribe", Handler::Unsubscribe);
+    methods
 }
 
-fn register_subscription(module: &mut RpcModule<Arc<Shared>>) {
-    module
-        .register_subscription(
-            "test/subscribe",
-            "test/notification",
-            "test/unsubscribe",
-            |params, pending: PendingSubscriptionSink, shared, extensions| async move {
-                let Flood { count } = match params.parse() {
-                    Ok(flood) => flood,
-                    Err(error) => return pending.reject(error).await,
-                };
-                let outbox = extensions.get::<ConnectionInfo>().unwrap().outbox.clone();
-                let head = NotificationHead::new("test/notification", &pending.subscription_id());
-                let Ok(sink) = pending.accept().await else { return };
+fn add<P, F>(
+    methods: &mut Methods,
+    shared: &Arc<Shared>,
+    name: &'static str,
+    act: impl Fn(P, Arc<Shared>) -> F + Send + Sync + 'static,
+) where
+    P: DeserializeOwned,
+    F: Future<Output = Result<Value, BridgeError>> + Send + 'static,
+{
+    let shared = Arc::clone(shared);
+    let call = move |params: &str| match read(params) {
+        Ok(params) => {
+            let acting = act(params, Arc::clone(&shared));
+            async move { answer::result(&acting.await?) }.boxed()
+        }
+        Err(error) => ready(Err(error)).boxed(),
+    };
+    methods.insert(name, Handler::Call(Box::new(call)));
+}
+
+fn read<P: DeserializeOwned>(params: &str) -> Result<P, BridgeError> {
+    serde_json::from_str(params)
+        .map_err(|error| BridgeError::new(ErrorKind::InvalidParams, error.to_string()))
+}
+
+fn subscription(shared: Arc<Shared>) -> Handler {
+    let begin = move |Flood { count }, shared: Arc<Shared>| -> Begin {
+        Box::new(move |feed| {
+            let sending = async move {
+                *shared.feed.lock().unwrap() = Some(feed.clone());
                 let _live = Live::new(&shared);
                 for n in 0..count {
-                    if let Err(error) = outbox.try_notify(&head, &n.to_string()) {
+                    if let Err(error) = feed.try_send(&n.to_string()) {
                         shared.refused.send_replace(Some(error));
                         break;
                     }
@@ -150,10 +164,15 @@ fn register_subscription(module: &mut RpcModule<Arc<Shared>>) {
                         tokio::task::yield_now().await;
                     }
                 }
-                sink.closed().await;
-            },
-        )
-        .unwrap();
+                std::future::pending().await
+            };
+            sending.boxed()
+        })
+    };
+    Handler::Subscribe {
+        event: "test/notification",
+        read: Box::new(move |params| Ok(begin(read(params)?, Arc::clone(&shared)))),
+    }
 }
 
 pub(crate) struct Server {
@@ -175,12 +194,11 @@ pub(crate) fn start(limits: SocketLimits) -> Server {
         live: watch::Sender::new(0),
         released: watch::Sender::new(false),
         refused: watch::Sender::new(None),
+        feed: Mutex::default(),
     });
-    let (listener, file) = PrivateSocket::bind(&path, StaleSocket::Keep)
-        .unwrap()
-        .into_parts();
+    let PrivateSocket { listener, file } = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap();
     let stop = CancellationToken::new();
-    let task = tokio::spawn(serve(listener, methods(&shared), limits, stop.clone()));
+    let task = tokio::spawn(serve(listener, Arc::new(methods(&shared)), limits, stop.clone()));
     Server {
         shared,
         path,

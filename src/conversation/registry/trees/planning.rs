@@ -299,9 +299,13 @@ impl Planned {
                 self.parts.push(part);
                 Ok(())
             }
-            Err(ConversationError::Unsupported(why) | ConversationError::NotFound { what: why }) => {
+            Err(
+                error @ (ConversationError::Unsupported(_)
+                | ConversationError::NotFound { .. }
+                | ConversationError::UnknownAgent { .. }),
+            ) => {
                 self.left_out
-                    .push(format!("conversation {} stays: {why}", record.id));
+                    .push(format!("conversation {} stays: {error}", record.id));
                 Ok(())
             }
             Err(error) => Err(of_conversation(record.id, error)),

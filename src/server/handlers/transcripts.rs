@@ -3,16 +3,16 @@
 use bridge_protocol::method::{
     Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
 };
-use bridge_protocol::{AgentName, BridgeError, UpstreamId};
+use bridge_protocol::{AgentName, UpstreamId};
 
 use super::parameters::{LIST_LIMITS, page_limit};
-use super::{Act, Handlers, Outcome, read};
+use super::{Act, Daemon, Outcome, read};
 use crate::conversation::answer::Request;
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
 use crate::conversation::registry::{TranscriptFilter, tree};
 
-impl Act<ListTranscripts> for Handlers {
+impl Act<ListTranscripts> for Daemon {
     async fn act(&self, params: ListTranscripts, _: Option<Request>) -> Outcome<ListTranscripts> {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         let filter = TranscriptFilter {
@@ -20,12 +20,12 @@ impl Act<ListTranscripts> for Handlers {
             cwd: params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?,
             query: params.query,
         };
-        let page = self.registry().transcripts(filter, params.cursor.as_ref(), limit);
-        Ok(page.await?)
+        let page = self.registry.transcripts(filter, params.cursor.as_ref(), limit);
+        page.await
     }
 }
 
-impl Act<Check> for Handlers {
+impl Act<Check> for Daemon {
     async fn act(&self, params: Check, request: Option<Request>) -> Outcome<Check> {
         let Check {
             upstream_id,
@@ -35,7 +35,7 @@ impl Act<Check> for Handlers {
             max_tool_output,
             ..
         } = params;
-        let invalid = |parameter, why: &str| BridgeError::from(ConversationError::invalid(parameter, why));
+        let invalid = ConversationError::invalid;
         let target =
             "name the transcript by upstreamId, or by conversationId the conversation whose head it is";
         if conversation_id.is_some() && upstream_id.is_none() && agent.is_some() {
@@ -44,101 +44,89 @@ impl Act<Check> for Handlers {
                 "a conversation has its agent; leave out agent with conversationId",
             ));
         }
-        let registry = self.registry();
-        if !repair {
-            if max_tool_output.is_some() {
-                return Err(invalid(
-                    "maxToolOutput",
-                    "maxToolOutput applies to a repaired copy; leave it out without repair",
-                ));
-            }
-            return match (upstream_id, &conversation_id) {
-                (Some(id), None) => Ok(registry.check_transcript(id, agent.as_ref()).await?),
-                (None, Some(name)) => Ok(registry.check_head(name).await?),
-                (None, None) | (Some(_), Some(_)) => Err(invalid("upstreamId", target)),
-            };
+        if !repair && max_tool_output.is_some() {
+            return Err(invalid(
+                "maxToolOutput",
+                "maxToolOutput applies to a repaired copy; leave it out without repair",
+            ));
         }
         if max_tool_output == Some(0) {
             return Err(invalid("maxToolOutput", "maxToolOutput must be 1 byte or more"));
         }
+        let (registry, agent) = (&self.registry, agent.as_ref());
         let repaired = match (upstream_id, &conversation_id) {
-            (Some(id), None) => {
-                let repair = registry.repair_transcript(id, agent.as_ref(), max_tool_output, request);
+            (Some(id), None) if repair => {
+                let repair = registry.repair_transcript(id, agent, max_tool_output, request);
                 repair.await
             }
-            (None, Some(name)) => registry.repair_named(name, max_tool_output, request).await,
+            (None, Some(name)) if repair => registry.repair_named(name, max_tool_output, request).await,
+            (Some(id), None) => return registry.check_transcript(id, agent).await,
+            (None, Some(name)) => return registry.check_head(name).await,
             (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
         };
         read(&repaired?)
     }
 }
 
-impl Act<Keep> for Handlers {
+impl Act<Keep> for Daemon {
     async fn act(&self, params: Keep, _: Option<Request>) -> Outcome<Keep> {
         let session = of_agent(params.upstream_id, params.agent)?;
-        let kept = self
-            .registry()
-            .keep_named(params.conversation_id.as_ref(), session);
-        Ok(kept.await?)
+        let kept = self.registry.keep_named(params.conversation_id.as_ref(), session);
+        kept.await
     }
 }
 
-impl Act<Restore> for Handlers {
+impl Act<Restore> for Daemon {
     async fn act(&self, params: Restore, _: Option<Request>) -> Outcome<Restore> {
         let session = of_agent(params.upstream_id, params.agent)?;
         let restored = self
-            .registry()
+            .registry
             .restore_named(params.conversation_id.as_ref(), session);
-        Ok(restored.await?)
+        restored.await
     }
 }
 
-impl Act<Forget> for Handlers {
+impl Act<Forget> for Daemon {
     async fn act(&self, params: Forget, _: Option<Request>) -> Outcome<Forget> {
-        let forgotten = self.registry().forget_named(params.upstream_id, params.agent);
-        Ok(forgotten.await?)
+        let forgotten = self.registry.forget_named(params.upstream_id, params.agent);
+        forgotten.await
     }
 }
 
-impl Act<MoveTree> for Handlers {
+impl Act<MoveTree> for Daemon {
     async fn act(&self, params: MoveTree, request: Option<Request>) -> Outcome<MoveTree> {
         let tree = tree(&params.from, &params.to)?;
-        let registry = self.registry();
+        let registry = &self.registry;
         if params.dry_run {
-            return Ok(registry.plan_tree(tree, params.settings).await?);
+            return registry.plan_tree(tree, params.settings).await;
         }
         read(&registry.move_tree(tree, params.settings, request).await?)
     }
 }
 
-impl Act<UndoTree> for Handlers {
+impl Act<UndoTree> for Daemon {
     async fn act(&self, params: UndoTree, request: Option<Request>) -> Outcome<UndoTree> {
         let undo_id = params.undo_id;
         let id = undo_id.parse().map_err(|_| ConversationError::NotFound {
-            what: format!(
-                "there is no folder move \"{undo_id}\"; transcript/moves lists the moves that can be undone"
-            ),
+            what: format!("there is no folder move \"{undo_id}\" that can be undone"),
         })?;
-        read(&self.registry().undo_tree(id, request).await?)
+        read(&self.registry.undo_tree(id, request).await?)
     }
 }
 
-impl Act<TreeMoves> for Handlers {
+impl Act<TreeMoves> for Daemon {
     async fn act(&self, _: TreeMoves, _: Option<Request>) -> Outcome<TreeMoves> {
-        Ok(self.registry().tree_moves().await?)
+        self.registry.tree_moves().await
     }
 }
 
-impl Act<GetCheckpoint> for Handlers {
+impl Act<GetCheckpoint> for Daemon {
     async fn act(&self, params: GetCheckpoint, _: Option<Request>) -> Outcome<GetCheckpoint> {
         let conversation = params
             .conversation_id
             .map(|name| self.resolve(&name))
             .transpose()?;
-        Ok(self
-            .registry()
-            .checkpoint(params.checkpoint_id, conversation)
-            .await?)
+        self.registry.checkpoint(params.checkpoint_id, conversation).await
     }
 }
 

@@ -3,14 +3,15 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::conversation::Empty;
 use bridge_protocol::daemon::{DaemonStatus, StoreStatus, WorkAnswer};
 use bridge_protocol::method::{Diagnose, Discover, RunningWork, Shutdown, Status};
 use bridge_protocol::openrpc::{self, OpenRpcDocument};
-use bridge_protocol::{BridgeError, ErrorKind, PROTOCOL_VERSION};
 
-use super::{Act, Handlers, Outcome, StopRequest};
+use super::{Act, Daemon, Outcome, StopRequest};
 use crate::conversation::answer::Request;
+use crate::conversation::error::ConversationError;
 use crate::conversation::services::chain_text;
 use crate::diagnosis::{Question, diagnose};
 
@@ -18,26 +19,25 @@ use crate::diagnosis::{Question, diagnose};
 static DOCUMENT: LazyLock<Result<OpenRpcDocument, String>> =
     LazyLock::new(|| openrpc::document().map_err(|error| error.to_string()));
 
-impl Act<Status> for Handlers {
+impl Act<Status> for Daemon {
     async fn act(&self, _: Status, _: Option<Request>) -> Outcome<Status> {
-        let services = self.registry().services();
+        let services = self.registry.services();
         let store = services.store.status();
         Ok(DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol_version: PROTOCOL_VERSION,
             pid: std::process::id(),
-            home: self.daemon.home.to_string_lossy().into_owned(),
-            socket: self.daemon.socket.to_string_lossy().into_owned(),
-            uptime_seconds: self.daemon.started.elapsed().as_secs(),
+            home: self.home.to_string_lossy().into_owned(),
+            socket: self.socket.to_string_lossy().into_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
             conversations: store.conversations,
-            live: self.registry().count_live(),
+            live: self.registry.count_live(),
             agents: services.pool.running().len() as u64,
             store: StoreStatus {
                 ephemeral: store.is_ephemeral,
                 sequence: store.sequence.0,
                 journal_bytes: store.journal_bytes,
                 set_aside: self
-                    .daemon
                     .set_aside
                     .as_ref()
                     .map(|path| path.to_string_lossy().into_owned()),
@@ -47,40 +47,42 @@ impl Act<Status> for Handlers {
     }
 }
 
-impl Act<RunningWork> for Handlers {
+impl Act<RunningWork> for Daemon {
     async fn act(&self, _: RunningWork, _: Option<Request>) -> Outcome<RunningWork> {
-        let work = self.registry().work();
+        let work = self.registry.work();
         Ok(WorkAnswer { work })
     }
 }
 
-impl Act<Diagnose> for Handlers {
+impl Act<Diagnose> for Daemon {
     async fn act(&self, params: Diagnose, _: Option<Request>) -> Outcome<Diagnose> {
         let question = Question {
             with_agents: params.agents != Some(false),
             path: params.path,
         };
-        let mut found = diagnose(self.registry().services(), &question).await;
-        found.diagnostics.insert(0, (self.daemon.configuration)());
+        let mut found = diagnose(self.registry.services(), &question).await;
+        found.diagnostics.insert(0, (self.configuration)());
         Ok(found)
     }
 }
 
-impl Act<Shutdown> for Handlers {
+impl Act<Shutdown> for Daemon {
     async fn act(&self, params: Shutdown, _: Option<Request>) -> Outcome<Shutdown> {
         let request = StopRequest {
             grace: params.grace_ms.map(Duration::from_millis),
         };
-        if let Err(error) = self.daemon.stop.try_send(request) {
+        if let Err(error) = self.stop.try_send(request) {
             tracing::debug!(%error, "the daemon is stopping already");
         }
         Ok(Empty {})
     }
 }
 
-impl Act<Discover> for Handlers {
+impl Act<Discover> for Daemon {
     async fn act(&self, _: Discover, _: Option<Request>) -> Outcome<Discover> {
-        let document = DOCUMENT.clone();
-        document.map_err(|problem| BridgeError::new(ErrorKind::InternalError, problem))
+        DOCUMENT.clone().map_err(|problem| {
+            tracing::error!(problem, "the OpenRPC document cannot be made");
+            ConversationError::Lost
+        })
     }
 }

@@ -7,11 +7,9 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::{Method, parameter_names};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{BridgeError, Cursor, ErrorKind};
-use jsonrpsee::types::Params;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::parameter;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::Part;
 use crate::transcript::checkpoint::PlaceRef;
@@ -19,13 +17,15 @@ use crate::transcript::checkpoint::PlaceRef;
 /// How alike a known name has to be to be suggested; of 1.
 const ALIKE: f64 = 0.75;
 
+/// What serde_json puts before a place, which is of no use: what comes from the socket is one line.
+const PLACE: &str = " at line 1 column ";
+
 /// Reads the parameters of a call.
 ///
 /// # Errors
 /// When one is missing, unknown or has the wrong type; the error names it as `parameter`.
-pub(super) fn read<M: Method>(params: &Params<'_>) -> Result<M, BridgeError> {
-    let text = params.as_str().unwrap_or("{}");
-    serde_json::from_str(text).map_err(|error| {
+pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
+    parse(text).map_err(|(path, why)| {
         let invalid = |message: String| BridgeError::new(ErrorKind::InvalidParams, message);
         let known = parameter_names::<M>();
         let given: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(text).unwrap_or_default();
@@ -38,21 +38,29 @@ pub(super) fn read<M: Method>(params: &Params<'_>) -> Result<M, BridgeError> {
             let message = format!("unknown parameter `{unknown}` of {}; {hint}", M::NAME);
             return invalid(message).with("parameter", unknown.as_ref());
         }
-        match parameter::named(&error.to_string(), text) {
-            (what, Some(name)) => {
-                invalid(format!("invalid parameter {name}: {what}")).with("parameter", name)
-            }
-            (what, None) => {
-                let error = invalid(format!("invalid parameters of {}: {what}", M::NAME));
-                let missing = what
-                    .strip_prefix("missing field `")
-                    .and_then(|name| name.strip_suffix('`'));
-                match missing {
-                    Some(name) => error.with("parameter", name),
-                    None => error,
-                }
-            }
+        if let Some(path) = path {
+            return invalid(format!("invalid parameter {path}: {why}")).with("parameter", path);
         }
+        let error = invalid(format!("invalid parameters of {}: {why}", M::NAME));
+        let missing = why
+            .strip_prefix("missing field `")
+            .and_then(|name| name.strip_suffix('`'));
+        match missing {
+            Some(name) => error.with("parameter", name),
+            None => error,
+        }
+    })
+}
+
+/// Reads an object. Its error is the member that it is about (`prompt[0].text`), unless it is about the whole, and what is
+/// wrong with that.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)> {
+    let json = &mut serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(json).map_err(|error| {
+        let path = Some(error.path().to_string()).filter(|path| path != ".");
+        let why = error.inner().to_string();
+        let without_place = why.rsplit_once(PLACE).map(|(why, _)| why.to_owned());
+        (path, without_place.unwrap_or(why))
     })
 }
 
@@ -82,13 +90,8 @@ pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationE
 
 /// A place in a history.
 pub(super) fn place(at: &str) -> Result<PlaceRef, ConversationError> {
-    at.parse().map_err(|_| {
-        ConversationError::invalid(
-            "at",
-            "at must be the id of a checkpoint or of a message; conversation/checkpoints and conversation/history list \
-             them",
-        )
-    })
+    at.parse()
+        .map_err(|_| ConversationError::invalid("at", "at must be the id of a checkpoint or of a message"))
 }
 
 pub(super) fn unknown_word(parameter: &'static str, known: &str) -> ConversationError {
@@ -176,4 +179,110 @@ fn within(parameter: &'static str, value: u32, most: u32, hint: &str) -> Result<
         return Err(ConversationError::invalid(parameter, why));
     }
     Ok(value as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::parse;
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "it is read to see how that fails")]
+    struct Params {
+        cwd: String,
+        at: Option<u64>,
+        names: Option<Vec<String>>,
+        settings: Option<Settings>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "it is read to see how that fails")]
+    struct Settings {
+        model: String,
+        mode: Option<Mode>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Mode {
+        Plan,
+    }
+
+    #[test]
+    fn the_parameter_of_a_complaint_is_named() {
+        let table = [
+            (
+                r#"{"cwd":1}"#,
+                Some("cwd"),
+                "invalid type: integer `1`, expected a string",
+            ),
+            (
+                r#"{"at":"x","cwd":"/"}"#,
+                Some("at"),
+                "invalid type: string \"x\", expected u64",
+            ),
+            (
+                r#"{"cwd":{}}"#,
+                Some("cwd"),
+                "invalid type: map, expected a string",
+            ),
+            (
+                r#"{"cwd":[]}"#,
+                Some("cwd"),
+                "invalid type: sequence, expected a string",
+            ),
+            (
+                r#"{ "at" : null , "cwd" : true }"#,
+                Some("cwd"),
+                "invalid type: boolean `true`, expected a string",
+            ),
+            (
+                r#"{"cwd":null}"#,
+                Some("cwd"),
+                "invalid type: null, expected a string",
+            ),
+            (
+                r#"{"cwd":"/","names":["a",2]}"#,
+                Some("names[1]"),
+                "invalid type: integer `2`, expected a string",
+            ),
+            (
+                r#"{"cwd":"/","names":"a"}"#,
+                Some("names"),
+                "invalid type: string \"a\", expected a sequence",
+            ),
+            (
+                r#"{"cwd":"/","settings":{"model":7}}"#,
+                Some("settings.model"),
+                "invalid type: integer `7`, expected a string",
+            ),
+            (
+                r#"{"cwd":"/","settings":{"model":"m","mode":"go"}}"#,
+                Some("settings.mode"),
+                "unknown variant `go`, expected `plan`",
+            ),
+            (
+                r#"{"cwd":"/","settings":{}}"#,
+                Some("settings"),
+                "missing field `model`",
+            ),
+            (
+                r#"{"é\n":1,"cwd":-1.5}"#,
+                Some("cwd"),
+                "invalid type: floating point `-1.5`, expected a string",
+            ),
+            (
+                r#"{"at":-1,"cwd":"/"}"#,
+                Some("at"),
+                "invalid value: integer `-1`, expected u64",
+            ),
+            (r#"{"at":1}"#, None, "missing field `cwd`"),
+            ("{}", None, "missing field `cwd`"),
+        ];
+        for (params, parameter, what) in table {
+            let (path, why) = parse::<Params>(params).unwrap_err();
+            assert_eq!((&*why, path.as_deref()), (what, parameter), "{params}");
+        }
+    }
 }

@@ -14,41 +14,31 @@ use super::parameters::{
     LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit, place,
     unknown_word,
 };
-use super::{Act, Handlers, Outcome, read};
+use super::{Act, Daemon, Outcome, read};
 use crate::conversation::answer::Request;
 use crate::conversation::effect::Call;
 use crate::conversation::folder::{usable_folder, wanted_folder};
-use crate::conversation::importing;
-use crate::conversation::registry::{self, Adoption, Filter};
+use crate::conversation::registry::Filter;
 
-impl Act<NewConversation> for Handlers {
+impl Act<NewConversation> for Daemon {
     fn complete(&self, params: &mut NewConversation) {
-        let catalog = &self.registry().services().catalog;
+        let catalog = &self.registry.services().catalog;
         params
             .agent
             .get_or_insert_with(|| catalog.default_agent().clone());
     }
 
     async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<NewConversation> {
-        let new = registry::NewConversation {
-            agent: params.agent,
-            cwd: params.cwd,
-            title: Some(params.title),
-            namespace: Some(params.namespace),
-            settings: params.settings,
-            open: params.open,
-            request,
-        };
-        read(&self.registry().create(new).await?)
+        read(&self.registry.create(params, request).await?)
     }
 }
 
-impl Act<ListConversations> for Handlers {
+impl Act<ListConversations> for Daemon {
     async fn act(&self, params: ListConversations, _: Option<Request>) -> Outcome<ListConversations> {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         if params.state == Some(ConversationState::Unknown) {
             let known = "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed";
-            return Err(unknown_word("state", known).into());
+            return Err(unknown_word("state", known));
         }
         let cwd = params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?;
         let filter = Filter {
@@ -60,7 +50,7 @@ impl Act<ListConversations> for Handlers {
             query: params.query,
             title: None,
         };
-        let page = self.registry().list(&filter, params.cursor.as_ref(), limit);
+        let page = self.registry.list(&filter, params.cursor.as_ref(), limit);
         let (conversations, next_cursor) = page.await?;
         Ok(ConversationPage {
             conversations,
@@ -69,31 +59,31 @@ impl Act<ListConversations> for Handlers {
     }
 }
 
-impl Act<GetConversation> for Handlers {
+impl Act<GetConversation> for Daemon {
     async fn act(&self, params: GetConversation, _: Option<Request>) -> Outcome<GetConversation> {
         let id = self.resolve(&params.conversation_id)?;
-        let conversation = self.registry().view(id)?;
+        let conversation = self.registry.view(id)?;
         Ok(ConversationAnswer { conversation })
     }
 }
 
-impl Act<ResolveConversation> for Handlers {
+impl Act<ResolveConversation> for Daemon {
     async fn act(&self, params: ResolveConversation, _: Option<Request>) -> Outcome<ResolveConversation> {
-        let found = self.registry().named(&params.name, params.cwd.as_deref());
+        let found = self.registry.named(&params.name, params.cwd.as_deref());
         Ok(ConversationAnswer {
             conversation: found.await?,
         })
     }
 }
 
-impl Act<TreeOf> for Handlers {
+impl Act<TreeOf> for Daemon {
     async fn act(&self, params: TreeOf, _: Option<Request>) -> Outcome<TreeOf> {
         let id = self.resolve(&params.conversation_id)?;
-        Ok(self.registry().tree(id).await?)
+        self.registry.tree(id).await
     }
 }
 
-impl Act<Update> for Handlers {
+impl Act<Update> for Daemon {
     async fn act(&self, params: Update, request: Option<Request>) -> Outcome<Update> {
         let call = Call::Update {
             title: params.title,
@@ -104,7 +94,7 @@ impl Act<Update> for Handlers {
     }
 }
 
-impl Act<Prompt> for Handlers {
+impl Act<Prompt> for Daemon {
     async fn act(&self, params: Prompt, request: Option<Request>) -> Outcome<Prompt> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
@@ -119,7 +109,7 @@ impl Act<Prompt> for Handlers {
     }
 }
 
-impl Act<Continue> for Handlers {
+impl Act<Continue> for Daemon {
     async fn act(&self, params: Continue, request: Option<Request>) -> Outcome<Continue> {
         let text = params.text.as_ref();
         text.map(|text| check_prompt("text", text)).transpose()?;
@@ -132,7 +122,7 @@ impl Act<Continue> for Handlers {
     }
 }
 
-impl Act<Cancel> for Handlers {
+impl Act<Cancel> for Daemon {
     async fn act(&self, params: Cancel, request: Option<Request>) -> Outcome<Cancel> {
         let call = Call::Cancel {
             turn_id: params.turn_id,
@@ -142,7 +132,7 @@ impl Act<Cancel> for Handlers {
     }
 }
 
-impl Act<Resume> for Handlers {
+impl Act<Resume> for Daemon {
     async fn act(&self, params: Resume, request: Option<Request>) -> Outcome<Resume> {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Resume {
@@ -152,7 +142,7 @@ impl Act<Resume> for Handlers {
     }
 }
 
-impl Act<Fork> for Handlers {
+impl Act<Fork> for Daemon {
     async fn act(&self, params: Fork, request: Option<Request>) -> Outcome<Fork> {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Fork {
@@ -166,7 +156,7 @@ impl Act<Fork> for Handlers {
     }
 }
 
-impl Act<Edit> for Handlers {
+impl Act<Edit> for Daemon {
     async fn act(&self, params: Edit, request: Option<Request>) -> Outcome<Edit> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
@@ -180,58 +170,58 @@ impl Act<Edit> for Handlers {
     }
 }
 
-impl Act<Undo> for Handlers {
+impl Act<Undo> for Daemon {
     async fn act(&self, params: Undo, request: Option<Request>) -> Outcome<Undo> {
         let id = self.resolve(&params.conversation_id)?;
-        read(&self.registry().undo(id, request).await?)
+        read(&self.registry.undo(id, request).await?)
     }
 }
 
-impl Act<Move> for Handlers {
+impl Act<Move> for Daemon {
     async fn act(&self, params: Move, request: Option<Request>) -> Outcome<Move> {
         let cwd = usable_folder("cwd", &params.cwd)?;
         let id = self.resolve(&params.conversation_id)?;
         if params.dry_run {
-            return Ok(self.registry().plan_move(id, cwd).await?);
+            return self.registry.plan_move(id, cwd).await;
         }
-        read(&self.registry().move_to(id, cwd, request).await?)
+        read(&self.registry.move_to(id, cwd, request).await?)
     }
 }
 
-impl Act<Chain> for Handlers {
+impl Act<Chain> for Daemon {
     async fn act(&self, params: Chain, _: Option<Request>) -> Outcome<Chain> {
         let id = self.resolve(&params.conversation_id)?;
-        let links = self.registry().chain(id)?;
+        let links = self.registry.chain(id)?;
         Ok(ChainAnswer { links })
     }
 }
 
-impl Act<Lineage> for Handlers {
+impl Act<Lineage> for Daemon {
     async fn act(&self, params: Lineage, _: Option<Request>) -> Outcome<Lineage> {
         let id = self.resolve(&params.conversation_id)?;
         let limit = page_limit(params.limit, LINEAGE_LIMITS)?;
-        let (entries, next_cursor) = self.registry().lineage(id, params.cursor.as_ref(), limit)?;
+        let (entries, next_cursor) = self.registry.lineage(id, params.cursor.as_ref(), limit)?;
         Ok(LineagePage { entries, next_cursor })
     }
 }
 
-impl Act<Checkpoints> for Handlers {
+impl Act<Checkpoints> for Daemon {
     async fn act(&self, params: Checkpoints, _: Option<Request>) -> Outcome<Checkpoints> {
         let id = self.resolve(&params.conversation_id)?;
         let limit = page_limit(params.limit, LIST_LIMITS)?;
-        Ok(self.registry().checkpoints(id, params.before, limit).await?)
+        self.registry.checkpoints(id, params.before, limit).await
     }
 }
 
-impl Act<History> for Handlers {
+impl Act<History> for Daemon {
     async fn act(&self, params: History, _: Option<Request>) -> Outcome<History> {
         let id = self.resolve(&params.conversation_id)?;
         let (part, limit) = history_part(params.cursor, params.limit, params.last)?;
-        Ok(self.registry().history(id, part, limit, params.r#as).await?)
+        self.registry.history(id, part, limit, params.r#as).await
     }
 }
 
-impl Act<Respond> for Handlers {
+impl Act<Respond> for Daemon {
     async fn act(&self, params: Respond, request: Option<Request>) -> Outcome<Respond> {
         let call = Call::Respond {
             interrupt_id: params.interrupt_id,
@@ -243,20 +233,20 @@ impl Act<Respond> for Handlers {
     }
 }
 
-impl Act<Close> for Handlers {
+impl Act<Close> for Daemon {
     async fn act(&self, params: Close, request: Option<Request>) -> Outcome<Close> {
         self.call_once(&params.conversation_id, Call::Close, request)
             .await
     }
 }
 
-impl Act<Reset> for Handlers {
+impl Act<Reset> for Daemon {
     async fn act(&self, params: Reset, request: Option<Request>) -> Outcome<Reset> {
         self.call(&params.conversation_id, Call::Reset, request).await
     }
 }
 
-impl Act<Delete> for Handlers {
+impl Act<Delete> for Daemon {
     async fn act(&self, params: Delete, request: Option<Request>) -> Outcome<Delete> {
         let call = Call::Delete {
             transcripts: params.transcripts,
@@ -265,37 +255,24 @@ impl Act<Delete> for Handlers {
     }
 }
 
-impl Act<Adopt> for Handlers {
+impl Act<Adopt> for Daemon {
     async fn act(&self, params: Adopt, request: Option<Request>) -> Outcome<Adopt> {
-        let adoption = Adoption {
-            upstream_id: params.upstream_id,
-            agent: params.agent,
-            cwd: params.cwd,
-            title: params.title,
-        };
-        read(&self.registry().adopt(adoption, request).await?)
+        read(&self.registry.adopt(params, request).await?)
     }
 }
 
-impl Act<Export> for Handlers {
+impl Act<Export> for Daemon {
     async fn act(&self, params: Export, _: Option<Request>) -> Outcome<Export> {
         let id = self.resolve(&params.conversation_id)?;
-        let registry = self.registry();
-        Ok(registry
+        let registry = &self.registry;
+        registry
             .export(id, params.format, params.path, params.secrets)
-            .await?)
+            .await
     }
 }
 
-impl Act<Import> for Handlers {
+impl Act<Import> for Daemon {
     async fn act(&self, params: Import, request: Option<Request>) -> Outcome<Import> {
-        let import = importing::Import {
-            path: params.path,
-            cwd: params.cwd,
-            same_folders: params.same_folders,
-            new_ids: params.new_ids,
-            trust_settings: params.trust_settings,
-        };
-        read(&self.registry().import(import, request).await?)
+        read(&self.registry.import(params, request).await?)
     }
 }

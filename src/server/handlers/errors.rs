@@ -16,13 +16,15 @@ fn bridge(error: &ConversationError) -> BridgeError {
     let made = |kind: ErrorKind| BridgeError::new(kind, error.to_string());
     match error {
         ConversationError::NotFound { .. } => made(ErrorKind::NotFound),
+        ConversationError::UnknownAgent { name, .. } => {
+            made(ErrorKind::NotFound).with("agent", name.as_str())
+        }
         ConversationError::CheckpointNotFound { .. } => made(ErrorKind::CheckpointNotFound),
         ConversationError::Deleted { id, at } => made(ErrorKind::NotFound)
             .with("deletedAt", time::text(*at))
             .with("conversationId", id.to_string()),
         ConversationError::Ambiguous { candidates, .. } => {
-            let candidates: Vec<Value> = candidates.iter().map(|id| Value::from(id.to_string())).collect();
-            made(ErrorKind::Ambiguous).with("candidates", candidates)
+            made(ErrorKind::Ambiguous).with("candidates", texts(candidates))
         }
         ConversationError::AmbiguousName { candidates, .. } => {
             let candidate = |candidate: &Candidate| json!({"id": candidate.id, "title": candidate.title});
@@ -30,17 +32,12 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::Ambiguous).with("candidates", candidates)
         }
         ConversationError::AmbiguousAgents { agents, .. } => {
-            let agents: Vec<Value> = agents.iter().map(|name| Value::from(name.as_str())).collect();
-            made(ErrorKind::Ambiguous).with("agents", agents)
+            made(ErrorKind::Ambiguous).with("agents", texts(agents))
         }
         ConversationError::TranscriptDamaged(_) => made(ErrorKind::TranscriptDamaged),
         ConversationError::Busy(_) => made(ErrorKind::Busy),
         ConversationError::BusyConversations { conversations, .. } => {
-            let ids: Vec<Value> = conversations
-                .iter()
-                .map(|id| Value::from(id.to_string()))
-                .collect();
-            made(ErrorKind::Busy).with("conversations", ids)
+            made(ErrorKind::Busy).with("conversations", texts(conversations))
         }
         ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
         ConversationError::InvalidParams { parameter, .. } => {
@@ -48,14 +45,14 @@ fn bridge(error: &ConversationError) -> BridgeError {
         }
         ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
         ConversationError::AgentError { upstream, .. } => {
-            let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
+            let upstream = upstream.clone().unwrap_or_default();
             made(ErrorKind::AgentError).with_raw("upstream", upstream)
         }
         ConversationError::Passing { upstream, limit, .. } => {
             let kind = limit
                 .as_ref()
                 .map_or(ErrorKind::AgentError, |_| ErrorKind::Limited);
-            let upstream = upstream.clone().unwrap_or_else(|| Value::Null.into());
+            let upstream = upstream.clone().unwrap_or_default();
             let told = made(kind).retryable(true).with_raw("upstream", upstream);
             match limit.as_ref().and_then(|limit| limit.resets_at) {
                 Some(resets_at) => told.with("resetsAt", time::text(resets_at)),
@@ -85,4 +82,8 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::InternalError).retryable(true)
         }
     }
+}
+
+fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
 }

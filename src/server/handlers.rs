@@ -8,7 +8,6 @@ mod conversations;
 mod errors;
 mod fingerprint;
 mod lifecycle;
-mod parameter;
 mod parameters;
 mod subscriber;
 mod transcripts;
@@ -18,14 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
-use bridge_protocol::method::{self, Handle, Method};
+use bridge_protocol::method::{self, Handle, Method, Subscribe, Table};
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
-use jsonrpsee::Methods;
-use jsonrpsee::core::RegisterMethodError;
-use jsonrpsee::types::{ErrorObjectOwned, Params};
+use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use super::answer;
+use super::calls::{Handler, Methods};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
@@ -61,13 +60,8 @@ pub struct Daemon {
     pub stop: mpsc::Sender<StopRequest>,
 }
 
-/// Carries out the methods.
-struct Handlers {
-    daemon: Arc<Daemon>,
-}
-
 /// Carries out one method.
-trait Act<M: Method> {
+trait Act<M: Method>: Send + Sync + 'static {
     /// Fills in defaults that only the daemon knows, so that a call has the same content with them written out.
     fn complete(&self, _params: &mut M) {}
 
@@ -76,14 +70,13 @@ trait Act<M: Method> {
 }
 
 /// The answer of a method, or its error.
-type Outcome<M> = Result<<M as Method>::Answer, BridgeError>;
+type Outcome<M> = Result<<M as Method>::Answer, ConversationError>;
 
-impl<M: Method> Handle<M> for Handlers
+impl<M: Method> Handle<M> for Daemon
 where
-    Self: Act<M> + Send + Sync,
+    Self: Act<M>,
 {
-    async fn handle(&self, params: &Params<'_>) -> Result<M::Answer, ErrorObjectOwned> {
-        let mut params: M = parameters::read(params)?;
+    async fn handle(&self, mut params: M) -> Result<M::Answer, BridgeError> {
         self.complete(&mut params);
         let request = request(&params)?;
         // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
@@ -95,22 +88,45 @@ where
 }
 
 /// All methods, to be served.
-///
-/// # Errors
-/// When two methods have the same name, which the table rules out.
-pub fn methods(daemon: Arc<Daemon>) -> Result<Methods, RegisterMethodError> {
-    let mut module = method::module(Handlers { daemon })?;
-    subscriber::register(&mut module)?;
-    Ok(module.into())
+pub fn methods(daemon: Daemon) -> Methods {
+    let daemon = Arc::new(daemon);
+    let mut served = Served {
+        daemon: Arc::clone(&daemon),
+        methods: Methods::new(),
+    };
+    method::serve(&mut served);
+    let mut methods = served.methods;
+    let subscribe = Handler::Subscribe {
+        event: "conversation/event",
+        read: Box::new(move |params| daemon.subscription(params)),
+    };
+    methods.insert(Subscribe::NAME, subscribe);
+    methods.insert("conversation/unsubscribe", Handler::Unsubscribe);
+    methods
 }
 
-impl Handlers {
-    fn registry(&self) -> &Arc<Registry> {
-        &self.daemon.registry
-    }
+struct Served {
+    daemon: Arc<Daemon>,
+    methods: Methods,
+}
 
+impl Table<Daemon> for Served {
+    fn add<M: Method>(&mut self)
+    where
+        Daemon: Handle<M>,
+    {
+        let daemon = Arc::clone(&self.daemon);
+        let call = move |params: &str| -> BoxFuture<'static, answer::Outcome> {
+            let (daemon, params) = (Arc::clone(&daemon), parameters::read::<M>(params));
+            Box::pin(async move { answer::result(&daemon.handle(params?).await?) })
+        };
+        self.methods.insert(M::NAME, Handler::Call(Box::new(call)));
+    }
+}
+
+impl Daemon {
     fn resolve(&self, name: &ConversationRef) -> Result<ConversationId, ConversationError> {
-        self.registry().resolve(name)
+        self.registry.resolve(name)
     }
 
     /// The answer of an earlier call with the same key; of a deleted conversation too.
@@ -118,14 +134,14 @@ impl Handlers {
         &self,
         params: &M,
         request: Option<&Request>,
-    ) -> Result<Option<Answer>, BridgeError> {
+    ) -> Result<Option<Answer>, ConversationError> {
         let scope = match params.conversation().map(|name| self.resolve(name)) {
             None => None,
             Some(Ok(id) | Err(ConversationError::Deleted { id, .. })) => Some(id),
             // The method itself refuses it.
             Some(Err(_)) => return Ok(None),
         };
-        Ok(self.registry().kept(scope, request)?)
+        self.registry.kept(scope, request)
     }
 
     /// Sends a call to its conversation and waits for the answer.
@@ -134,48 +150,39 @@ impl Handlers {
         name: &ConversationRef,
         call: Call,
         request: Option<Request>,
-    ) -> Result<T, BridgeError> {
+    ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
-        self.call_resolved(id, call, request).await
-    }
-
-    async fn call_resolved<T: DeserializeOwned>(
-        &self,
-        id: ConversationId,
-        call: Call,
-        request: Option<Request>,
-    ) -> Result<T, BridgeError> {
-        let answer = self.registry().call(id, call, request)?;
+        let answer = self.registry.call(id, call, request)?;
         read(&answer.await.unwrap_or(Err(ConversationError::Lost))?)
     }
 
-    /// As [`Handlers::call`], for a call whose answer the conversation does not keep.
+    /// As [`Daemon::call`], for a call whose answer the conversation does not keep.
     async fn call_once<T: DeserializeOwned>(
         &self,
         name: &ConversationRef,
         call: Call,
         request: Option<Request>,
-    ) -> Result<T, BridgeError> {
+    ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
         let start = || {
-            let answer = self.registry().call(id, call, None);
+            let answer = self.registry.call(id, call, None);
             async move { answer?.await.unwrap_or(Err(ConversationError::Lost)) }
         };
-        read(&self.registry().once(Some(id), request, start).await?)
+        read(&self.registry.once(Some(id), request, start).await?)
     }
 }
 
 /// The answer in the shape of its method.
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, BridgeError> {
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ConversationError> {
     let typed = answer.to_json().and_then(|json| json.read());
     typed.map_err(|error| {
         tracing::error!(%error, "an answer does not have the shape of its method");
-        ConversationError::Lost.into()
+        ConversationError::Lost
     })
 }
 
 /// The idempotency key of a call: the caller's id, and a hash of the call's content.
-fn request<M: Method>(params: &M) -> Result<Option<Request>, BridgeError> {
+fn request<M: Method>(params: &M) -> Result<Option<Request>, ConversationError> {
     let Some(id) = params.request_id() else {
         return Ok(None);
     };
@@ -184,7 +191,7 @@ fn request<M: Method>(params: &M) -> Result<Option<Request>, BridgeError> {
             "requestId has {} bytes, and must have 1 to {MAX_REQUEST_ID_BYTES}; leave it out to carry out each call",
             id.len()
         );
-        return Err(ConversationError::invalid("requestId", why).into());
+        return Err(ConversationError::invalid("requestId", why));
     }
     Ok(Some(Request {
         id: RequestId::new(id),

@@ -1,0 +1,160 @@
+//! Bytes into lines, with a limit on what is held.
+//!
+//! Pure: it is given bytes and gives lines as slices of its own buffer, so that a line is copied once, by whoever
+//! keeps it. A line over the limit is looked at as it passes and never held. Serves what agents write and what clients send.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use super::envelope::{IdScanner, Oversized};
+
+/// A buffer that grew to more than so many times its usual size for one long line is given back when it is empty.
+const MAX_IDLE_GROWTH: usize = 8;
+
+/// One line, or what could be learnt of one that was too long.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'buffer> {
+    /// Without its line end, never blank. Not checked to be UTF-8.
+    Line(&'buffer [u8]),
+    /// Over the limit. It was read to its end and thrown away.
+    TooLong {
+        /// What the line said of itself.
+        found: Oversized,
+        /// How long it was, without its line end.
+        bytes: u64,
+    },
+}
+
+/// Cuts bytes into lines that end in `\n` or `\r\n`. Blank lines are skipped.
+#[derive(Debug)]
+pub struct Splitter {
+    buffer: Vec<u8>,
+    /// The size of the buffer, and so of one read, unless a longer line needs more.
+    usual_bytes: usize,
+    max_line_bytes: usize,
+    /// First byte of the line that is being read.
+    start: usize,
+    /// From here to `filled` has not been searched for a line end.
+    searched: usize,
+    filled: usize,
+    skipping: Option<Skipped>,
+    /// The line that is handed out next.
+    line: Option<Range<usize>>,
+    has_ended: bool,
+}
+
+/// What is known of a line over the limit.
+#[derive(Debug, Default)]
+struct Skipped {
+    scanner: IdScanner,
+    bytes: u64,
+    /// A carriage return that may turn out to be part of the line's end.
+    ends_in_return: bool,
+}
+
+impl Splitter {
+    /// A splitter into lines of at most `max_line_bytes`, their ends not counted, that reads `usual_bytes` at once.
+    #[must_use]
+    pub fn new(max_line_bytes: usize, usual_bytes: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            usual_bytes,
+            max_line_bytes,
+            start: 0,
+            searched: 0,
+            filled: 0,
+            skipping: None,
+            line: None,
+            has_ended: false,
+        }
+    }
+
+    /// Where the next bytes go; never empty. To be asked for when there is no line.
+    pub fn space(&mut self) -> &mut [u8] {
+        if self.start == self.filled {
+            (self.start, self.searched, self.filled) = (0, 0, 0);
+            if self.buffer.len() > self.usual_bytes * MAX_IDLE_GROWTH {
+                self.buffer = Vec::new();
+            }
+        } else if self.start > 0 {
+            self.buffer.copy_within(self.start..self.filled, 0);
+            self.searched -= self.start;
+            self.filled -= self.start;
+            self.start = 0;
+        }
+        if self.filled == self.buffer.len() {
+            let grown = (self.buffer.len() * 2).max(self.usual_bytes);
+            self.buffer.resize(grown, 0);
+        }
+        self.buffer.get_mut(self.filled..).unwrap_or_default()
+    }
+
+    /// So many bytes have been put there; none at the end of input, after which the last line needs no line end.
+    pub fn advance(&mut self, bytes: usize) {
+        self.filled = (self.filled + bytes).min(self.buffer.len());
+        self.has_ended = bytes == 0;
+    }
+
+    /// Whether the end of input has been reached.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether there is a line.
+    pub fn has_line(&mut self) -> bool {
+        while self.line.is_none() {
+            let unsearched = self.buffer.get(self.searched..self.filled).unwrap_or_default();
+            let (end, next) = match memchr::memchr(b'\n', unsearched) {
+                Some(length) => (self.searched + length, self.searched + length + 1),
+                None if self.has_ended && (self.start < self.filled || self.skipping.is_some()) => {
+                    (self.filled, self.filled)
+                }
+                None => {
+                    self.searched = self.filled;
+                    // One byte more than the limit may be the carriage return of the line's end.
+                    if self.skipping.is_some() || self.filled - self.start > self.max_line_bytes + 1 {
+                        self.skip_to(self.filled);
+                        self.start = self.filled;
+                    }
+                    return false;
+                }
+            };
+            let line = self.buffer.get(self.start..end).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if self.skipping.is_some() || line.len() > self.max_line_bytes {
+                self.skip_to(end);
+                self.line = Some(0..0);
+            } else if !line.iter().all(u8::is_ascii_whitespace) {
+                self.line = Some(self.start..self.start + line.len());
+            }
+            (self.start, self.searched) = (next, next);
+        }
+        true
+    }
+
+    /// The next line.
+    pub fn next_line(&mut self) -> Option<Piece<'_>> {
+        self.has_line();
+        let line = self.line.take()?;
+        Some(match self.skipping.take() {
+            Some(skipped) => Piece::TooLong {
+                found: skipped.scanner.finish(),
+                bytes: skipped.bytes - u64::from(skipped.ends_in_return),
+            },
+            None => Piece::Line(self.buffer.get(line).unwrap_or_default()),
+        })
+    }
+
+    fn skip_to(&mut self, end: usize) {
+        let bytes = self.buffer.get(self.start..end).unwrap_or_default();
+        let skipped = self.skipping.get_or_insert_default();
+        if let Some(last) = bytes.last() {
+            skipped.ends_in_return = *last == b'\r';
+            skipped.bytes += bytes.len() as u64;
+            skipped.scanner.feed(bytes);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The text of an answer, and the errors that the transport itself answers with.
+//!
+//! Pure. Knows no method.
+
+use bridge_protocol::{BridgeError, ErrorKind};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// The text of an answer; none to a notification.
+pub(super) type Answer = Option<Box<str>>;
+
+/// The result of a call, as JSON, or its error.
+pub type Outcome = Result<String, BridgeError>;
+
+/// Writes a result as JSON.
+///
+/// # Errors
+/// If it has no JSON form, which the results of the wire have.
+pub fn result<T: Serialize>(result: &T) -> Outcome {
+    serde_json::to_string(result).map_err(|error| {
+        BridgeError::new(
+            ErrorKind::InternalError,
+            format!("cannot write the answer: {error}"),
+        )
+    })
+}
+
+/// The error of a line that is not JSON.
+pub(super) fn parse_error(why: impl std::fmt::Display) -> BridgeError {
+    BridgeError::new(
+        ErrorKind::ParseError,
+        format!("the line is not valid JSON: {why}"),
+    )
+}
+
+/// The error of what is JSON and no request.
+pub(super) fn invalid_request(message: impl Into<String>) -> BridgeError {
+    BridgeError::new(ErrorKind::InvalidRequest, message)
+}
+
+/// The answer to the request `id`. A result that makes it longer than `limit_bytes` becomes an error.
+pub(super) fn to(id: Option<&RawValue>, outcome: Outcome, limit_bytes: usize) -> Answer {
+    let id = id?;
+    let text = outcome.map(|result| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+    Some(match text {
+        Ok(text) if text.len() <= limit_bytes => text.into_boxed_str(),
+        Ok(_) => {
+            let message = "the answer is larger than one message may be; ask for less at a time";
+            failure(Some(id), &BridgeError::new(ErrorKind::InternalError, message))
+        }
+        Err(error) => failure(Some(id), &error),
+    })
+}
+
+/// The answer that the request `id` failed; none if the id could not be read, which is `null`.
+pub(super) fn failure(id: Option<&RawValue>, error: &BridgeError) -> Box<str> {
+    let id = id.unwrap_or(RawValue::NULL);
+    // Strings, integers and raw JSON always encode; the other arm exists so that nothing here can panic.
+    let error = serde_json::to_string(error).unwrap_or_else(|_| {
+        r#"{"code":-32603,"message":"an error could not be encoded","data":{"kind":"internalError","retryable":false}}"#
+            .to_owned()
+    });
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_boxed_str()
+}
+
+/// The answer to a batch. Entries that would make it longer than one message may be are answered with an error.
+pub(super) fn to_batch(answers: Vec<(Option<Box<RawValue>>, Answer)>, limit_bytes: usize) -> Answer {
+    let mut joined = String::from("[");
+    for (id, answer) in answers {
+        let Some(answer) = answer else { continue };
+        let answer = if joined.len() + answer.len() > limit_bytes {
+            let message = "the answers of this batch are larger than one message may be";
+            failure(
+                id.as_deref(),
+                &BridgeError::new(ErrorKind::InternalError, message),
+            )
+        } else {
+            answer
+        };
+        if joined.len() > 1 {
+            joined.push(',');
+        }
+        joined.push_str(&answer);
+    }
+    // A batch of notifications alone is not answered at all.
+    (joined.len() > 1).then(|| (joined + "]").into_boxed_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn an_answer_is_written_as_its_outcome_and_id_came() {
+        let table = [
+            (
+                r#""\u0061""#,
+                Ok(r#"{"a": 1.50}"#),
+                r#"{"jsonrpc":"2.0","id":"\u0061","result":{"a": 1.50}}"#,
+            ),
+            (
+                "1",
+                Err(parse_error("why")),
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32700,"message":"the line is not valid JSON: why","data":{"kind":"parseError","retryable":false}}}"#,
+            ),
+            (
+                "null",
+                Err(BridgeError::new(ErrorKind::Busy, "no")
+                    .with("zebra", 1)
+                    .with("a", 2)),
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":1003,"message":"no","data":{"a":2,"kind":"busy","retryable":true,"zebra":1}}}"#,
+            ),
+        ];
+        for (raw, outcome, expected) in table {
+            let outcome = outcome.map(str::to_owned);
+            assert_eq!(to(None, outcome.clone(), 1_000), None, "a notification");
+            assert_eq!(to(Some(&id(raw)), outcome, 1_000).as_deref(), Some(expected));
+        }
+        let unknown = failure(None, &invalid_request("no"));
+        assert!(
+            unknown.starts_with(r#"{"jsonrpc":"2.0","id":null,"error":"#),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn an_answer_over_the_limit_becomes_an_error() {
+        let whole = r#"{"jsonrpc":"2.0","id":1,"result":"xxxx"}"#;
+        let answer = |limit| to(Some(&id("1")), Ok(r#""xxxx""#.to_owned()), limit).unwrap();
+        assert_eq!(&*answer(whole.len()), whole);
+        let read: serde_json::Value = serde_json::from_str(&answer(whole.len() - 1)).unwrap();
+        assert_eq!(read["error"]["data"]["kind"], "internalError");
+        assert_eq!(read["id"], 1);
+    }
+}

@@ -1,0 +1,375 @@
+//! The calls of one connection: admitted in the order in which they arrive, answered as each ends.
+//!
+//! Owns the calls and subscriptions that run, so that dropping it frees everything that a client holds. Each call is polled
+//! once when it is admitted: a handler that hands its work on before it first waits has done so in the order of arrival.
+//! Knows the methods by name only, and nothing about reading or writing lines.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bridge_protocol::{BridgeError, ErrorKind};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all, ready};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use jsonrpsee::types::SubscriptionId;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::answer::{self, Answer, Outcome};
+use super::envelope::{Call, Entry, Incoming, Rejection, parse_line};
+use super::line::Line;
+use super::outbox::{Feed, Outbox, PushError};
+use super::socket::SocketLimits;
+
+/// The methods that a socket serves, by name.
+pub type Methods = HashMap<&'static str, Handler>;
+
+/// How a method is carried out.
+pub enum Handler {
+    /// Answers a call. Its parameters are the text of an object.
+    Call(Box<dyn Fn(&str) -> BoxFuture<'static, Outcome> + Send + Sync>),
+    /// Begins to send events; no later request of the connection is admitted before it has.
+    Subscribe {
+        /// The method of the notifications that bring the events.
+        event: &'static str,
+        /// Reads the parameters, which are the text of an object.
+        read: Box<dyn Fn(&str) -> Result<Begin, BridgeError> + Send + Sync>,
+    },
+    /// Ends a subscription of the same connection.
+    Unsubscribe,
+}
+
+/// Sends events until nothing more is sent, or until it is dropped. Its error is the last notification.
+pub type Begin = Box<dyn FnOnce(Feed) -> BoxFuture<'static, Result<(), BridgeError>> + Send>;
+
+/// What became of a request when it was admitted.
+enum Admitted {
+    /// It is done.
+    Done(Answer),
+    /// It is still running.
+    Running(BoxFuture<'static, Answer>),
+    /// No later request may be admitted before this is done.
+    Gate(BoxFuture<'static, ()>),
+}
+
+/// The calls of one connection that are not answered yet, and its subscriptions.
+pub(super) struct Calls {
+    methods: Arc<Methods>,
+    outbox: Outbox,
+    limits: Arc<SocketLimits>,
+    /// Each resolves, to how many requests it stood for, when its answer is in the outbox.
+    running: FuturesUnordered<BoxFuture<'static, usize>>,
+    /// Requests in `running`; a batch counts each of its entries.
+    in_flight: usize,
+    /// While set, no further line is read: something has to be done before the next request may be admitted.
+    gate: Option<BoxFuture<'static, ()>>,
+    /// Those that ended are removed when the next one begins.
+    subscriptions: HashMap<u64, AbortOnDropHandle<()>>,
+}
+
+impl Calls {
+    pub(super) fn new(methods: Arc<Methods>, outbox: Outbox, limits: Arc<SocketLimits>) -> Self {
+        Self {
+            methods,
+            outbox,
+            limits,
+            running: FuturesUnordered::new(),
+            in_flight: 0,
+            gate: None,
+            subscriptions: HashMap::new(),
+        }
+    }
+
+    /// Whether the next line may be taken.
+    pub(super) fn is_open(&self) -> bool {
+        self.gate.is_none()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.gate.is_none()
+    }
+
+    /// Drives what is running until one of it is done. Cancel-safe; never ends while idle.
+    pub(super) async fn advance(&mut self) {
+        let gate = async {
+            match &mut self.gate {
+                Some(gate) => gate.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(requests) = self.running.next() => self.in_flight -= requests,
+            () = gate => self.gate = None,
+            else => std::future::pending().await,
+        }
+    }
+
+    pub(super) async fn finish(&mut self) {
+        while !self.is_idle() {
+            self.advance().await;
+        }
+    }
+
+    pub(super) fn take_line(&mut self, line: Line<'_>) {
+        match line {
+            Line::Full(bytes) => match parse_line(bytes, self.limits.batch_entries) {
+                Ok(Incoming::One(entry)) => self.take_request(entry),
+                Ok(Incoming::Batch(entries)) => self.take_batch(entries),
+                Err(error) => self.answer(Some(answer::failure(None, &error))),
+            },
+            Line::TooLong { id, bytes_seen } => {
+                let limit = self.limits.line_bytes;
+                let error = answer::invalid_request(format!(
+                    "the line has {bytes_seen} bytes, more than the limit of {limit} (max_line_bytes)"
+                ));
+                let error = error.with("limitBytes", limit);
+                self.answer(Some(answer::failure(id.as_deref(), &error)));
+            }
+        }
+    }
+
+    fn take_request(&mut self, entry: Entry<'_>) {
+        let admitted = self.admit(entry, self.in_flight, false);
+        self.keep(1, admitted);
+    }
+
+    fn take_batch(&mut self, entries: Vec<Entry<'_>>) {
+        let (requests, limit_bytes) = (entries.len(), self.limits.response_bytes);
+        let admitted = entries.into_iter().enumerate().map(|(position, entry)| {
+            let id = match &entry {
+                Ok(call) => call.id.map(ToOwned::to_owned),
+                Err(rejection) => rejection.id.map(ToOwned::to_owned),
+            };
+            let call = match self.admit(entry, self.in_flight + position, true) {
+                Admitted::Done(answer) => ready(answer).boxed(),
+                Admitted::Running(call) => call,
+                // No subscription begins in a batch.
+                Admitted::Gate(_) => ready(None).boxed(),
+            };
+            call.map(move |answer| (id, answer))
+        });
+        let batch = join_all(admitted).map(move |answers| answer::to_batch(answers, limit_bytes));
+        self.keep(requests, begun(batch.boxed()));
+    }
+
+    /// Answers what is done, and keeps what is still running.
+    fn keep(&mut self, requests: usize, admitted: Admitted) {
+        match admitted {
+            Admitted::Done(answer) => self.answer(answer),
+            Admitted::Gate(gate) => self.gate = Some(gate),
+            Admitted::Running(call) => {
+                let outbox = self.outbox.clone();
+                self.in_flight += requests;
+                let pushed = call.then(move |answer| push(outbox, answer));
+                self.running.push(pushed.map(move |()| requests).boxed());
+            }
+        }
+    }
+
+    /// Queues an answer that is ready; where there is no room, nothing more is read until there is.
+    fn answer(&mut self, answer: Answer) {
+        let Some(text) = answer else { return };
+        match self.outbox.try_push(&text) {
+            Err(PushError::Full) => self.gate = Some(push(self.outbox.clone(), Some(text)).boxed()),
+            // Closed: the writer has ended, which ends the connection.
+            Ok(()) | Err(PushError::Closed) => {}
+        }
+    }
+
+    fn admit(&mut self, entry: Entry<'_>, in_flight: usize, in_batch: bool) -> Admitted {
+        match entry {
+            Ok(call) => {
+                let id = call.id;
+                let admitted = self.admit_call(call, in_flight, in_batch);
+                admitted
+                    .unwrap_or_else(|error| Admitted::Done(id.map(|id| answer::failure(Some(id), &error))))
+            }
+            Err(Rejection { id, error }) => Admitted::Done(Some(answer::failure(id, &error))),
+        }
+    }
+
+    fn admit_call(
+        &mut self,
+        call: Call<'_>,
+        in_flight: usize,
+        in_batch: bool,
+    ) -> Result<Admitted, BridgeError> {
+        let Call { id, method, params } = call;
+        let limit = self.limits.requests_in_flight;
+        if in_flight >= limit {
+            let message = format!("{limit} requests of this connection are in flight, which is the limit");
+            return Err(BridgeError::new(ErrorKind::Busy, message));
+        }
+        let methods = Arc::clone(&self.methods);
+        let Some((name, handler)) = methods.get_key_value(&*method) else {
+            let message = format!("there is no method {method:?}");
+            return Err(BridgeError::new(ErrorKind::MethodNotFound, message));
+        };
+        match handler {
+            Handler::Call(start) => {
+                let running = catch_unwind(AssertUnwindSafe(|| by_name(params).map(start)));
+                let running = running.unwrap_or_else(|_| Err(panicked(name)))?;
+                Ok(self.call(name, id, running))
+            }
+            Handler::Unsubscribe => {
+                let ended = match one_subscription(params)? {
+                    SubscriptionId::Num(id) => self.subscriptions.remove(&id),
+                    SubscriptionId::Str(_) => None,
+                };
+                let was_active = ended.is_some_and(|subscription| !subscription.is_finished());
+                let outcome = Ok(was_active.to_string());
+                Ok(Admitted::Done(answer::to(id, outcome, usize::MAX)))
+            }
+            Handler::Subscribe { event, read } => {
+                let params = by_name(params)?;
+                // Its answer could not be told apart from the batch's, and would come too late for its events.
+                if in_batch {
+                    let message = format!("{name} cannot be part of a batch");
+                    return Err(answer::invalid_request(message));
+                }
+                let Some(id) = id else {
+                    tracing::debug!(method = name, "a subscription without an id is ignored");
+                    return Ok(Admitted::Done(None));
+                };
+                self.make_room_for_a_subscription()?;
+                let begin = catch_unwind(AssertUnwindSafe(|| read(params)));
+                let begin = begin.unwrap_or_else(|_| Err(panicked(name)))?;
+                Ok(self.subscribe(id, event, begin))
+            }
+        }
+    }
+
+    fn call(
+        &self,
+        method: &'static str,
+        id: Option<&RawValue>,
+        running: BoxFuture<'static, Outcome>,
+    ) -> Admitted {
+        let id = id.map(ToOwned::to_owned);
+        let limit_bytes = self.limits.response_bytes;
+        let running = AssertUnwindSafe(running).catch_unwind().map(move |outcome| {
+            let outcome = outcome.unwrap_or_else(|_| Err(panicked(method)));
+            answer::to(id.as_deref(), outcome, limit_bytes)
+        });
+        begun(running.boxed())
+    }
+
+    fn make_room_for_a_subscription(&mut self) -> Result<(), BridgeError> {
+        let limit = self.limits.subscriptions;
+        self.subscriptions
+            .retain(|_, subscription| !subscription.is_finished());
+        if self.subscriptions.len() >= limit {
+            let message = format!("this connection has {limit} subscriptions, which is the limit");
+            return Err(BridgeError::new(ErrorKind::Busy, message));
+        }
+        Ok(())
+    }
+
+    /// Begins a subscription: its answer, then its events, both before the next request is admitted.
+    fn subscribe(&mut self, id: &RawValue, event: &'static str, begin: Begin) -> Admitted {
+        // Counted up, so that they are short on the wire and clear in logs; unique within the daemon.
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let subscription = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let feed = Feed::new(self.outbox.clone(), event, subscription);
+        let accepted = answer::to(Some(id), Ok(subscription.to_string()), usize::MAX);
+        let outbox = self.outbox.clone();
+        let (in_place, is_in_place) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            push(outbox, accepted).await;
+            let mut events = begin(feed.clone());
+            let first = poll_once(&mut events);
+            drop(in_place);
+            let ended = match first {
+                Poll::Ready(ended) => ended,
+                Poll::Pending => events.await,
+            };
+            if let Err(error) = ended {
+                feed.fail(&error).await;
+            }
+        });
+        self.subscriptions
+            .insert(subscription, AbortOnDropHandle::new(task));
+        Admitted::Gate(is_in_place.map(drop).boxed())
+    }
+}
+
+async fn push(outbox: Outbox, answer: Answer) {
+    if let Some(text) = answer
+        && let Err(error) = outbox.push(&text).await
+    {
+        tracing::debug!(%error, "an answer was not wanted any more");
+    }
+}
+
+/// Polls a call once. What is ready is answered at once, so that the answer keeps its place before that of the next line.
+fn begun(mut call: BoxFuture<'static, Answer>) -> Admitted {
+    match poll_once(&mut call) {
+        Poll::Ready(answer) => Admitted::Done(answer),
+        Poll::Pending => Admitted::Running(call),
+    }
+}
+
+/// The first poll of a call. Whoever keeps the future has to poll it again, which registers a real waker.
+fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
+    // Unconstrained, because a handler that finds the task's budget used up would stop short of the mailbox, and the
+    // order of admission would then rest on how the running calls are polled later.
+    let first = pin!(tokio::task::unconstrained(running));
+    first.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Parameters by name. What has only optional ones may be called without any.
+fn by_name(params: Option<&RawValue>) -> Result<&str, BridgeError> {
+    let text = params.map_or("{}", RawValue::get);
+    if text.starts_with('{') {
+        return Ok(text);
+    }
+    let message = "parameters are an object, by name";
+    Err(BridgeError::new(ErrorKind::InvalidParams, message))
+}
+
+/// The parameter of what ends a subscription.
+fn one_subscription(params: Option<&RawValue>) -> Result<SubscriptionId<'_>, BridgeError> {
+    let text = params.map_or("", RawValue::get);
+    let one = serde_json::from_str(text).map(|[id]: [SubscriptionId<'_>; 1]| id);
+    one.map_err(|_| {
+        let message = "parameters are one subscription id in an array";
+        BridgeError::new(ErrorKind::InvalidParams, message)
+    })
+}
+
+fn panicked(method: &str) -> BridgeError {
+    tracing::error!(method, "the handler panicked");
+    let message = format!("{method} failed by a fault of the daemon; see its log");
+    BridgeError::new(ErrorKind::InternalError, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_objects_but_for_unsubscribing() {
+        let table = [
+            (None, Some("{}"), None),
+            (Some("{}"), Some("{}"), None),
+            (Some(r#"{"a":[1]}"#), Some(r#"{"a":[1]}"#), None),
+            (Some("5"), None, None),
+            (Some("[7]"), None, Some(SubscriptionId::Num(7))),
+            (Some(r#"["a"]"#), None, Some(SubscriptionId::Str("a".into()))),
+            (Some("[7,8]"), None, None),
+            (Some("[]"), None, None),
+            (Some("[{}]"), None, None),
+            (Some(r#"{"subscription":7}"#), Some(r#"{"subscription":7}"#), None),
+        ];
+        for (params, named, subscription) in table {
+            let raw = params.map(|text| RawValue::from_string(text.to_owned()).unwrap());
+            assert_eq!(by_name(raw.as_deref()).ok(), named, "{params:?}");
+            assert_eq!(one_subscription(raw.as_deref()).ok(), subscription, "{params:?}");
+        }
+    }
+}

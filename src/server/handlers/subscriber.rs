@@ -1,0 +1,79 @@
+//! `conversation/subscribe`, and a connection as a subscriber of events.
+
+use std::sync::{Arc, Weak};
+
+use bridge_protocol::BridgeError;
+use bridge_protocol::method::Subscribe;
+use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+
+use super::{Daemon, parameters};
+use crate::conversation::events::{Encoded, Subscriber, Taken};
+use crate::server::calls::Begin;
+use crate::server::outbox::{Feed, PushError};
+
+impl Daemon {
+    /// Reads what is subscribed to.
+    pub(super) fn subscription(self: &Arc<Self>, params: &str) -> Result<Begin, BridgeError> {
+        let Subscribe {
+            conversation_id,
+            after,
+        } = parameters::read(params)?;
+        let id = conversation_id.map(|name| self.resolve(&name)).transpose()?;
+        let registry = Arc::clone(&self.registry);
+        Ok(Box::new(move |feed| {
+            Box::pin(async move {
+                // The subscriber is gone once this is: when the client unsubscribes or leaves, this future is dropped.
+                let ended = Arc::new(Notify::new());
+                let subscriber = Box::new(SocketSubscriber {
+                    feed,
+                    ended: Arc::downgrade(&ended),
+                });
+                match id {
+                    Some(id) => registry.subscribe(id, subscriber, after)?,
+                    None => registry.subscribe_all(subscriber, after.as_ref()).await,
+                }
+                ended.notified().await;
+                Ok(())
+            })
+        }))
+    }
+}
+
+/// Sends events to a client.
+struct SocketSubscriber {
+    feed: Feed,
+    /// Notified when the subscriber gets nothing more.
+    ended: Weak<Notify>,
+}
+
+impl Subscriber for SocketSubscriber {
+    fn take(&mut self, event: &Encoded) -> Taken {
+        if self.is_gone() {
+            return Taken::Gone;
+        }
+        match self.feed.try_send(&event.text) {
+            Ok(()) => Taken::Yes,
+            Err(PushError::Full) => Taken::Full,
+            Err(PushError::Closed) => Taken::Gone,
+        }
+    }
+
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        Box::pin(async move { !self.is_gone() && self.feed.send(&event.text).await.is_ok() })
+    }
+
+    fn lagged(self: Box<Self>, text: String) {
+        tokio::spawn(async move {
+            // The last word waits for room; a client that leaves meanwhile needs none.
+            let _gone = self.feed.send(&text).await;
+            if let Some(ended) = self.ended.upgrade() {
+                ended.notify_one();
+            }
+        });
+    }
+
+    fn is_gone(&self) -> bool {
+        self.ended.strong_count() == 0 || self.feed.is_closed()
+    }
+}
