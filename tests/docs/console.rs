@@ -151,7 +151,13 @@ fn the_commands_of_all_pages_print_what_the_pages_show() {
                 };
                 for (shown, real) in pairs {
                     let both = without_ids(shown).0.into_iter().zip(without_ids(real).0);
-                    known.extend(both.map(|(shown, real)| (shown.to_owned(), real.to_owned())));
+                    for (shown, real) in both {
+                        // A page may go on with the first part of an id that it shows whole.
+                        let parts = (&shown[..SHORT_ID_LENGTH], &real[..SHORT_ID_LENGTH]);
+                        for (shown, real) in [(shown, real), parts] {
+                            known.push((shown.to_owned(), real.to_owned()));
+                        }
+                    }
                 }
                 // A whole id before its beginning.
                 known.sort_by_key(|(shown, _)| std::cmp::Reverse(shown.len()));
