@@ -151,7 +151,7 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
         (true, None) => {
             let stay = match rules.bytes {
                 Some(_) => "as long as there is room for them",
-                None => "until sessionctl rm --transcripts or keep --forget deletes them",
+                None => "until sessionctl rm --transcripts or archive rm deletes them",
             };
             of(Severity::Ok, format!("{deletes}; copies stay {stay}"))
         }

@@ -162,7 +162,7 @@ fn answer_shows_the_question_and_asks() {
 fn a_limit_says_when_it_resets_and_what_helps() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let terminal = Terminal::run(&home, 200, &["send", &id, "Write it [[limit 3600]]"]);
+    let terminal = Terminal::run(&home, 200, &["send", &id, "Write it [[limit 5400]]"]);
     let (seen, code) = terminal.seen();
     check_seen("send at a limit", &seen);
     assert_eq!(code, Some(7), "{seen}");

@@ -9,6 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use crate::time_words::at_any_hour;
+
 /// Set in the environment, this adds lines that are missing.
 const WRITE: &str = "WRITE_ERROR_WORDS";
 
@@ -92,7 +94,7 @@ pub(crate) fn plain(text: &str) -> String {
         }
         rest = &rest[length..];
     }
-    plain
+    at_any_hour(&plain)
 }
 
 #[test]
@@ -100,6 +102,10 @@ fn what_differs_between_runs_is_replaced() {
     let path = std::env::temp_dir().join("sbX1/project");
     let text = format!("{}: 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d, 12 \n", path.display());
     assert_eq!(plain(&text), "PATH: ID, 0 \\n");
+    for resets in ["10:59pm, at 22:59:08", "9:05am, at Thu 26 Nov 09:05"] {
+        assert_eq!(plain(resets), "0:0pm, at 0:0:0", "{resets}");
+    }
+    assert_eq!(plain("until 18:30"), plain("until Thu 00:20"));
 }
 
 /// A person who reads an error has `sessionctl`, not the wire. Only what a program asked for wrongly is named in the wire's words.
