@@ -54,7 +54,11 @@ pub(super) async fn conversation(
             }
             found
         }
-        None if picker::is_possible(context.output) => picker::pick(context, daemon, false).await?,
+        None if picker::is_possible(context.output) => {
+            let picked = picker::pick(context, daemon, false).await?;
+            use_here(daemon, picked.id).await;
+            picked
+        }
         None => {
             return Err(Problem::new(Exit::Usage, "no conversation was named")
                 .hint("sessionctl ls lists them; . is the last one of this folder"));
@@ -83,10 +87,24 @@ pub(super) fn is_meant(found: &Conversation, word: &str) -> bool {
 /// # Errors
 /// No conversation or several match.
 pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
+    // A folder that was deleted has no conversation of its own, and needs none for an id.
+    named(daemon, word, this_folder().ok()).await
+}
+
+/// The same for somebody who only looks: `.` means afterwards what it meant before.
+///
+/// # Errors
+/// No conversation or several match.
+pub(super) async fn look_up(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
+    let cwd = this_folder().ok().filter(|_| word == HERE);
+    named(daemon, word, cwd).await
+}
+
+/// Finds a conversation. If it runs in `cwd`, `.` means it there from now on.
+async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conversation> {
     let found = daemon.call(method::ResolveConversation {
         name: word.to_owned(),
-        // A folder that was deleted has no conversation of its own, and needs none for an id.
-        cwd: this_folder().ok(),
+        cwd,
     });
     let found = found
         .await
@@ -132,6 +150,7 @@ pub(super) async fn start(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     can_continue(&daemon).await?;
     let conversation = picker::pick(context, &daemon, true).await?;
+    use_here(&daemon, conversation.id).await;
     chat::chat_in(context, daemon, conversation).await
 }
 

@@ -23,6 +23,8 @@ mod export_secrets;
 mod finding;
 mod foreign_home;
 mod help;
+#[cfg(target_os = "linux")]
+mod here;
 mod history;
 mod home;
 mod listeners;

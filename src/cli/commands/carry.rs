@@ -222,6 +222,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
         }
         problem => problem,
     })?;
+    select::use_here(&daemon, answer.conversation.id).await;
     if context.output.json {
         context.answer(&daemon, "conversation/import")?;
         return Ok(Exit::Done);

@@ -201,6 +201,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         }),
         problem => not_branched(problem, &words::short_id(source.id), options.at.as_deref()),
     })?;
+    select::use_here(&daemon, answer.conversation.id).await;
     if context.output.json {
         context.answer(&daemon, "conversation/fork")?;
         return Ok(Exit::Done);

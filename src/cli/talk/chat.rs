@@ -284,6 +284,7 @@ impl Room {
             ("fork", turn) => {
                 let source = words::short_id(id);
                 self.conversation = self.branch(turn, false).await?;
+                select::use_here(&self.daemon, self.conversation.id).await;
                 self.enter(context).await?;
                 note(
                     context.output,
