@@ -20,7 +20,7 @@ use super::talk::chat;
 use super::words;
 
 /// The name that means this folder's conversation.
-const HERE: &str = ".";
+pub(super) const HERE: &str = ".";
 
 /// Arguments of a command that takes only a conversation.
 #[derive(Debug, Args)]
