@@ -16,6 +16,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::Interrupt;
 use clap::Args;
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
@@ -46,7 +47,7 @@ const HISTORY_FILE: &str = "chat-history";
 const LISTED_TURNS: u32 = 20;
 
 /// The commands: name, arguments, what it does.
-const COMMANDS: [(&str, &str, &str); 9] = [
+const COMMANDS: [(&str, &str, &str); 10] = [
     ("help", "", "Show this list"),
     ("history", "", "Show what was said"),
     (
@@ -66,6 +67,7 @@ const COMMANDS: [(&str, &str, &str); 9] = [
         "Continue on a branch; this conversation stays as it is",
     ),
     ("continue", "", "Continue the interrupted turn"),
+    ("answer", "", "Answer the agent's open question"),
     (
         "model",
         "[NAME]",
@@ -211,7 +213,12 @@ impl Room {
         ) {
             return self.report(context, Start::Running).await;
         }
-        for interrupt in conversation.interrupts.clone() {
+        self.answer(context, self.conversation.interrupts.clone()).await
+    }
+
+    /// Asks the open questions, one after another.
+    async fn answer(&mut self, context: &mut Context<'_>, questions: Vec<Interrupt>) -> Outcome {
+        for interrupt in questions {
             let answered = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?
                 .settle(interrupt)
                 .await;
@@ -272,7 +279,18 @@ impl Room {
         match (name, given) {
             ("help", _) => help(context.output)?,
             ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
-            ("continue", _) => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
+            ("answer" | "continue", _) => {
+                let get = method::GetConversation {
+                    conversation_id: id.into(),
+                };
+                let open = self.daemon.call(get).await?.conversation.interrupts;
+                // Nothing continues before a question is answered, and its answer continues it.
+                match (name, open.is_empty()) {
+                    (_, false) => self.answer(context, open).await?,
+                    ("answer", true) => note(context.output, "no question is open")?,
+                    _ => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
+                }
+            }
             ("edit", _) => return self.edit(context, rest).await,
             ("rewind", None) => self.list_turns(context).await?,
             ("rewind", Some(turn)) => {

@@ -98,7 +98,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
         let ended = talk.follow(Start::Continue(call)).await;
-        return finish(&talk, &ended.map_err(|problem| refused(problem, &id))?);
+        return finish(&talk, &ended.map_err(|problem| refused(problem, &conversation))?);
     }
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =
@@ -106,7 +106,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     let answer = daemon
         .call(call)
         .await
-        .map_err(|error| refused(error.into(), &id))?;
+        .map_err(|error| refused(error.into(), &conversation))?;
     if context.output.json {
         context.answer(&daemon, "conversation/continue")?;
         return Ok(Exit::Done);
@@ -127,12 +127,15 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
 }
 
 /// The same refusal, naming the commands that help.
-fn refused(problem: Problem, id: &str) -> Problem {
-    match problem.kind() {
-        Some(ErrorKind::Conflict) => problem.hint(format!(
+fn refused(problem: Problem, conversation: &Conversation) -> Problem {
+    let id = words::short_id(conversation.id);
+    let question = conversation.interrupts.first();
+    match (problem.kind(), question) {
+        (Some(ErrorKind::Conflict), Some(question)) => problem.hint(question::command(&id, question)),
+        (Some(ErrorKind::Conflict), None) => problem.hint(format!(
             "send a prompt: sessionctl send {id} 'Continue', or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
         )),
-        Some(ErrorKind::Busy) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
+        (Some(ErrorKind::Busy), _) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
         _ => problem,
     }
 }
