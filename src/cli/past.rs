@@ -90,6 +90,9 @@ impl Teller {
         let mut said = Vec::new();
         for part in content {
             match (part.kind.as_str(), &part.text) {
+                ("text", Some(text)) if let Some(path) = attached(text) => {
+                    said.push(format!("@{}", one_line(&path)));
+                }
                 ("text", Some(text)) => {
                     said.push(format!("{}{}", self.look.safe(text).trim_end(), cut_off(part)));
                 }
@@ -162,6 +165,32 @@ impl Teller {
     fn folded(&self, text: &str) -> String {
         cut(&one_line(text), FOLDED_COLUMNS, self.look)
     }
+}
+
+/// The file of a text that agents make of an attached one: `<context ref="file:///PATH">`, its content, and the end.
+fn attached(text: &str) -> Option<String> {
+    let (uri, _) = text
+        .trim_start()
+        .strip_prefix("<context ref=\"")?
+        .split_once("\">\n")?;
+    let path = uri.strip_prefix("file://").filter(|path| !path.contains('"'))?;
+    let mut bytes = Vec::new();
+    let mut rest = path.as_bytes();
+    while let Some((first, others)) = rest.split_first() {
+        let code = others.get(..2).filter(|_| *first == b'%');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &others[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn id_of(part: &MessagePart) -> &str {

@@ -137,6 +137,65 @@ fn a_chat_takes_prompts_and_commands() {
     assert_eq!(code, Some(0));
 }
 
+/// The agent's commands are known once its session is open, and it is opened to know them.
+#[test]
+fn an_unknown_command_is_never_sent() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    terminal.until("/exit or Ctrl-D leaves");
+    terminal.until(MARK);
+    enter(&mut terminal, "/nonsense");
+    terminal.until("unknown command: /nonsense");
+    terminal.until(MARK);
+    enter(&mut terminal, "first");
+    terminal.until("echo: first");
+    terminal.until(MARK);
+    enter(&mut terminal, "/fork");
+    terminal.until("a branch of");
+    terminal.until(MARK);
+    enter(&mut terminal, "/nonsense");
+    terminal.until("unknown command: /nonsense");
+    terminal.until(MARK);
+    enter(&mut terminal, "/exit");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+    assert!(!home.said(&["history", "."]).contains("nonsense"));
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "."]);
+    terminal.until("Ctrl-D leaves");
+    terminal.until(MARK);
+    terminal.type_in("/quit\r");
+    assert_eq!(terminal.ended().1, Some(0));
+}
+
+#[test]
+fn a_chat_says_what_it_attached_and_what_it_did_not() {
+    let home = Home::new();
+    fs::write(home.path().join("notes.md"), "The secret is 42.\n").unwrap();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    terminal.until(MARK);
+    enter(&mut terminal, "see @notes.md, @missing and @a/b.rs");
+    terminal.until("no such file: missing, a/b.rs; sent as text");
+    terminal.until("attached: notes.md (18 B)");
+    terminal.until("echo: see @notes.md");
+    terminal.until(MARK);
+    let file = home.path().canonicalize().unwrap().join("notes.md");
+    enter(&mut terminal, "/history");
+    terminal.until(&format!("@{}", file.display()));
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+    let history = home.said(&["history", "."]);
+    assert!(
+        !history.contains("<context") && !history.contains("secret"),
+        "{history}"
+    );
+    assert!(
+        home.said(&["--json", "history", "."])
+            .contains("The secret is 42.")
+    );
+}
+
 #[test]
 fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
     let home = Home::new();

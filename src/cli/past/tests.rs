@@ -62,6 +62,19 @@ yes
 }
 
 #[test]
+fn an_attached_file_is_its_path() {
+    let file = "<context ref=\"file:///a%20b/%C3%BC%25.rs\">\nfn main() {}\n\n</context>";
+    let other = "<context ref=\"https://example.org\">\nwords\n</context>";
+    check(
+        &[vec![message(
+            "user",
+            &json!([text("see @x"), text(file), text(other)]),
+        )]],
+        &format!("> see @x\n@/a b/ü%.rs\n{other}\n\n"),
+    );
+}
+
+#[test]
 fn an_answer_stands_below_its_call() {
     check(
         &[vec![
