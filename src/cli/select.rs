@@ -10,7 +10,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 
 use super::commands::transcripts::that_begins;
-use super::commands::{Context, this_folder};
+use super::commands::{Context, LEAST_ID_CHARS, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::output::DIM;
@@ -18,6 +18,7 @@ use super::picker;
 use super::problem::{Outcome, Problem};
 use super::talk::chat;
 use super::words;
+use crate::paths::shell_word;
 
 /// The name that means this folder's conversation.
 pub(super) const HERE: &str = ".";
@@ -115,6 +116,13 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
             Some(hint) => unknown.hint(hint),
             None => unknown,
         }),
+        // A title, since of ids more characters help.
+        Err(several) if several.kind() == Some(ErrorKind::Ambiguous) && !is_id(word) => {
+            let word = shell_word(word);
+            Err(several.hint(format!(
+                "name it by its id; list them with their times and folders: sessionctl ls {word}"
+            )))
+        }
         found => found,
     }
 }
@@ -126,6 +134,11 @@ pub(super) async fn use_here(daemon: &Daemon, id: ConversationId) {
         cwd: this_folder().ok(),
     });
     drop(used.await);
+}
+
+/// Whether a word looks like an id or the beginning of one.
+pub(super) fn is_id(word: &str) -> bool {
+    word.len() >= LEAST_ID_CHARS && word.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
 fn is_unknown(problem: &Problem) -> bool {

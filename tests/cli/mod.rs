@@ -368,6 +368,25 @@ fn a_wrong_call_is_a_usage_error() {
     assert!(text(&help.stdout).contains("Exit codes: 0 done"));
 }
 
+/// The first word names the conversation; whoever left it out is told what to write.
+#[test]
+fn a_prompt_without_a_conversation_is_told_what_to_write() {
+    let home = home::Home::new();
+    home.said(&["new", "--title", "Greeting"]);
+    for arguments in [
+        &["send", "Why does the test fail?"][..],
+        &["send", "hello"],
+        &["send", "hello", "you there"],
+        &["send", "--file", "notes.md", "hello"],
+        &["send", "Greeting"],
+        &["send", "."],
+        &["send", ".", " "],
+    ] {
+        let found = arguments.len() > 2 && arguments[1] != ".";
+        home.printed(arguments, if found { 4 } else { 2 });
+    }
+}
+
 #[test]
 fn a_home_that_cannot_be_used_is_told_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();

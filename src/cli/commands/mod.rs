@@ -145,7 +145,7 @@ impl Most {
 }
 
 /// The fewest characters that an id may be shortened to.
-const LEAST_ID_CHARS: usize = 6;
+pub(super) const LEAST_ID_CHARS: usize = 6;
 
 /// The most that is asked for at once; the daemon's own limit of a page.
 const PAGE: usize = 500;
