@@ -215,6 +215,7 @@ impl Picker<'_> {
             'f' => daemon
                 .call(method::Fork {
                     conversation_id,
+                    title: words::fork_title(&one.title),
                     ..Default::default()
                 })
                 .await

@@ -25,6 +25,9 @@ const SHORT_ID_CHARS: usize = 8;
 /// its third group is random.
 const SHORT_TIMED_ID_CHARS: usize = 18;
 
+/// The longest title that the daemon takes.
+const TITLE_LIMIT_BYTES: usize = 4 * 1024;
+
 /// How old something is before its date says more than its age.
 const OLD_SECONDS: i64 = 30 * 86_400;
 
@@ -51,6 +54,24 @@ pub(super) fn name(conversation: &Conversation) -> String {
     format!("{} {title}", short_id(conversation.id))
         .trim_end()
         .to_owned()
+}
+
+/// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
+pub(super) fn fork_title(title: &str) -> Option<String> {
+    let title = title.trim();
+    let number = |rest: &str| match rest {
+        "" => Some(1_u32),
+        rest => rest.strip_prefix(' ')?.parse().ok(),
+    };
+    let forked = title
+        .strip_suffix(')')
+        .and_then(|title| title.rsplit_once(" (fork"))
+        .and_then(|(title, rest)| Some((title, number(rest)?)));
+    let named = match forked {
+        Some((title, number)) => format!("{title} (fork {})", number.saturating_add(1)),
+        None => format!("{title} (fork)"),
+    };
+    (!title.is_empty() && named.len() <= TITLE_LIMIT_BYTES).then_some(named)
 }
 
 fn uuid_version(id: &str) -> Option<usize> {

@@ -64,7 +64,7 @@ pub(in crate::cli) struct Fork {
     /// Existing folder that the branch works in (default: the conversation's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(in crate::cli) cwd: Option<PathBuf>,
-    /// Title of the new conversation
+    /// Title of the new conversation (default: the conversation's title with "(fork)")
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(in crate::cli) title: Option<String>,
     /// Fail if the branch would keep less of the history than this (default: text)
@@ -181,12 +181,16 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         Some(at) => Some(place(&daemon, &source.id.into(), at).await?),
         None => None,
     };
+    let title = match options.in_place {
+        true => None,
+        false => options.title.or_else(|| words::fork_title(&source.title)),
+    };
     let call = daemon.call(method::Fork {
         conversation_id: source.id.into(),
         in_place: options.in_place,
         at,
         cwd: folder,
-        title: options.title,
+        title,
         min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
         ..Default::default()
     });

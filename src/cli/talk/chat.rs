@@ -418,6 +418,10 @@ impl Room {
             conversation_id: conversation,
             in_place,
             at,
+            title: match in_place {
+                true => None,
+                false => words::fork_title(&self.conversation.title),
+            },
             request_id: Some(request_id()),
             ..Default::default()
         };

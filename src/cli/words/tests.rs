@@ -234,3 +234,17 @@ fn a_time_ahead_is_short() {
         assert_eq!(clock().soon(time(at)), expected, "{at}");
     }
 }
+
+#[test]
+fn a_fork_is_told_from_its_parent_by_its_title() {
+    for (title, fork) in [
+        ("Fix the build", Some("Fix the build (fork)")),
+        ("Fix the build (fork)", Some("Fix the build (fork 2)")),
+        ("Fix the build (fork 9)", Some("Fix the build (fork 10)")),
+        ("A (forked thing)", Some("A (forked thing) (fork)")),
+        (" ", None),
+    ] {
+        assert_eq!(fork_title(title).as_deref(), fork, "{title}");
+    }
+    assert_eq!(fork_title(&"x".repeat(4096)), None);
+}
