@@ -131,7 +131,8 @@ pub(super) enum Command {
     Show(Target),
     /// Show the messages of a conversation
     ///
-    /// The oldest message is printed first. Each tool call is shortened to one line.
+    /// The oldest message is printed first. Each tool call is shortened to one line. On a terminal, each prompt has the number of
+    /// its turn, which fork --at and edit --at take.
     History(past::Past),
     /// Draw a conversation with its sessions and forks
     Tree(Target),

@@ -138,7 +138,10 @@ pub(super) async fn use_here(daemon: &Daemon, id: ConversationId) {
 
 /// Whether a word looks like an id or the beginning of one.
 pub(super) fn is_id(word: &str) -> bool {
-    word.len() >= LEAST_ID_CHARS && word.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+    word.len() >= LEAST_ID_CHARS
+        && word
+            .chars()
+            .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
 fn is_unknown(problem: &Problem) -> bool {

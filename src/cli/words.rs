@@ -145,6 +145,20 @@ impl Clock {
         at.to_zoned(self.zone.clone()).strftime(form).to_string()
     }
 
+    /// A time in the past, as short as it can be.
+    pub(super) fn past(&self, at: Timestamp) -> String {
+        let (local, now) = (
+            at.to_zoned(self.zone.clone()),
+            self.now.to_zoned(self.zone.clone()),
+        );
+        let form = match () {
+            () if local.date() == now.date() => "%H:%M",
+            () if local.year() == now.year() => "%a %d %b %H:%M",
+            () => "%Y-%m-%d %H:%M",
+        };
+        local.strftime(form).to_string()
+    }
+
     /// A time of the next days, as short as it can be.
     pub(super) fn soon(&self, at: Timestamp) -> String {
         let local = at.to_zoned(self.zone.clone());

@@ -630,8 +630,11 @@ impl<'a> Talk<'a> {
         let id = words::short_id(self.id);
         let problem = failure::problem_of(turn, &id, Timestamp::now(), &TimeZone::system())?;
         Some(match self.is_given_up {
-            true => Problem::new(problem.exit, "the turn was cut short, and its question was refused")
-                .hint(format!("send the next prompt: sessionctl send {id} 'Continue'")),
+            true => Problem::new(
+                problem.exit,
+                "the turn was cut short, and its question was refused",
+            )
+            .hint(format!("send the next prompt: sessionctl send {id} 'Continue'")),
             false => problem,
         })
     }
