@@ -144,10 +144,17 @@ fn a_list_can_be_narrowed() {
             .collect()
     };
     assert_eq!(ids(&["the", "build"]), [elsewhere.as_str()]);
+    // Each word anywhere, in the last prompt too.
+    home.said(&["send", &last, "a haiku about Autumn"]);
+    assert_eq!(ids(&["BUILD", "fix", "other"]), [elsewhere.as_str()]);
+    assert_eq!(ids(&["autumn", "poem"]), [last.as_str()]);
+    assert_eq!(ids(&["autumn", "loopback", &last[..4]]), [last.as_str()]);
+    assert_eq!(ids(&["autumn", "build"]), Vec::<String>::new());
     assert_eq!(ids(&["--cwd", folder.to_str().unwrap()]), [elsewhere.as_str()]);
     assert_eq!(ids(&["--cwd", "."]).len(), 2);
     assert_eq!(ids(&["--agent", "loopback", "--all"]).len(), 3);
     assert_eq!(ids(&["--state", "idle", "poem"]), [last.as_str()]);
+    assert_eq!(ids(&["the", "-n", "1"]).len(), 1);
     home.printed(&["ls", "-n", "2"], 0);
     // What is not there says so, with a command that helps.
     home.printed(&["ls", "nothing like it"], 0);
@@ -212,6 +219,27 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
     ] {
         home.printed(&[command], 2);
     }
+}
+
+/// A branch is told from its parent wherever its title is shown, and one without a title says what it is.
+#[test]
+fn a_branch_is_marked_in_lists() {
+    let (home, [_, first, _]) = home();
+    home.said(&["send", &first, "one"]);
+    let titled = home.said(&["fork", &first]);
+    let again = home.said(&["fork", &titled]);
+    let title = |id: &str| json(&home, &["show", id])["conversation"]["title"].clone();
+    assert_eq!(title(&titled), "Deploy the site (fork)");
+    assert_eq!(title(&again), "Deploy the site (fork 2)");
+    home.printed(&["show", "deploy"], 4);
+    let untitled = home.said(&["new"]);
+    let branch = home.said(&["fork", &untitled]);
+    let lines = shown(&home, 200, &["ls"]);
+    let line = |id: &str| lines.iter().find(|line| line.starts_with(&id[..8])).unwrap();
+    let mark = format!("(fork of {})", &untitled[..8]);
+    assert!(line(&branch).ends_with(&mark), "{lines:?}");
+    assert!(line(&untitled).ends_with("  (no prompt yet)"), "{lines:?}");
+    assert!(line(&titled).ends_with("  Deploy the site (fork)"), "{lines:?}");
 }
 
 /// What is printed of an id is enough for every command.
