@@ -521,6 +521,37 @@ fn what_is_shown_of_a_conversation_fits_the_terminal() {
     }
 }
 
+/// Where a branch began is seen in its parent, and of the branch.
+#[test]
+fn a_branch_names_its_parent_and_the_turn() {
+    let (home, [_, id, _]) = home();
+    for prompt in 1..=7 {
+        home.said(&[
+            "send",
+            &id,
+            &format!("prompt {prompt} {}", "of many words ".repeat(5)),
+        ]);
+    }
+    let branch = home.said(&["fork", &id, "--at", "1"]);
+    let parent = home.said(&["show", &branch]);
+    let parent = parent.lines().find(|line| line.starts_with("parent ")).unwrap();
+    assert!(
+        parent.ends_with(&format!(" {id} Deploy the site, after turn 1")),
+        "{parent}"
+    );
+    let tree = shown(&home, 80, &["tree", &branch]);
+    for line in &tree {
+        assert!(line.chars().count() <= 80, "{tree:?}");
+    }
+    assert!(
+        tree.iter().any(|line| line.contains("step 1 \"prompt 1")),
+        "{tree:?}"
+    );
+    home.said(&["rm", &id]);
+    let parent = home.said(&["show", &branch]);
+    assert!(parent.contains(&format!(" {id} (deleted)")), "{parent}");
+}
+
 /// A daemon that is stopped is named within seconds, and nothing hangs.
 #[test]
 fn a_daemon_that_does_not_answer_is_named() {
