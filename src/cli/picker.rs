@@ -57,6 +57,10 @@ pub(super) async fn pick(
     let mut picker = Picker {
         daemon,
         look: context.output.note_look,
+        enter: match context.command.as_deref() {
+            None | Some("chat") => "Enter opens".to_owned(),
+            Some(command) => format!("Enter: {command}"),
+        },
         may_create,
         matched: all.clone(),
         all,
@@ -95,6 +99,8 @@ struct LastTurns {
 struct Picker<'a> {
     daemon: &'a Daemon,
     look: Look,
+    /// What becomes of the conversation that is picked.
+    enter: String,
     may_create: bool,
     all: Vec<Conversation>,
     /// Those that have each word of the query, in the order of the list.
@@ -313,7 +319,10 @@ impl Picker<'_> {
         lines.resize(rows.saturating_sub(1), String::new());
         let (matched, all) = (self.matched.len(), self.all.len());
         let new = if self.may_create { " · ^N new" } else { "" };
-        let keys = format!("Enter opens · ^F fork · ^R rename · ^X delete{new} · Esc leaves");
+        let keys = format!(
+            "{} · ^F fork · ^R rename · ^X delete{new} · Esc leaves",
+            self.enter
+        );
         lines.push(match self.message.as_str() {
             "" => look.paint(DIM, &cut(&format!("{matched} of {all} · {keys}"), columns, look)),
             message => look.paint(ATTENTION, &cut(message, columns, look)),

@@ -299,7 +299,10 @@ fn the_picker_filters_and_shows_the_last_turns() {
         screen[3].starts_with(&row(" ", &first)) && screen[4].starts_with(&row(" ", &elsewhere)),
         "{rows:?}"
     );
-    assert!(screen.last().unwrap().starts_with("3 of 3 · Enter"), "{screen:?}");
+    assert!(
+        screen.last().unwrap().starts_with("3 of 3 · Enter: show · "),
+        "{screen:?}"
+    );
     // The arrow selects the next one, and its last turn is shown.
     terminal.type_in(DOWN);
     until(&mut terminal, "echo: the red bicycle");
@@ -430,7 +433,7 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
     for (typed, count) in [("", 1), (ENTER, 1), (CTRL_N, 2)] {
         let mut terminal = Terminal::run_plain(&home, 80, &[]);
         if !typed.is_empty() {
-            until(&mut terminal, "1 of 1");
+            until(&mut terminal, "1 of 1 · Enter opens · ");
             terminal.type_in(typed);
         }
         terminal.until("loopback in ");

@@ -47,6 +47,8 @@ pub(super) struct Context<'a> {
     pub(super) daemon: Definition,
     /// Whether not to ask before something is deleted.
     pub(super) yes: bool,
+    /// The name of the command; none where the user picks a conversation to talk in.
+    pub(super) command: Option<String>,
 }
 
 impl Context<'_> {
