@@ -8,6 +8,8 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::commands::transcripts::that_begins;
 use super::commands::{Context, LEAST_ID_CHARS, this_folder};
@@ -123,8 +125,23 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
                 "name it by its id; list them with their times and folders: sessionctl ls {word}"
             )))
         }
+        Err(deleted) => Err(match deleted.detail("deletedAt") {
+            Some(at) => deleted_at(deleted, &at),
+            None => deleted,
+        }),
         found => found,
     }
+}
+
+/// The same problem with the time of the deletion on the user's clock.
+fn deleted_at(mut problem: Problem, at: &str) -> Problem {
+    if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
+        let local = at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+        if let Some((what, _)) = message.split_once(" was deleted at ") {
+            *message = format!("{what} was deleted at {local}; its id is never used again");
+        }
+    }
+    problem
 }
 
 /// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.

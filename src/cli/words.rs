@@ -2,6 +2,8 @@
 //!
 //! It owns what a value of the contract is called in a sentence. Pure: the present moment is passed in.
 
+use std::borrow::Cow;
+
 use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState};
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
@@ -54,6 +56,63 @@ pub(super) fn name(conversation: &Conversation) -> String {
     format!("{} {title}", short_id(conversation.id))
         .trim_end()
         .to_owned()
+}
+
+/// Commands of a shell about a conversation that a chat has too: what stands after the id, up to `END`, and what is typed in
+/// the chat. With more after the id there is none.
+const CHAT_COMMANDS: [(&str, &str); 6] = [
+    ("undo", "/undo"),
+    ("continue", "/continue"),
+    ("history", "/history"),
+    ("checkpoints", "/rewind"),
+    ("fork", "/fork"),
+    ("answer", "/answer"),
+];
+
+/// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
+pub(super) fn in_chat<'t>(text: &'t str, id: &str) -> Cow<'t, str> {
+    const PROGRAM: &str = "sessionctl ";
+    let (mut said, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(PROGRAM) {
+        let (before, call) = rest.split_at(at);
+        said.push_str(before);
+        let (instead, length) = chat_command(&call[PROGRAM.len()..], id)
+            .map_or((PROGRAM.to_owned(), 0), |(command, length)| (command, length));
+        said.push_str(&instead);
+        rest = &call[PROGRAM.len() + length..];
+    }
+    match said.is_empty() {
+        true => text.into(),
+        false => (said + rest).into(),
+    }
+}
+
+/// What is typed in a chat for a call of the program, and how much of the text that call takes.
+fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
+    let (name, rest) = call.split_once(' ')?;
+    let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-');
+    let (word, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
+    if !word.starts_with(id) {
+        return None;
+    }
+    let (_, command) = CHAT_COMMANDS.iter().find(|(known, _)| *known == name)?;
+    // What else is said, and an answer's other words.
+    let ends = [";", ", ", " ("].map(|end| after.find(end));
+    let arguments = &after[..ends.into_iter().flatten().min().unwrap_or(after.len())];
+    let taken = name.len() + 1 + word.len();
+    match (name, arguments.trim()) {
+        ("answer", _) => {
+            let others = after[arguments.len()..].starts_with(" (or: ");
+            let others = others.then(|| after.find(')')).flatten().map(|end| end + 1);
+            Some(((*command).to_owned(), taken + others.unwrap_or(arguments.len())))
+        }
+        ("fork", arguments_of) => {
+            let at = arguments_of.strip_prefix("--at ")?;
+            Some((format!("{command} {at}"), taken + arguments.len()))
+        }
+        (_, option) if option.starts_with("--") => None,
+        _ => Some(((*command).to_owned(), taken)),
+    }
 }
 
 /// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.

@@ -128,6 +128,7 @@ fn without_a_text_the_old_prompt_is_opened_in_an_editor() {
         );
         home.said(&["undo", &id]);
     }
+    home.printed(&["edit", &id, "--at", "2", ""], 2);
     let unknown = edit(&["--at", "msg.none.none"]);
     assert_eq!(unknown.status.code(), Some(4), "{}", text(&unknown.stderr));
     let mut command = home.command(&["edit", &id]);

@@ -207,6 +207,9 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
         "{error}"
     );
     home.printed(&["show", "no such title"], 4);
+    // A deleted one says when, on this machine's clock.
+    home.said(&["rm", &last]);
+    home.printed(&["show", &last], 4);
     // Without a terminal nobody can pick one.
     for command in [
         "show",

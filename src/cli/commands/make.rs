@@ -120,7 +120,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
         context.output.line(&answer.conversation.id.to_string())?;
     }
     if options.agent.is_none() {
-        context.warn_of_echo(&daemon, &answer.conversation.agent).await?;
+        context.warn_of_echo(&daemon, &answer.conversation).await?;
     }
     Ok(Exit::Done)
 }

@@ -21,6 +21,7 @@ pub(super) mod tree;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use bridge_protocol::{AgentName, ErrorKind};
 use clap::Args;
@@ -69,11 +70,15 @@ impl Context<'_> {
         Ok(daemon)
     }
 
-    /// Warns that the built-in agent answers, which only echoes, if that is because no coding agent is installed.
-    pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, agent: &AgentName) -> Outcome {
+    /// Warns that the built-in agent answers, which only echoes, if that is because no coding agent is installed. Once a
+    /// conversation has a session, its user knows.
+    pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, conversation: &Conversation) -> Outcome {
+        if conversation.head.is_some() {
+            return Ok(());
+        }
         let known = daemon.call(method::ListAgents::default()).await?;
         let is_real = |kind: &str| kind != "loopback";
-        let answers = known.agents.iter().find(|known| known.name == *agent);
+        let answers = known.agents.iter().find(|known| known.name == conversation.agent);
         if answers.is_none_or(|agent| is_real(&agent.kind))
             || known
                 .agents

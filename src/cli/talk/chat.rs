@@ -147,9 +147,7 @@ pub(in crate::cli) async fn chat_in(
         conversation,
     };
     let mut editor = editor(context)?;
-    context
-        .warn_of_echo(&room.daemon, &room.conversation.agent)
-        .await?;
+    context.warn_of_echo(&room.daemon, &room.conversation).await?;
     room.enter(context).await?;
     note(context.output, "/help lists the commands, /exit or Ctrl-D leaves")?;
     let mark = Mark(context.output.note_look.sign("› ", "> "));
@@ -199,6 +197,7 @@ impl Room {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
+        context.output.chat = Some(words::short_id(conversation.id));
         let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context

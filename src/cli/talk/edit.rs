@@ -24,6 +24,7 @@ use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::{select, words};
+use crate::paths::shell_word;
 
 /// `edit`.
 #[derive(Debug, Args)]
@@ -68,7 +69,16 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
     let at = place(&daemon, &conversation.id.into(), named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {
-        false => files::prompt(&daemon, &conversation, &files::text_of(&options.text)?, &[""; 0]).await?,
+        false => {
+            let text = files::text_of(&options.text)?;
+            if text.trim().is_empty() {
+                return Err(Problem::new(Exit::Usage, "the new prompt is empty").hint(format!(
+                    "give some text or - for standard input, or edit the old prompt: sessionctl edit {id} --at {}",
+                    shell_word(named.unwrap_or("-1"))
+                )));
+            }
+            PromptContent::text(&text)
+        }
         true => {
             let opened = opened(&daemon, &conversation.id.into(), &at).await?;
             if let Some(lost) = &opened.lost {

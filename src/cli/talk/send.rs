@@ -87,7 +87,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         }
     };
     if context.output.note_look.columns.is_some() {
-        context.warn_of_echo(&daemon, &conversation.agent).await?;
+        context.warn_of_echo(&daemon, &conversation).await?;
     }
     let content = files::prompt(&daemon, &conversation, &text, &options.file).await?;
     let mut prompt = Start::prompt(conversation.id, content);

@@ -628,7 +628,9 @@ impl<'a> Talk<'a> {
     /// The problem of a turn that did not simply end well.
     pub(super) fn problem_of(&self, turn: &TurnResult) -> Option<Problem> {
         let id = words::short_id(self.id);
-        let problem = failure::problem_of(turn, &id, Timestamp::now(), &TimeZone::system())?;
+        let failure = turn.failure.as_ref();
+        let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
+        let problem = failure::problem_of(turn, &id, is_said, Timestamp::now(), &TimeZone::system())?;
         Some(match self.is_given_up {
             true => Problem::new(
                 problem.exit,
