@@ -58,15 +58,15 @@ pub(super) fn name(conversation: &Conversation) -> String {
         .to_owned()
 }
 
-/// Commands of a shell about a conversation that a chat has too: what stands after the id, up to `END`, and what is typed in
-/// the chat. With more after the id there is none.
-const CHAT_COMMANDS: [(&str, &str); 6] = [
+/// Commands of a shell about a conversation, and what is typed in a chat for them.
+const CHAT_COMMANDS: [(&str, &str); 7] = [
     ("undo", "/undo"),
     ("continue", "/continue"),
     ("history", "/history"),
     ("checkpoints", "/rewind"),
     ("fork", "/fork"),
     ("answer", "/answer"),
+    ("send", "Continue"),
 ];
 
 /// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
@@ -106,8 +106,10 @@ fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
             let others = others.then(|| after.find(')')).flatten().map(|end| end + 1);
             Some(((*command).to_owned(), taken + others.unwrap_or(arguments.len())))
         }
-        ("fork", arguments_of) => {
-            let at = arguments_of.strip_prefix("--at ")?;
+        ("send", prompt) if prompt != format!("'{command}'") => None,
+        ("send", _) => Some(((*command).to_owned(), taken + arguments.len())),
+        ("fork", option) => {
+            let at = option.strip_prefix("--at ")?;
             Some((format!("{command} {at}"), taken + arguments.len()))
         }
         (_, option) if option.starts_with("--") => None,

@@ -277,6 +277,11 @@ fn a_chat_names_its_own_commands() {
             "sessionctl checkpoints 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d lists those there are",
             "/rewind lists those there are",
         ),
+        ("next: sessionctl send 5d0c2a4e 'Continue'", "next: Continue"),
+        (
+            "x: sessionctl send 5d0c2a4e 'Hello'",
+            "x: sessionctl send 5d0c2a4e 'Hello'",
+        ),
         // Another conversation's.
         ("sessionctl undo 90e2e180", "sessionctl undo 90e2e180"),
         ("sessionctl ls lists them", "sessionctl ls lists them"),
