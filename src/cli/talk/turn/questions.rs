@@ -206,6 +206,8 @@ impl Talk<'_> {
                 self.questions.clear();
                 return Ok(asked);
             };
+            self.screen
+                .aside("the turn was cut short; its question is still open")?;
             let denies = self.person.is_none() && self.unattended == OnQuestion::Deny;
             let answered = match denies {
                 true => {
