@@ -43,6 +43,9 @@ pub(super) struct Arguments {
     /// The command.
     #[command(subcommand)]
     pub(super) command: Option<Command>,
+    /// The name of the command.
+    #[arg(skip)]
+    pub(super) name: Option<String>,
 }
 
 /// clap's own layout, with the groups of [`GROUPS`] (`before-help`) in place of the list of commands.
@@ -50,6 +53,8 @@ const TEMPLATE: &str =
     "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
 const AFTER_HELP: &str = "\
+Without a command, on a terminal: pick a conversation or start one, then chat in it.
+
 Examples:
   sessionctl new --title 'First steps'
   sessionctl send . 'Hello there'
@@ -131,7 +136,8 @@ pub(super) enum Command {
     Show(Target),
     /// Show the messages of a conversation
     ///
-    /// The oldest message is printed first. Each tool call is shortened to one line.
+    /// The oldest message is printed first. Each tool call is shortened to one line. On a terminal, each prompt has the number of
+    /// its turn, which fork --at and edit --at take.
     History(past::Past),
     /// Draw a conversation with its sessions and forks
     Tree(Target),
@@ -331,7 +337,10 @@ pub(super) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let parsed = command.try_get_matches_from_mut(line);
     let mut matches = parsed.map_err(|error| without_harmful_suggestions(error, &command))?;
-    Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    let name = matches.subcommand_name().map(str::to_owned);
+    let arguments = Arguments::from_arg_matches_mut(&mut matches);
+    let arguments = arguments.map_err(|error| error.format(&mut command))?;
+    Ok(Arguments { name, ..arguments })
 }
 
 fn without_harmful_suggestions(mut error: clap::Error, command: &clap::Command) -> clap::Error {

@@ -48,7 +48,7 @@ pub(super) fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
         let (_, command) = line.subcommand()?;
         let word: &String = command.try_get_one("conversation").ok()??;
         let list = method::Checkpoints {
-            conversation_id: super::select::resolve(daemon, word).await.ok()?.id.into(),
+            conversation_id: super::select::look_up(daemon, word).await.ok()?.id.into(),
             before: None,
             limit: Some(CANDIDATES),
         };

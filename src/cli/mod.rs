@@ -142,7 +142,7 @@ fn invalid_call(error: &clap::Error) -> Problem {
 }
 
 fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome<Exit> {
-    let yes = arguments.global.yes;
+    let (yes, command) = (arguments.global.yes, arguments.name);
     let reach = reach(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -153,6 +153,7 @@ fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> O
         output,
         daemon,
         yes,
+        command,
     };
     let result = match arguments.command {
         Some(command) => runtime.block_on(commands::run(command, &mut context)),

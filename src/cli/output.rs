@@ -3,6 +3,7 @@
 //! It owns the two streams, whether they are coloured, how wide a terminal is and which signs it can show. It must not
 //! know what is said. What was asked for goes to standard output; everything about how it went goes to standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -11,6 +12,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::problem::{Outcome, Problem};
 use super::table::Table;
+use super::words;
 
 #[cfg(test)]
 mod tests;
@@ -73,6 +75,8 @@ pub(super) struct Output {
     pub(super) json: bool,
     /// Whether only results and errors are printed.
     pub(super) quiet: bool,
+    /// The short id of the conversation that is talked in: advice about it names the chat's own commands.
+    pub(super) chat: Option<String>,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
     /// Whether the last line of standard output has not ended yet.
@@ -98,6 +102,7 @@ impl Output {
             },
             json,
             quiet: false,
+            chat: None,
             answers: Box::new(stdout),
             notes: Box::new(stderr),
             line_is_open: false,
@@ -149,10 +154,19 @@ impl Output {
         if self.look.columns.is_some() {
             self.end_line()?;
         }
+        let text = self.advice(text);
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())
             .map_err(|error| Problem::writing(&error))
+    }
+
+    /// The text with the commands of a chat in place of those of a shell, where there are such.
+    fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match &self.chat {
+            Some(id) => words::in_chat(text, id),
+            None => text.into(),
+        }
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -182,7 +196,7 @@ impl Output {
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            lines.push_str(&format!("{hint_word} {}\n", one_line(hint)));
+            lines.push_str(&format!("{hint_word} {}\n", self.advice(&one_line(hint))));
         }
         if self.notes.write_all(lines.as_bytes()).is_err() {
             tracing::debug!("standard error is closed");

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anstyle::Style;
+use bridge_protocol::CheckpointId;
 use bridge_protocol::history::{Message, MessageKind, MessagePart, Role};
 
 use super::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
-use super::words;
+use super::words::{self, Clock};
 
 #[cfg(test)]
 mod tests;
@@ -18,14 +19,25 @@ mod tests;
 const FOLDED_COLUMNS: usize = 100;
 
 /// The state between two pages.
-#[derive(Debug)]
 pub(super) struct Teller {
     look: Look,
     /// Whether the last line is one of those that stand close together.
     is_close: bool,
     /// The lines of this turn's calls that have no result yet.
     calls: BTreeMap<String, String>,
+    /// The numbers of the turns, if they are shown.
+    turns: Option<Turns>,
+    /// The checkpoint of the turn whose number was shown last.
+    shown: Option<CheckpointId>,
     text: String,
+}
+
+/// What is shown of turns above their prompts.
+pub(super) struct Turns {
+    /// The number of each, as `--at` takes it.
+    pub(super) steps: BTreeMap<CheckpointId, u64>,
+    /// Tells when it was.
+    pub(super) clock: Clock,
 }
 
 impl Teller {
@@ -35,8 +47,15 @@ impl Teller {
             look,
             is_close: false,
             calls: BTreeMap::new(),
+            turns: None,
+            shown: None,
             text: String::new(),
         }
+    }
+
+    /// Shows the number and the time of each turn above its prompt from here on.
+    pub(super) fn show_turns(&mut self, turns: Turns) {
+        self.turns = Some(turns);
     }
 
     /// The text of the next page. Parallel calls get their results in any order: a result on the same page stands below its
@@ -54,6 +73,7 @@ impl Teller {
         for message in messages {
             let is_result = message.content.iter().any(|part| part.kind == "toolResult");
             if message.role == Role::User && message.kind.is_none() && !is_result {
+                self.turn(message);
                 self.prompt(&message.content);
                 continue;
             }
@@ -84,12 +104,39 @@ impl Teller {
         std::mem::take(&mut self.text)
     }
 
+    /// The number and the time of the turn that this prompt began, once for each turn.
+    fn turn(&mut self, message: &Message) {
+        let Some(turns) = &self.turns else { return };
+        let checkpoint = message.checkpoint_id.as_ref();
+        if checkpoint.is_some() && checkpoint == self.shown.as_ref() {
+            return;
+        }
+        let step = checkpoint.and_then(|checkpoint| turns.steps.get(checkpoint));
+        let parts = [
+            step.map(|step| format!("turn {step}")),
+            message.at.map(|at| turns.clock.past(at)),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        self.shown = checkpoint.cloned();
+        if parts.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut self.is_close) {
+            self.text.push('\n');
+        }
+        let line = self.look.paint(DIM, &parts.join(", "));
+        self.text.push_str(&format!("{line}\n"));
+    }
+
     /// All that a user said at once.
     fn prompt(&mut self, content: &[MessagePart]) {
         self.calls.clear();
         let mut said = Vec::new();
         for part in content {
             match (part.kind.as_str(), &part.text) {
+                ("text", Some(text)) if let Some(path) = attached(text) => {
+                    said.push(format!("@{}", one_line(&path)));
+                }
                 ("text", Some(text)) => {
                     said.push(format!("{}{}", self.look.safe(text).trim_end(), cut_off(part)));
                 }
@@ -99,7 +146,7 @@ impl Teller {
             }
         }
         if !said.is_empty() {
-            self.apart(STRONG, &format!("> {}", said.join("\n")), "");
+            self.apart(STRONG, &quoted(&said.join("\n")), "");
         }
     }
 
@@ -119,7 +166,7 @@ impl Teller {
                 let summary = self.folded(&format!("[summary] {words}"));
                 self.apart(DIM, &summary, &cut_off);
             }
-            (Role::User, _) => self.apart(STRONG, &format!("> {text}"), &cut_off),
+            (Role::User, _) => self.apart(STRONG, &quoted(text), &cut_off),
             _ => self.apart(Style::new(), text, &cut_off),
         }
     }
@@ -162,6 +209,41 @@ impl Teller {
     fn folded(&self, text: &str) -> String {
         cut(&one_line(text), FOLDED_COLUMNS, self.look)
     }
+}
+
+/// A prompt with its mark before each line.
+fn quoted(prompt: &str) -> String {
+    let lines = prompt.split('\n').map(|line| format!("> {line}"));
+    lines
+        .map(|line| line.trim_end().to_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The file of a text that agents make of an attached one: `<context ref="file:///PATH">`, its content, and the end.
+fn attached(text: &str) -> Option<String> {
+    let (uri, _) = text
+        .trim_start()
+        .strip_prefix("<context ref=\"")?
+        .split_once("\">\n")?;
+    let path = uri.strip_prefix("file://").filter(|path| !path.contains('"'))?;
+    let mut bytes = Vec::new();
+    let mut rest = path.as_bytes();
+    while let Some((first, others)) = rest.split_first() {
+        let code = others.get(..2).filter(|_| *first == b'%');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &others[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn id_of(part: &MessagePart) -> &str {

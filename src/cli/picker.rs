@@ -30,7 +30,7 @@ use super::words;
 const LISTED: usize = 1_000;
 
 /// Of how many conversations the last turns are read ahead, so that their last prompt is found too.
-const READ_AHEAD: usize = 50;
+pub(super) const READ_AHEAD: usize = 50;
 
 /// How many messages are shown of the selected conversation.
 const SHOWN_MESSAGES: u32 = 8;
@@ -57,6 +57,10 @@ pub(super) async fn pick(
     let mut picker = Picker {
         daemon,
         look: context.output.note_look,
+        enter: match context.command.as_deref() {
+            None | Some("chat") => "Enter opens".to_owned(),
+            Some(command) => format!("Enter: {command}"),
+        },
         may_create,
         matched: all.clone(),
         all,
@@ -83,15 +87,26 @@ enum Input {
     Delete,
 }
 
+/// The end of a conversation.
+#[derive(Default)]
+struct LastTurns {
+    /// The last prompt, which is searched.
+    prompt: String,
+    /// What is shown, or why it cannot be read.
+    lines: Vec<String>,
+}
+
 struct Picker<'a> {
     daemon: &'a Daemon,
     look: Look,
+    /// What becomes of the conversation that is picked.
+    enter: String,
     may_create: bool,
     all: Vec<Conversation>,
     /// Those that have each word of the query, in the order of the list.
     matched: Vec<Conversation>,
-    /// The lines of the last turns that were read so far.
-    last_turns: HashMap<ConversationId, Vec<String>>,
+    /// The ends of the conversations that were read so far.
+    last_turns: HashMap<ConversationId, LastTurns>,
     query: String,
     /// An index into `matched`.
     selected: usize,
@@ -125,9 +140,9 @@ impl Picker<'_> {
                         return Ok(picked);
                     }
                 }
-                Some((id, lines)) = OptionFuture::from(reading.as_mut()) => {
+                Some((id, last)) = OptionFuture::from(reading.as_mut()) => {
                     reading = None;
-                    self.last_turns.insert(id, lines);
+                    self.last_turns.insert(id, last);
                     self.filter();
                 }
             }
@@ -148,13 +163,10 @@ impl Picker<'_> {
     /// Matches the conversations again; the selected one stays selected.
     fn filter(&mut self) {
         let selected = self.selected().map(|one| one.id);
-        let words: Vec<String> = self.query.split_whitespace().map(str::to_lowercase).collect();
+        let words = list::words_of(&self.query);
         let has_each_word = |one: &&Conversation| {
-            let lines = self.last_turns.get(&one.id);
-            let prompt = lines.and_then(|lines| lines.iter().rfind(|line| line.starts_with("> ")));
-            let prompt = prompt.map_or("", String::as_str);
-            let text = format!("{} {} {} {} {prompt}", one.id, one.title, one.cwd, one.agent).to_lowercase();
-            words.iter().all(|word| text.contains(word))
+            let prompt = self.last_turns.get(&one.id).map_or("", |last| &last.prompt);
+            list::has_each_word(one, prompt, &words)
         };
         self.matched = self.all.iter().filter(has_each_word).cloned().collect();
         let again = self.matched.iter().position(|one| Some(one.id) == selected);
@@ -215,6 +227,7 @@ impl Picker<'_> {
             'f' => daemon
                 .call(method::Fork {
                     conversation_id,
+                    title: words::fork_title(&one.title),
                     ..Default::default()
                 })
                 .await
@@ -297,7 +310,7 @@ impl Picker<'_> {
         lines.push(look.paint(DIM, &look.sign("─", "-").repeat(columns)));
         let room = rows.saturating_sub(lines.len() + 1);
         let turns = self.selected().and_then(|one| self.last_turns.get(&one.id));
-        let turns = turns.map(Vec::as_slice).unwrap_or_default();
+        let turns = turns.map(|last| last.lines.as_slice()).unwrap_or_default();
         lines.extend(
             turns[turns.len().saturating_sub(room)..]
                 .iter()
@@ -306,7 +319,10 @@ impl Picker<'_> {
         lines.resize(rows.saturating_sub(1), String::new());
         let (matched, all) = (self.matched.len(), self.all.len());
         let new = if self.may_create { " · ^N new" } else { "" };
-        let keys = format!("Enter opens · ^F fork · ^R rename · ^X delete{new} · Esc leaves");
+        let keys = format!(
+            "{} · ^F fork · ^R rename · ^X delete{new} · Esc leaves",
+            self.enter
+        );
         lines.push(match self.message.as_str() {
             "" => look.paint(DIM, &cut(&format!("{matched} of {all} · {keys}"), columns, look)),
             message => look.paint(ATTENTION, &cut(message, columns, look)),
@@ -340,8 +356,8 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
     }
 }
 
-/// The last turns of a conversation as lines, or why they cannot be read.
-async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (ConversationId, Vec<String>) {
+/// The end of a conversation.
+async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (ConversationId, LastTurns) {
     let (conversation_id, last) = (id.into(), Some(SHOWN_MESSAGES));
     let history = method::History {
         conversation_id,
@@ -356,7 +372,9 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
         .page(&page.messages),
         Err(problem) => one_line(&problem.message.unwrap_or_default()),
     };
-    (id, text.trim_end().lines().map(str::to_owned).collect())
+    let lines = text.trim_end().lines().map(str::to_owned).collect();
+    let prompt = list::last_prompt(daemon, id).await;
+    (id, LastTurns { prompt, lines })
 }
 
 /// Catches the signals that end the process; gives the number of the first.

@@ -8,9 +8,11 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::commands::transcripts::that_begins;
-use super::commands::{Context, this_folder};
+use super::commands::{Context, LEAST_ID_CHARS, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::output::DIM;
@@ -18,9 +20,10 @@ use super::picker;
 use super::problem::{Outcome, Problem};
 use super::talk::chat;
 use super::words;
+use crate::paths::shell_word;
 
 /// The name that means this folder's conversation.
-const HERE: &str = ".";
+pub(super) const HERE: &str = ".";
 
 /// Arguments of a command that takes only a conversation.
 #[derive(Debug, Args)]
@@ -54,7 +57,11 @@ pub(super) async fn conversation(
             }
             found
         }
-        None if picker::is_possible(context.output) => picker::pick(context, daemon, false).await?,
+        None if picker::is_possible(context.output) => {
+            let picked = picker::pick(context, daemon, false).await?;
+            use_here(daemon, picked.id).await;
+            picked
+        }
         None => {
             return Err(Problem::new(Exit::Usage, "no conversation was named")
                 .hint("sessionctl ls lists them; . is the last one of this folder"));
@@ -83,10 +90,24 @@ pub(super) fn is_meant(found: &Conversation, word: &str) -> bool {
 /// # Errors
 /// No conversation or several match.
 pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
+    // A folder that was deleted has no conversation of its own, and needs none for an id.
+    named(daemon, word, this_folder().ok()).await
+}
+
+/// The same for somebody who only looks: `.` means afterwards what it meant before.
+///
+/// # Errors
+/// No conversation or several match.
+pub(super) async fn look_up(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
+    let cwd = this_folder().ok().filter(|_| word == HERE);
+    named(daemon, word, cwd).await
+}
+
+/// Finds a conversation. If it runs in `cwd`, `.` means it there from now on.
+async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conversation> {
     let found = daemon.call(method::ResolveConversation {
         name: word.to_owned(),
-        // A folder that was deleted has no conversation of its own, and needs none for an id.
-        cwd: this_folder().ok(),
+        cwd,
     });
     let found = found
         .await
@@ -97,8 +118,30 @@ pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation
             Some(hint) => unknown.hint(hint),
             None => unknown,
         }),
+        // A title, since of ids more characters help.
+        Err(several) if several.kind() == Some(ErrorKind::Ambiguous) && !is_id(word) => {
+            let word = shell_word(word);
+            Err(several.hint(format!(
+                "name it by its id; list them with their times and folders: sessionctl ls {word}"
+            )))
+        }
+        Err(deleted) => Err(match deleted.detail("deletedAt") {
+            Some(at) => deleted_at(deleted, &at),
+            None => deleted,
+        }),
         found => found,
     }
+}
+
+/// The same problem with the time of the deletion on the user's clock.
+fn deleted_at(mut problem: Problem, at: &str) -> Problem {
+    if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
+        let local = at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+        if let Some((what, _)) = message.split_once(" was deleted at ") {
+            *message = format!("{what} was deleted at {local}; its id is never used again");
+        }
+    }
+    problem
 }
 
 /// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.
@@ -108,6 +151,14 @@ pub(super) async fn use_here(daemon: &Daemon, id: ConversationId) {
         cwd: this_folder().ok(),
     });
     drop(used.await);
+}
+
+/// Whether a word looks like an id or the beginning of one.
+pub(super) fn is_id(word: &str) -> bool {
+    word.len() >= LEAST_ID_CHARS
+        && word
+            .chars()
+            .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
 fn is_unknown(problem: &Problem) -> bool {
@@ -132,6 +183,7 @@ pub(super) async fn start(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     can_continue(&daemon).await?;
     let conversation = picker::pick(context, &daemon, true).await?;
+    use_here(&daemon, conversation.id).await;
     chat::chat_in(context, daemon, conversation).await
 }
 

@@ -2,10 +2,15 @@
 //!
 //! It owns the shape of the picture. Pure: objects of the contract in, lines out. It must not know where they come from.
 
+use std::collections::BTreeSet;
+
+use anstyle::Style;
 use bridge_protocol::conversation::{Conversation, TreeMember};
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{LineageEntry, LineageReason, Link};
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
+
+use unicode_width::UnicodeWidthStr;
 
 use super::output::{ATTENTION, DIM, GOOD, Look, STRONG, cut, one_line};
 use super::words;
@@ -15,6 +20,9 @@ mod tests;
 
 /// How many steps of a session are drawn, the newest.
 const STEPS_DRAWN: usize = 5;
+
+/// The least columns to which a part of a line is cut.
+const LEAST_COLUMNS: usize = 8;
 
 /// How many columns of a step's prompt are drawn.
 const PROMPT_COLUMNS: usize = 40;
@@ -45,8 +53,40 @@ impl From<TreeMember> for Member {
 
 /// A line with the lines below it.
 struct Node {
-    line: String,
+    line: Line,
     below: Vec<Node>,
+}
+
+/// The parts of a line with their styles. The part at `flexible` is cut where the terminal is too narrow.
+struct Line {
+    parts: Vec<(String, Style)>,
+    flexible: usize,
+}
+
+impl Line {
+    /// The line in this many columns, after so many that are taken.
+    fn shown(&self, taken: usize, look: Look) -> String {
+        let width: usize = self.parts.iter().map(|(text, _)| text.width()).sum();
+        let too_wide = look
+            .columns
+            .map_or(0, |columns| (taken + width).saturating_sub(columns));
+        let parts = self.parts.iter().enumerate().map(|(index, (text, style))| {
+            let text = match index == self.flexible && too_wide > 0 {
+                true => cut(
+                    text,
+                    text.width().saturating_sub(too_wide).max(LEAST_COLUMNS),
+                    look,
+                ),
+                false => text.clone(),
+            };
+            if *style == Style::new() {
+                text
+            } else {
+                look.paint(*style, &text)
+            }
+        });
+        parts.collect()
+    }
 }
 
 /// The lines of the picture, from the first conversation. `asked_for` is marked if it is another one.
@@ -67,7 +107,7 @@ pub(super) fn draw(members: &[Member], asked_for: Option<ConversationId>, look: 
 
 impl Node {
     fn draw(&self, lines: &mut Vec<String>, first: &str, rest: &str, look: Look) {
-        lines.push(format!("{first}{}", self.line));
+        lines.push(format!("{first}{}", self.line.shown(first.width(), look)));
         for (index, node) in self.below.iter().enumerate() {
             let (branch, down) = match index + 1 == self.below.len() {
                 true => (look.sign("└─ ", "`- "), "   "),
@@ -121,17 +161,22 @@ impl Picture<'_> {
         let at = self.left_at(member, parent);
         let at = at.map_or_else(String::new, |step| format!(", forked after step {step}"));
         let mark = match self.asked_for == Some(conversation.id) {
-            true => format!(
-                "  {}",
-                self.look.paint(ATTENTION, self.look.sign("← this", "<- this"))
-            ),
-            false => String::new(),
+            true => self.look.sign("← this", "<- this"),
+            false => "",
         };
-        let id = self.look.paint(STRONG, &words::short_id(conversation.id));
-        let line = format!(
-            "{id}{title} {}{mark}",
-            self.look.paint(DIM, &format!("({about}{at})"))
-        );
+        let gap = if mark.is_empty() { "" } else { "  " };
+        let parts = [
+            (words::short_id(conversation.id), STRONG),
+            (title, Style::new()),
+            (" ".to_owned(), Style::new()),
+            (format!("({about}{at})"), DIM),
+            (gap.to_owned(), Style::new()),
+            (mark.to_owned(), ATTENTION),
+        ];
+        let line = Line {
+            parts: parts.into(),
+            flexible: 1,
+        };
         Node { line, below }
     }
 
@@ -156,16 +201,32 @@ impl Picture<'_> {
             .or_else(|| step_of(at, &member.steps))
     }
 
-    /// The newest steps of a session, as `--at` takes them. Those up to `drawn` stand in the parent's part of the picture.
+    /// The newest steps of a session, as `--at` takes them, and those after which a fork began. Those up to `drawn` stand in
+    /// the parent's part of the picture.
     fn steps(&self, member: &Member, id: &UpstreamId, drawn: u64) -> Vec<Node> {
         let of_session = member.steps.iter().filter(|step| step.upstream_id == *id);
-        let (drawn, new): (Vec<_>, Vec<_>) = of_session.partition(|step| step.step <= drawn);
-        let left_out = drawn.len() + new.len().saturating_sub(STEPS_DRAWN);
-        let mut lines = Vec::new();
-        if left_out > 0 {
-            lines.push(format!("{} {left_out} more", self.look.sign("…", "...")));
-        }
-        for step in new.iter().skip(new.len().saturating_sub(STEPS_DRAWN)) {
+        let of_session: Vec<_> = of_session.collect();
+        let newest = of_session.len().saturating_sub(STEPS_DRAWN);
+        let forked: BTreeSet<u64> = self
+            .members
+            .iter()
+            .filter(|fork| {
+                let parent = fork.conversation.parent.as_ref();
+                parent.is_some_and(|parent| parent.conversation_id == member.conversation.id)
+            })
+            .filter_map(|fork| self.left_at(fork, Some(member)))
+            .collect();
+        let (mut lines, mut left_out) = (Vec::new(), 0);
+        let tell_left_out = |lines: &mut Vec<String>, left_out: &mut usize| match std::mem::take(left_out) {
+            0 => {}
+            left_out => lines.push(format!("{} {left_out} more", self.look.sign("…", "..."))),
+        };
+        for (index, step) in of_session.iter().enumerate() {
+            if step.step <= drawn || (index < newest && !forked.contains(&step.step)) {
+                left_out += 1;
+                continue;
+            }
+            tell_left_out(&mut lines, &mut left_out);
             let prompt = match one_line(&step.prompt) {
                 // A picture has no text.
                 empty if empty.is_empty() => "[no text]".to_owned(),
@@ -173,14 +234,18 @@ impl Picture<'_> {
             };
             lines.push(format!("step {} {prompt}", step.step));
         }
+        tell_left_out(&mut lines, &mut left_out);
         let node = |line: String| Node {
-            line: self.look.paint(DIM, &line),
+            line: Line {
+                parts: vec![(line, DIM)],
+                flexible: 0,
+            },
             below: Vec::new(),
         };
         lines.into_iter().map(node).collect()
     }
 
-    fn session(&self, member: &Member, session: &Session) -> String {
+    fn session(&self, member: &Member, session: &Session) -> Line {
         let at = session
             .entry
             .from_checkpoint_id
@@ -194,15 +259,26 @@ impl Picture<'_> {
             (false, false) => ", no longer in the chain",
             (false, true) => "",
         });
-        let (mut sign, mut head) = (self.look.sign("○", "o").to_owned(), String::new());
-        if member.links.last().is_some_and(|link| link.upstream_id == *id) {
-            sign = self.look.paint(GOOD, self.look.sign("●", "*"));
-            head = self
-                .look
-                .paint(ATTENTION, self.look.sign("  ← head", "  <- head"));
+        let is_head = member.links.last().is_some_and(|link| link.upstream_id == *id);
+        let (sign, style, head) = match is_head {
+            true => (
+                self.look.sign("●", "*"),
+                GOOD,
+                self.look.sign("  ← head", "  <- head"),
+            ),
+            false => (self.look.sign("○", "o"), Style::new(), ""),
+        };
+        let parts = [
+            (sign.to_owned(), style),
+            (" ".to_owned(), Style::new()),
+            (words::short(id.as_str()), DIM),
+            (format!(" {line}"), Style::new()),
+            (head.to_owned(), ATTENTION),
+        ];
+        Line {
+            parts: parts.into(),
+            flexible: 3,
         }
-        let id = self.look.paint(DIM, &words::short(id.as_str()));
-        format!("{sign} {id} {line}{head}")
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! It owns what a value of the contract is called in a sentence. Pure: the present moment is passed in.
 
+use std::borrow::Cow;
+
 use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState};
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
@@ -24,6 +26,9 @@ const SHORT_ID_CHARS: usize = 8;
 /// The same for an id that begins with the time, such as Codex's: its first 8 characters are the same for a minute, and only
 /// its third group is random.
 const SHORT_TIMED_ID_CHARS: usize = 18;
+
+/// The longest title that the daemon takes.
+const TITLE_LIMIT_BYTES: usize = 4 * 1024;
 
 /// How old something is before its date says more than its age.
 const OLD_SECONDS: i64 = 30 * 86_400;
@@ -51,6 +56,83 @@ pub(super) fn name(conversation: &Conversation) -> String {
     format!("{} {title}", short_id(conversation.id))
         .trim_end()
         .to_owned()
+}
+
+/// Commands of a shell about a conversation, and what is typed in a chat for them.
+const CHAT_COMMANDS: [(&str, &str); 7] = [
+    ("undo", "/undo"),
+    ("continue", "/continue"),
+    ("history", "/history"),
+    ("checkpoints", "/rewind"),
+    ("fork", "/fork"),
+    ("answer", "/answer"),
+    ("send", "Continue"),
+];
+
+/// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
+pub(super) fn in_chat<'t>(text: &'t str, id: &str) -> Cow<'t, str> {
+    const PROGRAM: &str = "sessionctl ";
+    let (mut said, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(PROGRAM) {
+        let (before, call) = rest.split_at(at);
+        said.push_str(before);
+        let (instead, length) = chat_command(&call[PROGRAM.len()..], id)
+            .map_or((PROGRAM.to_owned(), 0), |(command, length)| (command, length));
+        said.push_str(&instead);
+        rest = &call[PROGRAM.len() + length..];
+    }
+    match said.is_empty() {
+        true => text.into(),
+        false => (said + rest).into(),
+    }
+}
+
+/// What is typed in a chat for a call of the program, and how much of the text that call takes.
+fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
+    let (name, rest) = call.split_once(' ')?;
+    let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-');
+    let (word, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
+    if !word.starts_with(id) {
+        return None;
+    }
+    let (_, command) = CHAT_COMMANDS.iter().find(|(known, _)| *known == name)?;
+    // What else is said, and an answer's other words.
+    let ends = [";", ", ", " ("].map(|end| after.find(end));
+    let arguments = &after[..ends.into_iter().flatten().min().unwrap_or(after.len())];
+    let taken = name.len() + 1 + word.len();
+    match (name, arguments.trim()) {
+        ("answer", _) => {
+            let others = after[arguments.len()..].starts_with(" (or: ");
+            let others = others.then(|| after.find(')')).flatten().map(|end| end + 1);
+            Some(((*command).to_owned(), taken + others.unwrap_or(arguments.len())))
+        }
+        ("send", prompt) if prompt != format!("'{command}'") => None,
+        ("send", _) => Some(((*command).to_owned(), taken + arguments.len())),
+        ("fork", option) => {
+            let at = option.strip_prefix("--at ")?;
+            Some((format!("{command} {at}"), taken + arguments.len()))
+        }
+        (_, option) if option.starts_with("--") => None,
+        _ => Some(((*command).to_owned(), taken)),
+    }
+}
+
+/// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
+pub(super) fn fork_title(title: &str) -> Option<String> {
+    let title = title.trim();
+    let number = |rest: &str| match rest {
+        "" => Some(1_u32),
+        rest => rest.strip_prefix(' ')?.parse().ok(),
+    };
+    let forked = title
+        .strip_suffix(')')
+        .and_then(|title| title.rsplit_once(" (fork"))
+        .and_then(|(title, rest)| Some((title, number(rest)?)));
+    let named = match forked {
+        Some((title, number)) => format!("{title} (fork {})", number.saturating_add(1)),
+        None => format!("{title} (fork)"),
+    };
+    (!title.is_empty() && named.len() <= TITLE_LIMIT_BYTES).then_some(named)
 }
 
 fn uuid_version(id: &str) -> Option<usize> {
@@ -122,6 +204,20 @@ impl Clock {
             _ => "%Y-%m-%d",
         };
         at.to_zoned(self.zone.clone()).strftime(form).to_string()
+    }
+
+    /// A time in the past, as short as it can be.
+    pub(super) fn past(&self, at: Timestamp) -> String {
+        let (local, now) = (
+            at.to_zoned(self.zone.clone()),
+            self.now.to_zoned(self.zone.clone()),
+        );
+        let form = match () {
+            () if local.date() == now.date() => "%H:%M",
+            () if local.year() == now.year() => "%a %d %b %H:%M",
+            () => "%Y-%m-%d %H:%M",
+        };
+        local.strftime(form).to_string()
     }
 
     /// A time of the next days, as short as it can be.

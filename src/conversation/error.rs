@@ -37,7 +37,7 @@ pub enum ConversationError {
         id: CheckpointId,
     },
     /// The conversation was deleted.
-    #[error("conversation {id} was deleted at {at}; its id is never used again")]
+    #[error("conversation {id} was deleted at {at:.3}; its id is never used again")]
     Deleted {
         /// Which.
         id: ConversationId,

@@ -136,6 +136,8 @@ fn what_cannot_be_done_is_said() {
     let id = home.said(&["new"]);
     home.printed(&["export", &id, "--format", "bundle", "-o", "-"], 2);
     home.printed(&["import", "nothing.tar.zst", "--cwd", "."], 2);
+    home.printed(&["import", "nothing.tar.zst"], 2);
+    home.printed(&["import", "."], 2);
     let bundle = home.said(&["export", &id]);
     fs::write(
         home.said(&["export", &id, "-o", "torn.tar.zst"]),

@@ -1,6 +1,7 @@
 //! `chat` and `send` at a terminal, with what a person sees.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
@@ -135,6 +136,144 @@ fn a_chat_takes_prompts_and_commands() {
     terminal.type_in("\x04");
     let (_, code) = terminal.ended();
     assert_eq!(code, Some(0));
+}
+
+/// The agent's commands are known once its session is open, and it is opened to know them.
+#[test]
+fn an_unknown_command_is_never_sent() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    terminal.until("/exit or Ctrl-D leaves");
+    terminal.until(MARK);
+    enter(&mut terminal, "/nonsense");
+    terminal.until("unknown command: /nonsense");
+    terminal.until(MARK);
+    enter(&mut terminal, "first");
+    terminal.until("echo: first");
+    terminal.until(MARK);
+    enter(&mut terminal, "/fork");
+    terminal.until("a branch of");
+    terminal.until(MARK);
+    enter(&mut terminal, "/nonsense");
+    terminal.until("unknown command: /nonsense");
+    terminal.until(MARK);
+    enter(&mut terminal, "/exit");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+    assert!(!home.said(&["history", "."]).contains("nonsense"));
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "."]);
+    terminal.until("Ctrl-D leaves");
+    terminal.until(MARK);
+    terminal.type_in("/quit\r");
+    assert_eq!(terminal.ended().1, Some(0));
+}
+
+/// Advice is what can be typed where it is read.
+#[test]
+fn a_chat_names_its_own_commands() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    terminal.until(MARK);
+    enter(&mut terminal, "one");
+    terminal.until("echo: one");
+    terminal.until(MARK);
+    enter(&mut terminal, "/edit 1 two");
+    terminal.until("Undo with: /undo");
+    terminal.until(MARK);
+    enter(&mut terminal, "/undo");
+    terminal.until("/fork cp.");
+    terminal.until(MARK);
+    enter(&mut terminal, "[[crash]]");
+    terminal.until("hint: nothing is lost; continue with: /continue");
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+}
+
+/// The agent's words for a limit are its answer; what is said after them is new.
+#[test]
+fn a_limit_is_said_once() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let output = home.run(&["send", &id, "[[limit 3600]]"]);
+    assert_eq!(output.status.code(), Some(7));
+    let said = super::text(&output.stdout);
+    let told = super::text(&output.stderr);
+    assert!(
+        !said.trim().is_empty() && !told.contains(said.trim()),
+        "{said} {told}"
+    );
+    assert!(
+        told.starts_with("error: usage limit; the limit resets at ") && told.contains("--at-reset"),
+        "{told}"
+    );
+}
+
+/// Whoever has talked to the built-in agent knows that it is one.
+#[test]
+fn the_echo_warning_is_for_new_conversations() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let warned = || {
+        let (shown, code) = Terminal::run_plain(&home, 200, &["send", &id, "hello"]).ended();
+        assert_eq!(code, Some(0), "{shown}");
+        shown.contains("no coding agent is installed")
+    };
+    assert_eq!([warned(), warned()], [true, false]);
+}
+
+/// Both streams in one file, as `2>&1` has them.
+#[test]
+fn a_lost_daemon_is_told_on_a_line_of_its_own() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let (mut both, end) = std::io::pipe().unwrap();
+    let mut command = home.command(&["send", &id, "[[say Begun]] [[hang]]"]);
+    let mut child = command
+        .stdout(end.try_clone().unwrap())
+        .stderr(end)
+        .spawn()
+        .unwrap();
+    // It holds further ends of the pipe.
+    drop(command);
+    let mut said = [0; 5];
+    both.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"Begun");
+    kill_daemon(&home);
+    let mut said = String::new();
+    both.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    assert!(said.starts_with("\nthe daemon closed the connection"), "{said}");
+}
+
+#[test]
+fn a_chat_says_what_it_attached_and_what_it_did_not() {
+    let home = Home::new();
+    fs::write(home.path().join("notes.md"), "The secret is 42.\n").unwrap();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    terminal.until(MARK);
+    enter(&mut terminal, "see @notes.md, @missing and @a/b.rs");
+    terminal.until("no such file: missing, a/b.rs; sent as text");
+    terminal.until("attached: notes.md (18 B)");
+    terminal.until("echo: see @notes.md");
+    terminal.until(MARK);
+    let file = home.path().canonicalize().unwrap().join("notes.md");
+    enter(&mut terminal, "/history");
+    terminal.until(&format!("@{}", file.display()));
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+    let history = home.said(&["history", "."]);
+    assert!(
+        !history.contains("<context") && !history.contains("secret"),
+        "{history}"
+    );
+    assert!(
+        home.said(&["--json", "history", "."])
+            .contains("The secret is 42.")
+    );
 }
 
 #[test]

@@ -59,10 +59,23 @@ fn what_makes_no_sense_is_told_with_what_does() {
     for (arguments, code) in [
         (&["continue", &id][..], 5),
         (&["continue", &id, "--at", "soon"], 2),
+        (&["continue", &id, "--at", "2020-01-01T00:00", "--text", "hi"], 2),
+        (&["continue", &id, "--at", "+0m", "--text", "hi"], 2),
         (&["continue", &id, "--at-reset"], 5),
         (&["continue", "5d0c2a00"], 4),
     ] {
         home.printed(arguments, code);
+    }
+}
+
+#[test]
+fn a_time_may_be_short() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for at in ["6:30", "+30m", "+1h", "+1h30m"] {
+        let told = home.said(&["continue", &id, "--at", at, "--text", "hi"]);
+        assert!(told.starts_with("Continues at "), "{at}: {told}");
+        assert!(state(&home, &id)["continuation"].is_object(), "{at}");
     }
 }
 

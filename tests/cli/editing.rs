@@ -41,6 +41,24 @@ fn an_earlier_prompt_is_replaced_and_brought_back() {
     assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
 }
 
+/// What was said since is no longer in the conversation, and the printed command brings it back beside it.
+#[test]
+fn the_turns_that_an_undo_leaves_behind_can_be_had_back() {
+    let home = Home::new();
+    let id = begun(&home);
+    home.said(&["edit", &id, "--at", "2", "deux"]);
+    home.said(&["send", &id, "trois"]);
+    let undone = home.run(&["undo", &id]);
+    let told = check_printed(&["undo", &id], &undone, 0);
+    let (_, command) = told.trim_end().rsplit_once("sessionctl ").unwrap();
+    let branch = home.said(&command.split(' ').collect::<Vec<_>>());
+    assert_eq!(prompts(&home, &branch), ["one", "deux", "trois"]);
+    assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
+    // An undo that drops no turn says nothing of one.
+    home.said(&["fork", &id, "--in-place", "--at", "1"]);
+    assert_eq!(text(&home.run(&["undo", &id]).stderr), "");
+}
+
 #[test]
 fn the_last_turn_is_meant_where_none_is_named_and_json_is_the_answer() {
     let home = Home::new();
@@ -110,6 +128,7 @@ fn without_a_text_the_old_prompt_is_opened_in_an_editor() {
         );
         home.said(&["undo", &id]);
     }
+    home.printed(&["edit", &id, "--at", "2", ""], 2);
     let unknown = edit(&["--at", "msg.none.none"]);
     assert_eq!(unknown.status.code(), Some(4), "{}", text(&unknown.stderr));
     let mut command = home.command(&["edit", &id]);

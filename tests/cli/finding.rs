@@ -144,10 +144,17 @@ fn a_list_can_be_narrowed() {
             .collect()
     };
     assert_eq!(ids(&["the", "build"]), [elsewhere.as_str()]);
+    // Each word anywhere, in the last prompt too.
+    home.said(&["send", &last, "a haiku about Autumn"]);
+    assert_eq!(ids(&["BUILD", "fix", "other"]), [elsewhere.as_str()]);
+    assert_eq!(ids(&["autumn", "poem"]), [last.as_str()]);
+    assert_eq!(ids(&["autumn", "loopback", &last[..4]]), [last.as_str()]);
+    assert_eq!(ids(&["autumn", "build"]), Vec::<String>::new());
     assert_eq!(ids(&["--cwd", folder.to_str().unwrap()]), [elsewhere.as_str()]);
     assert_eq!(ids(&["--cwd", "."]).len(), 2);
     assert_eq!(ids(&["--agent", "loopback", "--all"]).len(), 3);
     assert_eq!(ids(&["--state", "idle", "poem"]), [last.as_str()]);
+    assert_eq!(ids(&["the", "-n", "1"]).len(), 1);
     home.printed(&["ls", "-n", "2"], 0);
     // What is not there says so, with a command that helps.
     home.printed(&["ls", "nothing like it"], 0);
@@ -200,6 +207,9 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
         "{error}"
     );
     home.printed(&["show", "no such title"], 4);
+    // A deleted one says when, on this machine's clock.
+    home.said(&["rm", &last]);
+    home.printed(&["show", &last], 4);
     // Without a terminal nobody can pick one.
     for command in [
         "show",
@@ -212,6 +222,27 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
     ] {
         home.printed(&[command], 2);
     }
+}
+
+/// A branch is told from its parent wherever its title is shown, and one without a title says what it is.
+#[test]
+fn a_branch_is_marked_in_lists() {
+    let (home, [_, first, _]) = home();
+    home.said(&["send", &first, "one"]);
+    let titled = home.said(&["fork", &first]);
+    let again = home.said(&["fork", &titled]);
+    let title = |id: &str| json(&home, &["show", id])["conversation"]["title"].clone();
+    assert_eq!(title(&titled), "Deploy the site (fork)");
+    assert_eq!(title(&again), "Deploy the site (fork 2)");
+    home.printed(&["show", "deploy"], 4);
+    let untitled = home.said(&["new"]);
+    let branch = home.said(&["fork", &untitled]);
+    let lines = shown(&home, 200, &["ls"]);
+    let line = |id: &str| lines.iter().find(|line| line.starts_with(&id[..8])).unwrap();
+    let mark = format!("(fork of {})", &untitled[..8]);
+    assert!(line(&branch).ends_with(&mark), "{lines:?}");
+    assert!(line(&untitled).ends_with("  (no prompt yet)"), "{lines:?}");
+    assert!(line(&titled).ends_with("  Deploy the site (fork)"), "{lines:?}");
 }
 
 /// What is printed of an id is enough for every command.
@@ -271,7 +302,10 @@ fn the_picker_filters_and_shows_the_last_turns() {
         screen[3].starts_with(&row(" ", &first)) && screen[4].starts_with(&row(" ", &elsewhere)),
         "{rows:?}"
     );
-    assert!(screen.last().unwrap().starts_with("3 of 3 · Enter"), "{screen:?}");
+    assert!(
+        screen.last().unwrap().starts_with("3 of 3 · Enter: show · "),
+        "{screen:?}"
+    );
     // The arrow selects the next one, and its last turn is shown.
     terminal.type_in(DOWN);
     until(&mut terminal, "echo: the red bicycle");
@@ -402,7 +436,7 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
     for (typed, count) in [("", 1), (ENTER, 1), (CTRL_N, 2)] {
         let mut terminal = Terminal::run_plain(&home, 80, &[]);
         if !typed.is_empty() {
-            until(&mut terminal, "1 of 1");
+            until(&mut terminal, "1 of 1 · Enter opens · ");
             terminal.type_in(typed);
         }
         terminal.until("loopback in ");
@@ -491,6 +525,37 @@ fn what_is_shown_of_a_conversation_fits_the_terminal() {
             }
         }
     }
+}
+
+/// Where a branch began is seen in its parent, and of the branch.
+#[test]
+fn a_branch_names_its_parent_and_the_turn() {
+    let (home, [_, id, _]) = home();
+    for prompt in 1..=7 {
+        home.said(&[
+            "send",
+            &id,
+            &format!("prompt {prompt} {}", "of many words ".repeat(5)),
+        ]);
+    }
+    let branch = home.said(&["fork", &id, "--at", "1"]);
+    let parent = home.said(&["show", &branch]);
+    let parent = parent.lines().find(|line| line.starts_with("parent ")).unwrap();
+    assert!(
+        parent.ends_with(&format!(" {id} Deploy the site, after turn 1")),
+        "{parent}"
+    );
+    let tree = shown(&home, 80, &["tree", &branch]);
+    for line in &tree {
+        assert!(line.chars().count() <= 80, "{tree:?}");
+    }
+    assert!(
+        tree.iter().any(|line| line.contains("step 1 \"prompt 1")),
+        "{tree:?}"
+    );
+    home.said(&["rm", &id]);
+    let parent = home.said(&["show", &branch]);
+    assert!(parent.contains(&format!(" {id} (deleted)")), "{parent}");
 }
 
 /// A daemon that is stopped is named within seconds, and nothing hangs.

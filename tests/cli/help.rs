@@ -45,6 +45,18 @@ fn the_help_groups_the_commands_in_200_columns() {
     check_help(200);
 }
 
+/// A full stop at the end is taken off, so that a sign there is lost.
+#[test]
+fn no_description_ends_in_the_sign_for_this_folder() {
+    for page in pages().values() {
+        assert!(!page.contains(", or\n"), "{page}");
+    }
+    for command in ["set", "send", "fork", "show"] {
+        let help = printed(&["help", command]);
+        assert!(help.contains("or . ("), "{help}");
+    }
+}
+
 #[test]
 fn a_mistyped_command_is_a_usage_error_that_names_no_destructive_one() {
     let folder = tempfile::tempdir().unwrap();

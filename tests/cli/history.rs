@@ -60,6 +60,36 @@ fn history_is_what_was_said_with_tools_folded() {
     );
 }
 
+/// What is seen is what `fork --at` and `edit --at` take.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_shows_the_numbers_of_the_turns() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "first\nwith a line more"]);
+    home.said(&["send", &id, "second"]);
+    let shown = |arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        command.env("PAGER", "").env("NO_COLOR", "1");
+        let (shown, code) = super::terminal::Terminal::of(80, &command).ended();
+        assert_eq!(code, Some(0), "{shown}");
+        shown.replace('\r', "")
+    };
+    let all = shown(&["history", &id]);
+    let lines: Vec<&str> = all.lines().collect();
+    assert!(lines[0].starts_with("turn 1, "), "{all}");
+    assert_eq!(lines[1..3], ["> first", "> with a line more"], "{all}");
+    let second = lines
+        .iter()
+        .position(|line| line.starts_with("turn 2, "))
+        .unwrap();
+    assert_eq!(lines[second + 1], "> second", "{all}");
+    let last = shown(&["history", &id, "-n", "2"]);
+    assert!(last.starts_with("turn 2, "), "{last}");
+    // A pipe gets what was said.
+    assert!(!home.said(&["history", &id]).contains("turn "));
+}
+
 /// A page ends at so many bytes, and a count means messages all the same.
 #[test]
 fn a_count_is_kept_over_pages_that_hold_less() {

@@ -23,6 +23,8 @@ mod export_secrets;
 mod finding;
 mod foreign_home;
 mod help;
+#[cfg(target_os = "linux")]
+mod here;
 mod history;
 mod home;
 mod listeners;
@@ -332,8 +334,10 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
         .read_line(&mut first)
         .unwrap();
     assert!(first.contains("snapshot"), "{first}");
-    // The reader is gone; the next event has nowhere to go.
-    check(&run(&stub.home(), &["send", ID, "hello"]), 0, "echo: hello\n");
+    // The reader is gone; the next event has nowhere to go, once no process that another test starts has its end of the pipe.
+    while child.try_wait().unwrap().is_none() {
+        check(&run(&stub.home(), &["send", ID, "hello"]), 0, "echo: hello\n");
+    }
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stderr), "");
@@ -364,6 +368,25 @@ fn a_wrong_call_is_a_usage_error() {
     let help = run(folder.path(), &["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(text(&help.stdout).contains("Exit codes: 0 done"));
+}
+
+/// The first word names the conversation; whoever left it out is told what to write.
+#[test]
+fn a_prompt_without_a_conversation_is_told_what_to_write() {
+    let home = home::Home::new();
+    home.said(&["new", "--title", "Greeting"]);
+    for arguments in [
+        &["send", "Why does the test fail?"][..],
+        &["send", "hello"],
+        &["send", "hello", "you there"],
+        &["send", "--file", "notes.md", "hello"],
+        &["send", "Greeting"],
+        &["send", "."],
+        &["send", ".", " "],
+    ] {
+        let found = arguments.len() > 2 && arguments[1] != ".";
+        home.printed(arguments, if found { 4 } else { 2 });
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Questions and errors in the middle of the agent's words, at a terminal.
 
+use std::io::{BufRead, BufReader, Read};
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -66,6 +68,100 @@ fn a_turn_whose_daemon_dies_is_picked_up() {
         history.matches("[[hang]]").count(),
         1,
         "the prompt ran once: {history}"
+    );
+}
+
+/// The question of a turn whose daemon died is asked again, and its answer goes on with the turn.
+#[test]
+fn a_question_whose_daemon_dies_is_asked_again() {
+    let home = Home::new();
+    for chats in [false, true] {
+        let id = home.said(&["new"]);
+        let prompt = "[[ask Really?]] [[say Done it]]";
+        let mut terminal = match chats {
+            true => Terminal::run_plain(&home, 80, &["chat", &id]),
+            false => Terminal::run_plain(&home, 80, &["send", &id, prompt]),
+        };
+        if chats {
+            terminal.until("Ctrl-D leaves");
+            terminal.type_in(&format!("{prompt}\r"));
+        }
+        terminal.until(ASKED);
+        kill_daemon(&home);
+        terminal.until("the daemon answers again");
+        let again = terminal.until(ASKED);
+        assert!(again.contains("? Really?"), "{again:?}");
+        assert!(
+            !again.contains("answer with") && !again.contains("continuing"),
+            "{again:?}"
+        );
+        terminal.type_in("y");
+        if chats {
+            terminal.until("context ");
+            terminal.until("› ");
+            terminal.type_in("\x04");
+        }
+        let (shown, code) = terminal.ended();
+        assert_eq!(code, Some(0), "{shown:?}");
+        let state: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
+        assert_eq!(
+            state["conversation"]["interrupts"],
+            Value::from(Vec::<Value>::new())
+        );
+        assert_eq!(state["conversation"]["cutShort"], Value::Null, "{state}");
+    }
+}
+
+/// Whoever refuses is told how to go on, and that command works.
+#[test]
+fn a_refusal_after_the_daemon_died_ends_the_turn() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]]"]);
+    terminal.until(ASKED);
+    kill_daemon(&home);
+    terminal.until("the daemon answers again");
+    terminal.until(ASKED);
+    terminal.type_in("n");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(1), "{shown:?}");
+    let hint = format!("sessionctl send {} 'Continue'", &id[..8]);
+    assert!(
+        shown.contains(&hint) && !shown.contains("sessionctl continue"),
+        "{shown:?}"
+    );
+    home.said(&["send", &id, "Continue"]);
+}
+
+/// Without a terminal the command that answers is named, by `continue` too.
+#[test]
+fn a_question_whose_daemon_dies_is_left_open_without_a_terminal() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = "[[ask Really?]]";
+    let mut child = home
+        .command(&["send", &id, prompt, "--on-question", "wait"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("answer with") {
+        line.clear();
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is told");
+    }
+    kill_daemon(&home);
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(8), "{rest}");
+    let how = format!("sessionctl answer {} allow", &id[..8]);
+    assert!(rest.contains(&format!("hint: {how}")), "{rest}");
+    assert!(!rest.contains("sessionctl continue"), "{rest}");
+    let refused = home.run(&["continue", &id]);
+    assert_eq!(refused.status.code(), Some(5));
+    assert!(
+        text(&refused.stderr).contains(&format!("hint: {how}")),
+        "{refused:?}"
     );
 }
 

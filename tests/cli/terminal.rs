@@ -183,8 +183,8 @@ fn history_goes_through_the_pager_that_is_asked_for() {
         (vec!["first reply".to_owned(), "last reply".to_owned()], Some(0))
     );
     // One who has seen enough leaves, while there is more than a pipe holds.
-    let (shown, code) = paged("head -c 7 && echo ' and so on'");
-    assert_eq!((shown.as_str(), code), ("> first and so on\r\n", Some(0)));
+    let (shown, code) = paged("head -c 6 && echo ' and so on'");
+    assert_eq!((shown.as_str(), code), ("turn 1 and so on\r\n", Some(0)));
     // What cannot be started is told by the shell.
     let (_, code) = paged("/nonexistent/pager");
     assert_eq!(code, Some(0));

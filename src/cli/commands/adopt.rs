@@ -106,6 +106,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         }
         Err(problem) => return Err(not_found(problem)),
     };
+    select::use_here(&daemon, answer.conversation.id).await;
     if context.output.json {
         return context.answer(&daemon, "conversation/adopt").map(|()| Exit::Done);
     }

@@ -3,6 +3,7 @@
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use clap::{Args, ValueEnum, ValueHint};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
@@ -54,6 +55,8 @@ pub(in crate::cli) enum ExportAs {
 }
 
 /// Import a bundle and print the id of the conversation
+///
+/// One of --cwd and --same-folders is required: a bundle does not decide in which folder its agent works.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -63,7 +66,7 @@ pub(in crate::cli) struct Import {
     /// Bundle made by sessionctl export
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(in crate::cli) path: PathBuf,
-    /// Folder that the agent works in
+    /// Folder that the agent works in; this or --same-folders is required
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(in crate::cli) cwd: Option<PathBuf>,
     /// Use the folders named in the bundle; only for bundles you trust
@@ -195,6 +198,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     let path = absolute(&options.path)?;
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     if folder.is_none() && !options.same_folders {
+        check_bundle(&options.path)?;
         return Err(without_folder(&path, &options));
     }
     let again = |flags: &[&str]| import_again(&path, folder.as_deref(), flags);
@@ -222,6 +226,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
         }
         problem => problem,
     })?;
+    select::use_here(&daemon, answer.conversation.id).await;
     if context.output.json {
         context.answer(&daemon, "conversation/import")?;
         return Ok(Exit::Done);
@@ -248,6 +253,22 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
         )?;
     }
     Ok(Exit::Done)
+}
+
+/// Checks that there is a file to import, before anything else is asked for. What is in it the daemon says.
+fn check_bundle(path: &Path) -> Outcome {
+    let hint = "name a bundle; sessionctl export creates one and prints its path";
+    match path.metadata() {
+        Ok(file) if file.is_dir() => {
+            let message = format!("cannot import {}: it is a folder", path.display());
+            Err(Problem::new(Exit::Usage, message).hint(hint))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let message = format!("there is no file {}", path.display());
+            Err(Problem::new(Exit::Usage, message).hint(hint))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Values of MCP servers, by their names.

@@ -1,7 +1,9 @@
 //! `ls`: the conversations, those of this folder first.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
@@ -12,6 +14,7 @@ use super::{Context, Most, clock, pages, real_folder, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG};
+use crate::cli::picker::READ_AHEAD;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Cell, Table, dim, plain};
 use crate::cli::words::{self, Clock};
@@ -30,8 +33,17 @@ const STATES: [&str; 8] = [
 
 /// `ls`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Each word must be in the title, the folder, the agent or the last prompt, in any case, or begin the id. The last prompt is \
+searched in the first 50 conversations of the list. What else was said is not searched. With --json, the daemon looks for the \
+words as one text in title and folder.
+
+Examples:
+  sessionctl ls
+  sessionctl ls build claude
+  sessionctl ls --state limited")]
 pub(in crate::cli) struct List {
-    /// Text to find in title or folder
+    /// Words to find, each in title, folder, agent, last prompt or id
     #[arg(value_name = "WORDS")]
     words: Vec<String>,
     /// List only conversations in this state
@@ -76,7 +88,10 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
         };
         return pages(most, page).await.map(|_| Exit::Done);
     }
-    let (listed, has_more) = here_first(&daemon, &wanted, most).await?;
+    let (listed, has_more) = match &wanted.query {
+        Some(words) => matching(&daemon, &wanted, words, most).await?,
+        None => here_first(&daemon, &wanted, most).await?,
+    };
     if listed.is_empty() {
         is_possible(&daemon, &wanted).await?;
     }
@@ -115,6 +130,59 @@ async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Out
     }
 }
 
+/// The words of a query, as [`has_each_word`] compares them.
+pub(in crate::cli) fn words_of(query: &str) -> Vec<String> {
+    query.split_whitespace().map(str::to_lowercase).collect()
+}
+
+/// Whether each word is in the title, the folder, the agent or the last prompt of a conversation, or begins its id.
+pub(in crate::cli) fn has_each_word(one: &Conversation, prompt: &str, words: &[String]) -> bool {
+    let id = one.id.to_string();
+    let text = format!("{} {} {} {prompt}", one.title, one.cwd, one.agent).to_lowercase();
+    words
+        .iter()
+        .all(|word| text.contains(word.as_str()) || id.starts_with(word.as_str()))
+}
+
+/// The beginning of the last prompt; nothing if there is none, or it cannot be read.
+pub(in crate::cli) async fn last_prompt(daemon: &Daemon, id: ConversationId) -> String {
+    let last = method::Checkpoints {
+        conversation_id: id.into(),
+        before: None,
+        limit: Some(1),
+    };
+    let last = daemon.call(last).await.ok();
+    let last = last.and_then(|page| page.checkpoints.into_iter().next());
+    last.map(|last| last.prompt).unwrap_or_default()
+}
+
+/// Conversations that have each word, those of this folder first; and whether there are more. Of those that have not, the
+/// last prompt is read as far as the picker reads it.
+async fn matching(
+    daemon: &Daemon,
+    wanted: &method::ListConversations,
+    words: &str,
+    most: usize,
+) -> Outcome<(Vec<Conversation>, bool)> {
+    let words = words_of(words);
+    let wanted = method::ListConversations {
+        query: None,
+        ..wanted.clone()
+    };
+    let (all, _) = here_first(daemon, &wanted, usize::MAX).await?;
+    let mut found = Vec::new();
+    for (index, one) in all.into_iter().enumerate() {
+        let is_it = has_each_word(&one, "", &words)
+            || (index < READ_AHEAD && has_each_word(&one, &last_prompt(daemon, one.id).await, &words));
+        match is_it {
+            true if found.len() == most => return Ok((found, true)),
+            true => found.push(one),
+            false => {}
+        }
+    }
+    Ok((found, false))
+}
+
 /// Conversations, those of this folder before the others; and whether there are more.
 pub(in crate::cli) async fn here_first(
     daemon: &Daemon,
@@ -143,7 +211,7 @@ pub(in crate::cli) async fn here_first(
         return Ok((listed, true));
     }
     let (all, has_more) = of(None, most.saturating_add(listed.len())).await?;
-    let here: Vec<_> = listed.iter().map(|one| one.id).collect();
+    let here: HashSet<_> = listed.iter().map(|one| one.id).collect();
     listed.extend(all.into_iter().filter(|one| !here.contains(&one.id)));
     let is_cut = listed.len() > most;
     listed.truncate(most);
@@ -157,7 +225,7 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
     let mut table = Table::new(&["ID", ">UPDATED?", "STATE", "AGENT?", "FOLDER?", "TITLE"]);
     for (one, id) in conversations.iter().zip(words::names(&ids, look)) {
         let title = match one.title.trim() {
-            "" => dim(words::path(&one.cwd, look)),
+            "" => dim(untitled(one, look)),
             title => plain(title),
         };
         table.row([
@@ -170,6 +238,22 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
         ]);
     }
     table
+}
+
+/// What stands in place of a title: the folder, and on a terminal what the conversation is.
+fn untitled(one: &Conversation, look: Look) -> String {
+    let folder = words::path(&one.cwd, look);
+    match &one.parent {
+        _ if look.columns.is_none() => folder,
+        Some(parent) => format!("{folder} (fork of {})", words::short_id(parent.conversation_id)),
+        None if is_empty(one) => "(no prompt yet)".to_owned(),
+        None => folder,
+    }
+}
+
+/// Whether nothing was said in it yet.
+fn is_empty(one: &Conversation) -> bool {
+    one.head.is_none() && one.chain_length == 0
 }
 
 /// The state, and what it waits for.

@@ -6,6 +6,7 @@ use bridge_protocol::method;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Context, clock};
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
@@ -32,7 +33,8 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
         daemon.call(method::GetConversation { conversation_id }).await?;
         return context.answer(&daemon, "conversation/get").map(|()| Exit::Done);
     }
-    show_facts(context, &conversation)?;
+    let parent = parent(&daemon, &conversation).await;
+    show_facts(context, &conversation, parent)?;
     let look = context.output.look;
     for interrupt in &conversation.interrupts {
         for line in question::lines(interrupt) {
@@ -45,7 +47,37 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
     Ok(Exit::Done)
 }
 
-fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> Outcome {
+/// The conversation that this one was forked from: its id and title, and the turn after which; what cannot be read is left out.
+async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
+    let Some(parent) = &conversation.parent else {
+        return String::new();
+    };
+    let conversation_id = parent.conversation_id.into();
+    let title = match daemon.call(method::GetConversation { conversation_id }).await {
+        Ok(answer) => Some(answer.conversation.title),
+        Err(error) => Problem::from(error)
+            .detail("deletedAt")
+            .map(|_| "(deleted)".to_owned()),
+    };
+    let title = title
+        .map(|title| one_line(&title))
+        .filter(|title| !title.is_empty());
+    let step = match &parent.checkpoint_id {
+        Some(checkpoint) => {
+            let get = method::GetCheckpoint {
+                checkpoint_id: checkpoint.clone(),
+                ..Default::default()
+            };
+            daemon.call(get).await.ok().map(|answer| answer.checkpoint.step)
+        }
+        None => None,
+    };
+    let id = parent.conversation_id.to_string();
+    let named = title.map_or(id.clone(), |title| format!("{id} {title}"));
+    step.map_or(named.clone(), |step| format!("{named}, after turn {step}"))
+}
+
+fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: String) -> Outcome {
     let clock = clock();
     let head = match &conversation.head {
         Some(head) => {
@@ -73,7 +105,6 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> Outcome
         format!("turn {turn} for {}{held}", clock.age(waiting.queued_at))
     });
     let open = if conversation.live { ", session open" } else { "" };
-    let parent = conversation.parent.as_ref();
     let facts = [
         ("id", conversation.id.to_string()),
         ("title", conversation.title.clone()),
@@ -84,12 +115,7 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> Outcome
         ("model", conversation.settings.model.clone().unwrap_or_default()),
         ("mode", conversation.settings.mode.clone().unwrap_or_default()),
         ("session", head),
-        (
-            "parent",
-            parent
-                .map(|parent| parent.conversation_id.to_string())
-                .unwrap_or_default(),
-        ),
+        ("parent", parent),
         ("failure", conversation.failure.clone().unwrap_or_default()),
         ("limit", limit.unwrap_or_default()),
         ("continues", continues.unwrap_or_default()),

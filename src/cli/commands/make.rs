@@ -64,7 +64,7 @@ pub(in crate::cli) struct Fork {
     /// Existing folder that the branch works in (default: the conversation's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(in crate::cli) cwd: Option<PathBuf>,
-    /// Title of the new conversation
+    /// Title of the new conversation (default: the conversation's title with "(fork)")
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(in crate::cli) title: Option<String>,
     /// Fail if the branch would keep less of the history than this (default: text)
@@ -120,7 +120,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
         context.output.line(&answer.conversation.id.to_string())?;
     }
     if options.agent.is_none() {
-        context.warn_of_echo(&daemon, &answer.conversation.agent).await?;
+        context.warn_of_echo(&daemon, &answer.conversation).await?;
     }
     Ok(Exit::Done)
 }
@@ -181,12 +181,16 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         Some(at) => Some(place(&daemon, &source.id.into(), at).await?),
         None => None,
     };
+    let title = match options.in_place {
+        true => None,
+        false => options.title.or_else(|| words::fork_title(&source.title)),
+    };
     let call = daemon.call(method::Fork {
         conversation_id: source.id.into(),
         in_place: options.in_place,
         at,
         cwd: folder,
-        title: options.title,
+        title,
         min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
         ..Default::default()
     });
@@ -201,6 +205,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         }),
         problem => not_branched(problem, &words::short_id(source.id), options.at.as_deref()),
     })?;
+    select::use_here(&daemon, answer.conversation.id).await;
     if context.output.json {
         context.answer(&daemon, "conversation/fork")?;
         return Ok(Exit::Done);

@@ -21,8 +21,9 @@ pub(super) mod tree;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::client::Call as _;
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
-use bridge_protocol::{AgentName, ErrorKind};
+use bridge_protocol::ErrorKind;
 use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -47,6 +48,8 @@ pub(super) struct Context<'a> {
     pub(super) daemon: Definition,
     /// Whether not to ask before something is deleted.
     pub(super) yes: bool,
+    /// The name of the command; none where the user picks a conversation to talk in.
+    pub(super) command: Option<String>,
 }
 
 impl Context<'_> {
@@ -67,11 +70,15 @@ impl Context<'_> {
         Ok(daemon)
     }
 
-    /// Warns that the built-in agent answers, which only echoes, if that is because no coding agent is installed.
-    pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, agent: &AgentName) -> Outcome {
+    /// Warns that the built-in agent answers, which only echoes, if that is because no coding agent is installed. Once a
+    /// conversation has a session, its user knows.
+    pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, conversation: &Conversation) -> Outcome {
+        if conversation.head.is_some() {
+            return Ok(());
+        }
         let known = daemon.call(method::ListAgents::default()).await?;
         let is_real = |kind: &str| kind != "loopback";
-        let answers = known.agents.iter().find(|known| known.name == *agent);
+        let answers = known.agents.iter().find(|known| known.name == conversation.agent);
         if answers.is_none_or(|agent| is_real(&agent.kind))
             || known
                 .agents
@@ -145,7 +152,7 @@ impl Most {
 }
 
 /// The fewest characters that an id may be shortened to.
-const LEAST_ID_CHARS: usize = 6;
+pub(super) const LEAST_ID_CHARS: usize = 6;
 
 /// The most that is asked for at once; the daemon's own limit of a page.
 const PAGE: usize = 500;

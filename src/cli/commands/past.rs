@@ -1,19 +1,21 @@
 //! What was said: `checkpoints`, and `history` with its pager.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::history::HistoryGap;
-use bridge_protocol::{Cursor, UpstreamId, method};
+use bridge_protocol::{CheckpointId, ConversationId, Cursor, UpstreamId, method};
 use clap::Args;
+use futures_util::future::{self, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, clock, pages};
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
-use crate::cli::past::Teller;
+use crate::cli::past::{Teller, Turns};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::{self, Target};
@@ -96,10 +98,12 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         .await?
         .id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
+    let (mut seen, mut teller) = (Seen::default(), Teller::new(context.output.look));
     let mut pager = if is_paged { Pager::start() } else { None };
     // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
-    let (mut seen, mut teller) = (Seen::default(), Teller::new(context.output.look));
+    // Read beside the first page: both are of the same transcript.
+    let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
         let call = daemon.call(method::History {
             conversation_id: id.into(),
@@ -108,7 +112,13 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
             limit,
             ..Default::default()
         });
-        let page = watched(context.output, &daemon, "conversation/history", call).await?;
+        let call = watched(context.output, &daemon, "conversation/history", call);
+        let (page, steps) = future::join(call, OptionFuture::from(steps.take())).await;
+        let page = page?;
+        if let Some(steps) = steps {
+            let clock = clock();
+            teller.show_turns(Turns { steps, clock });
+        }
         seen.add(page.kept, page.gaps);
         let text = teller.page(&page.messages);
         let wants_more = match &mut pager {
@@ -129,6 +139,24 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         context.output.note(NO_TURNS)?;
     }
     seen.report(context).map(|()| Exit::Done)
+}
+
+/// The number of each of the last turns, as `checkpoints` lists them. What cannot be read has none.
+async fn steps(daemon: &Daemon, id: ConversationId, most: usize) -> BTreeMap<CheckpointId, u64> {
+    let listed = pages(most, async |before, limit| {
+        let conversation_id = id.into();
+        let call = method::Checkpoints {
+            conversation_id,
+            before,
+            limit,
+        };
+        let page = daemon.call(call).await?;
+        let oldest = page.checkpoints.last().filter(|oldest| oldest.step > 1);
+        let before = oldest.map(|oldest| oldest.id.clone());
+        Ok((page.checkpoints, before))
+    });
+    let (listed, _) = listed.await.unwrap_or_default();
+    listed.into_iter().map(|one| (one.id, one.step)).collect()
 }
 
 /// Printed if a conversation has no history.

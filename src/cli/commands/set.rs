@@ -26,7 +26,7 @@ Examples:
   sessionctl set . title='Fix the build'
   sessionctl set 90e2e180 model=opus mode=plan")]
 pub(in crate::cli) struct Set {
-    /// Conversation: id or its first 6 characters, part of the title, or .
+    /// Conversation: id or its first 6 characters, part of the title, or . (this folder's)
     #[arg(value_name = "CONV")]
     pub(in crate::cli) conversation: String,
     /// What to change
@@ -37,7 +37,7 @@ pub(in crate::cli) struct Set {
 /// Set the title of a conversation
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Rename {
-    /// Conversation: id or its first 6 characters, part of the title, or .
+    /// Conversation: id or its first 6 characters, part of the title, or . (this folder's)
     #[arg(value_name = "CONV")]
     pub(in crate::cli) conversation: String,
     /// New title

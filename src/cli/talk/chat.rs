@@ -9,13 +9,15 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState, RespondAnswer, SessionInfo, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method;
-use bridge_protocol::raw::PromptContent;
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::Interrupt;
 use clap::Args;
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
@@ -42,11 +44,14 @@ const HISTORY_LINES: usize = 1_000;
 /// The history file, in the data folder.
 const HISTORY_FILE: &str = "chat-history";
 
+/// How long an agent may take to report its commands after its session is open. An agent that has none reports nothing.
+const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
+
 /// Turns that `/rewind` lists.
 const LISTED_TURNS: u32 = 20;
 
 /// The commands: name, arguments, what it does.
-const COMMANDS: [(&str, &str, &str); 9] = [
+const COMMANDS: [(&str, &str, &str); 11] = [
     ("help", "", "Show this list"),
     ("history", "", "Show what was said"),
     (
@@ -66,19 +71,21 @@ const COMMANDS: [(&str, &str, &str); 9] = [
         "Continue on a branch; this conversation stays as it is",
     ),
     ("continue", "", "Continue the interrupted turn"),
+    ("answer", "", "Answer the agent's open question"),
     (
         "model",
         "[NAME]",
         "Change the model (without NAME: list the models)",
     ),
     ("mode", "[NAME]", "Change the mode (without NAME: list the modes)"),
+    ("exit", "", "Leave; so do /quit and Ctrl-D"),
 ];
 
 /// `chat`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Alt-Enter, or a backslash at the end of a line, begins a new line. @PATH attaches a file. /help lists the commands; the agent's \
-own commands work too. Ctrl-C cancels the turn, a second Ctrl-C leaves and does not cancel it; Ctrl-D leaves.
+own commands work too. Ctrl-C cancels the turn, a second Ctrl-C leaves and does not cancel it; /exit and Ctrl-D leave.
 
 Examples:
   sessionctl chat .
@@ -112,6 +119,7 @@ enum Typed<'t> {
 enum Next {
     Ask,
     Follow(Start),
+    Leave,
 }
 
 /// Talks in the conversation that was named, picked or made.
@@ -139,11 +147,9 @@ pub(in crate::cli) async fn chat_in(
         conversation,
     };
     let mut editor = editor(context)?;
-    context
-        .warn_of_echo(&room.daemon, &room.conversation.agent)
-        .await?;
+    context.warn_of_echo(&room.daemon, &room.conversation).await?;
     room.enter(context).await?;
-    note(context.output, "/help lists the commands, Ctrl-D leaves")?;
+    note(context.output, "/help lists the commands, /exit or Ctrl-D leaves")?;
     let mark = Mark(context.output.note_look.sign("› ", "> "));
     let mut is_leaving = false;
     loop {
@@ -168,11 +174,12 @@ pub(in crate::cli) async fn chat_in(
             continue;
         }
         let next = match typed_as(&text) {
-            Typed::Prompt => room.prompt(&text).await,
+            Typed::Prompt => room.prompt(context, &text).await,
             Typed::Command { name, rest } => room.command(context, name, rest, &text).await,
         };
         let done = match next {
             Ok(Next::Ask) => Ok(true),
+            Ok(Next::Leave) => Ok(false),
             Ok(Next::Follow(start)) => room.follow(context, start).await,
             Err(problem) => Err(problem),
         };
@@ -190,6 +197,7 @@ impl Room {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
+        context.output.chat = Some(words::short_id(conversation.id));
         let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
@@ -211,7 +219,12 @@ impl Room {
         ) {
             return self.report(context, Start::Running).await;
         }
-        for interrupt in conversation.interrupts.clone() {
+        self.answer(context, self.conversation.interrupts.clone()).await
+    }
+
+    /// Asks the open questions, one after another.
+    async fn answer(&mut self, context: &mut Context<'_>, questions: Vec<Interrupt>) -> Outcome {
+        for interrupt in questions {
             let answered = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?
                 .settle(interrupt)
                 .await;
@@ -251,13 +264,22 @@ impl Room {
     }
 
     /// The turn of a prompt, with the files that it names.
-    async fn prompt(&self, text: &str) -> Outcome<Next> {
-        let named = files::named_in(text);
-        let content = files::prompt(&self.daemon, &self.conversation, text, &named).await?;
+    async fn prompt(&self, context: &mut Context<'_>, text: &str) -> Outcome<Next> {
+        let content = self.content(context, text).await?;
         Ok(Next::Follow(Start::Prompt(Start::prompt(
             self.conversation.id,
             content,
         ))))
+    }
+
+    /// A text with the files that it names, which are listed.
+    async fn content(&self, context: &mut Context<'_>, text: &str) -> Outcome<PromptContent> {
+        let named = files::named_in(text);
+        let content = files::prompt(&self.daemon, &self.conversation, text, &named.files).await?;
+        for line in named.lines() {
+            note(context.output, &line)?;
+        }
+        Ok(content)
     }
 
     async fn command(
@@ -271,8 +293,20 @@ impl Room {
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
             ("help", _) => help(context.output)?,
+            ("exit" | "quit", _) => return Ok(Next::Leave),
             ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
-            ("continue", _) => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
+            ("answer" | "continue", _) => {
+                let get = method::GetConversation {
+                    conversation_id: id.into(),
+                };
+                let open = self.daemon.call(get).await?.conversation.interrupts;
+                // Nothing continues before a question is answered, and its answer continues it.
+                match (name, open.is_empty()) {
+                    (_, false) => self.answer(context, open).await?,
+                    ("answer", true) => note(context.output, "no question is open")?,
+                    _ => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
+                }
+            }
             ("edit", _) => return self.edit(context, rest).await,
             ("rewind", None) => self.list_turns(context).await?,
             ("rewind", Some(turn)) => {
@@ -284,6 +318,7 @@ impl Room {
             ("fork", turn) => {
                 let source = words::short_id(id);
                 self.conversation = self.branch(turn, false).await?;
+                select::use_here(&self.daemon, self.conversation.id).await;
                 self.enter(context).await?;
                 note(
                     context.output,
@@ -295,20 +330,52 @@ impl Room {
                 options.list(context.output, name)?;
             }
             ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
-            _ => return self.unknown(name, line).await,
+            _ => return self.unknown(context, name, line).await,
         }
         Ok(Next::Ask)
     }
 
     /// A command of the agent; another one is refused, unless it is not known which the agent has.
-    async fn unknown(&self, name: &str, line: &str) -> Outcome<Next> {
-        let commands = self.session().await?.commands;
-        let known: Option<Vec<AgentCommand>> = commands.and_then(|commands| commands.read().ok());
+    async fn unknown(&self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome<Next> {
+        let known = self.agent_commands().await?;
         if known.is_none_or(|known| known.iter().any(|command| command.name == name)) {
-            return self.prompt(line).await;
+            return self.prompt(context, line).await;
         }
         Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
             .hint("/help lists the commands; begin the line with a space to send it as text"))
+    }
+
+    /// The commands that the agent reports of its open session, which is opened for this; nothing if it reports none.
+    async fn agent_commands(&self) -> Outcome<Option<Vec<AgentCommand>>> {
+        let read = |commands: RawJson| commands.read().ok();
+        if let Some(commands) = self.session().await?.commands {
+            return Ok(read(commands));
+        }
+        let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
+        let resume = method::Resume {
+            conversation_id: self.conversation.id.into(),
+            ..Default::default()
+        };
+        self.daemon.call(resume).await?;
+        let reported = async {
+            loop {
+                let commands = match follower.next().await?.envelope.event {
+                    Event::Snapshot { session, .. } => session.and_then(|session| session.commands),
+                    Event::Update { update, .. } => {
+                        let update = update.read().ok();
+                        update.and_then(|update: CommandsUpdate| update.available_commands)
+                    }
+                    _ => None,
+                };
+                if let Some(commands) = commands {
+                    return Ok::<_, Problem>(commands);
+                }
+            }
+        };
+        match tokio::time::timeout(COMMANDS_LIMIT, reported).await {
+            Ok(commands) => Ok(read(commands?)),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
@@ -328,7 +395,7 @@ impl Room {
                 }
                 PromptContent::text(&opened.written.text)
             }
-            false => files::prompt(&self.daemon, &self.conversation, text, &files::named_in(text)).await?,
+            false => self.content(context, text).await?,
         };
         Ok(Next::Follow(Start::Edit(method::Edit {
             conversation_id: conversation,
@@ -350,6 +417,10 @@ impl Room {
             conversation_id: conversation,
             in_place,
             at,
+            title: match in_place {
+                true => None,
+                false => words::fork_title(&self.conversation.title),
+            },
             request_id: Some(request_id()),
             ..Default::default()
         };
@@ -416,6 +487,13 @@ impl Room {
             .output
             .note(&format!("Changed the {name} to {}.", one_line(&value)))
     }
+}
+
+/// The part of an update that lists the agent's commands.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CommandsUpdate {
+    available_commands: Option<RawJson>,
 }
 
 #[derive(Deserialize)]

@@ -10,7 +10,7 @@ use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use clap::Args;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan, civil};
+use jiff::{Span, Timestamp, ToSpan, civil};
 use serde::Serialize;
 
 use super::question;
@@ -21,7 +21,9 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{select, words};
+use crate::cli::select::{self, HERE};
+use crate::cli::words;
+use crate::paths::shell_word;
 
 /// How many conversations are asked for at once.
 const PAGE: u32 = 500;
@@ -48,7 +50,8 @@ With --all, each conversation whose usage limit still applies continues at its r
 Examples:
   sessionctl continue .
   sessionctl continue . --at-reset
-  sessionctl continue . --at 06:30 --text 'Now run the long tests'
+  sessionctl continue . --at 6:30 --text 'Now run the long tests'
+  sessionctl continue . --at +2h
   sessionctl continue . --cancel
   sessionctl continue --all")]
 #[command(group = clap::ArgGroup::new("when").args(["at_reset", "at", "cancel", "all"]))]
@@ -62,7 +65,7 @@ pub(in crate::cli) struct Continue {
     /// Continue when the usage limit resets
     #[arg(long)]
     at_reset: bool,
-    /// Continue at this time: 18:30 or 2026-01-31T18:30 (local), or 2026-01-31T18:30:00Z
+    /// Continue at this time: 18:30, +1h, or YYYY-MM-DDTHH:MM (local)
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
     /// Cancel the scheduled continuation
@@ -80,7 +83,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     }
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     let at = match &options.at {
-        Some(text) => ContinueAt::Time(time(text, now, &zone)?),
+        Some(text) => ContinueAt::Time(later(text, now, &zone, options.conversation.as_deref())?),
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
@@ -95,7 +98,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
         let ended = talk.follow(Start::Continue(call)).await;
-        return finish(&talk, &ended.map_err(|problem| refused(problem, &id))?);
+        return finish(&talk, &ended.map_err(|problem| refused(problem, &conversation))?);
     }
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =
@@ -103,7 +106,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     let answer = daemon
         .call(call)
         .await
-        .map_err(|error| refused(error.into(), &id))?;
+        .map_err(|error| refused(error.into(), &conversation))?;
     if context.output.json {
         context.answer(&daemon, "conversation/continue")?;
         return Ok(Exit::Done);
@@ -124,42 +127,70 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
 }
 
 /// The same refusal, naming the commands that help.
-fn refused(problem: Problem, id: &str) -> Problem {
-    match problem.kind() {
-        Some(ErrorKind::Conflict) => problem.hint(format!(
+fn refused(problem: Problem, conversation: &Conversation) -> Problem {
+    let id = words::short_id(conversation.id);
+    let question = conversation.interrupts.first();
+    match (problem.kind(), question) {
+        (Some(ErrorKind::Conflict), Some(question)) => problem.hint(question::command(&id, question)),
+        (Some(ErrorKind::Conflict), None) => problem.hint(format!(
             "send a prompt: sessionctl send {id} 'Continue', or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
         )),
-        Some(ErrorKind::Busy) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
+        (Some(ErrorKind::Busy), _) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
         _ => problem,
     }
 }
 
-/// A time as a person writes it: with its zone, without one by the clock of this machine, or the next time that this clock
-/// shows an hour.
-fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Outcome<Timestamp> {
+/// The time that a person wrote, if it is still to come: one in the past would send the prompt at once.
+fn later(text: &str, now: Timestamp, zone: &TimeZone, conversation: Option<&str>) -> Outcome<Timestamp> {
+    let conversation = shell_word(conversation.unwrap_or(HERE));
+    let shown = one_line(text);
+    match time(text, now, zone) {
+        Some(at) if at > now => Ok(at),
+        Some(_) => Err(
+            Problem::new(Exit::Usage, format!("the time is past: {shown}")).hint(format!(
+                "name a later one, for example in an hour: sessionctl continue {conversation} --at +1h; without --at it \
+                 continues now"
+            )),
+        ),
+        None => Err(
+            Problem::new(Exit::Usage, format!("invalid time: \"{shown}\"")).hint(format!(
+                "give a time of day or a time from now: sessionctl continue {conversation} --at 18:30, or --at +1h; a date \
+                 is written as YYYY-MM-DDTHH:MM"
+            )),
+        ),
+    }
+}
+
+/// A time as a person writes it: with its zone, without one by the clock of this machine, the next time that this clock shows
+/// an hour, or so long from now.
+fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    if let Some(wait) = text.strip_prefix('+') {
+        let wait: Span = wait.parse().ok()?;
+        return now
+            .to_zoned(zone.clone())
+            .checked_add(wait)
+            .ok()
+            .map(|at| at.timestamp());
+    }
     if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(time);
+        return Some(time);
     }
     let local = |at: civil::DateTime| at.to_zoned(zone.clone()).ok().map(|at| at.timestamp());
     // A time of day may be read from a whole date too, and would lose that.
-    let read = if let Ok(at) = text.parse::<civil::DateTime>() {
-        local(at)
-    } else if let Ok(hour) = text.parse::<civil::Time>() {
-        let today = now.to_zoned(zone.clone()).date();
-        let at = local(today.to_datetime(hour));
-        if at.is_some_and(|at| at > now) {
-            at
-        } else {
-            let tomorrow = today.checked_add(1.day()).ok();
-            tomorrow.and_then(|day| local(day.to_datetime(hour)))
-        }
-    } else {
-        None
+    if let Ok(at) = text.parse::<civil::DateTime>() {
+        return local(at);
+    }
+    // An hour before ten may be one digit.
+    let padded = match text.find(':') {
+        Some(1) => format!("0{text}"),
+        _ => text.to_owned(),
     };
-    read.ok_or_else(|| {
-        Problem::new(Exit::Usage, format!("invalid time: \"{}\"", one_line(text))).hint(
-            "give an hour (18:30), a local time (2026-01-31T18:30), or one with its zone (2026-01-31T18:30:00Z)",
-        )
+    let hour: civil::Time = padded.parse().ok()?;
+    let today = now.to_zoned(zone.clone()).date();
+    let at = local(today.to_datetime(hour));
+    at.filter(|at| *at > now).or_else(|| {
+        let tomorrow = today.checked_add(1.day()).ok();
+        tomorrow.and_then(|day| local(day.to_datetime(hour)))
     })
 }
 
@@ -332,14 +363,24 @@ mod tests {
             ("2026-12-25T18:30", "2026-12-25T16:30:00Z"),
             ("2026-12-25 18:30", "2026-12-25T16:30:00Z"),
             // It is midnight there.
+            ("0:30", "2026-11-20T22:30:00Z"),
             ("00:30", "2026-11-20T22:30:00Z"),
+            ("+30m", "2026-11-20T22:30:00Z"),
+            ("+1h", "2026-11-20T23:00:00Z"),
+            ("+1h30m", "2026-11-20T23:30:00Z"),
+            ("+1d", "2026-11-21T22:00:00Z"),
             ("23:30", "2026-11-21T21:30:00Z"),
             ("00:00", "2026-11-21T22:00:00Z"),
         ] {
             assert_eq!(time(text, now, &zone).unwrap().to_string(), at, "{text}");
         }
-        for text in ["", "soon", "25:00", "2026-02-30T10:00"] {
-            assert!(time(text, now, &zone).is_err(), "{text}");
+        for text in ["", "soon", "25:00", "2026-02-30T10:00", "+", "+soon"] {
+            assert_eq!(time(text, now, &zone), None, "{text}");
         }
+        let refused = |text: &str| later(text, now, &zone, None).map_err(|problem| problem.exit);
+        assert_eq!(refused("2026-11-20T22:00:00Z"), Err(Exit::Usage));
+        assert_eq!(refused("2026-11-21 00:00"), Err(Exit::Usage));
+        assert_eq!(refused("+0m"), Err(Exit::Usage));
+        assert!(refused("+1m").is_ok());
     }
 }

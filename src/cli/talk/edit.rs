@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::EditAnswer;
+use bridge_protocol::conversation::{Conversation, EditAnswer};
 use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
@@ -24,6 +24,7 @@ use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
 use crate::cli::{select, words};
+use crate::paths::shell_word;
 
 /// `edit`.
 #[derive(Debug, Args)]
@@ -68,7 +69,16 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
     let at = place(&daemon, &conversation.id.into(), named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {
-        false => files::prompt(&daemon, &conversation, &files::text_of(&options.text)?, &[""; 0]).await?,
+        false => {
+            let text = files::text_of(&options.text)?;
+            if text.trim().is_empty() {
+                return Err(Problem::new(Exit::Usage, "the new prompt is empty").hint(format!(
+                    "give some text or - for standard input, or edit the old prompt: sessionctl edit {id} --at {}",
+                    shell_word(named.unwrap_or("-1"))
+                )));
+            }
+            PromptContent::text(&text)
+        }
         true => {
             let opened = opened(&daemon, &conversation.id.into(), &at).await?;
             if let Some(lost) = &opened.lost {
@@ -157,6 +167,10 @@ fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome<Exit>) -
 pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let last = match context.output.json {
+        true => None,
+        false => last_turn(&daemon, &conversation).await,
+    };
     let call = daemon.call(method::Undo {
         conversation_id: conversation.id.into(),
         ..Default::default()
@@ -182,7 +196,25 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Ou
     context.output.line(&format!(
         "session {head} is the head again; {dropped} of the branch left behind"
     ))?;
+    // A change that was undone before its first turn left nothing.
+    if let Some(last) = last.filter(|_| answer.dropped > 0) {
+        let id = words::short_id(conversation.id);
+        context.output.note(&format!(
+            "The branch is kept. To continue it in a conversation of its own: sessionctl fork {id} --at {last}"
+        ))?;
+    }
     Ok(Exit::Done)
+}
+
+/// The place after the last turn of the history; nothing if it cannot be read.
+async fn last_turn(daemon: &Daemon, conversation: &Conversation) -> Option<CheckpointId> {
+    let last = method::Checkpoints {
+        conversation_id: conversation.id.into(),
+        before: None,
+        limit: Some(1),
+    };
+    let page = daemon.call(last).await.ok()?;
+    page.checkpoints.into_iter().next().map(|last| last.id)
 }
 
 /// The place that a word means: a step as `checkpoints` counts them, `-1` for the last and so on back, or an id.

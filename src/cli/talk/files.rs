@@ -16,9 +16,12 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::cli::commands::some_of;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::words;
 
 /// The longest prompt: below what the daemon takes in one line by default, with room for escapes.
 const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
@@ -160,18 +163,62 @@ fn read_text(source: impl Read, name: &str) -> Outcome<String> {
     Ok(text)
 }
 
-/// The files that a text names as `@PATH`. Other words that begin so are text.
-pub(super) fn named_in(text: &str) -> Vec<String> {
-    let words = text.split_whitespace().filter_map(|word| word.strip_prefix('@'));
-    let files = words.map(|word| match Path::new(word).is_file() {
-        true => word,
+/// What a text names as `@PATH`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The files, which are attached.
+    pub(super) files: Vec<String>,
+    /// What is text, because it is no file.
+    missing: Vec<String>,
+    folders: Vec<String>,
+}
+
+impl Named {
+    /// What happens to each name, a line each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let sized = |file: &String| {
+            let size = fs::metadata(file).map_or(0, |file| file.len());
+            format!("{} ({})", one_line(file), words::size(size))
+        };
+        let shown = |names: &[String]| some_of(names.iter().map(|name| one_line(name)));
+        let mut lines = Vec::new();
+        if !self.missing.is_empty() {
+            lines.push(format!("no such file: {}; sent as text", shown(&self.missing)));
+        }
+        if !self.folders.is_empty() {
+            lines.push(format!(
+                "a folder, not a file: {}; sent as text",
+                shown(&self.folders)
+            ));
+        }
+        if !self.files.is_empty() {
+            lines.push(format!("attached: {}", some_of(self.files.iter().map(sized))));
+        }
+        lines
+    }
+}
+
+/// The files that a text names as `@PATH`, each once. Other words that begin so are text.
+pub(super) fn named_in(text: &str) -> Named {
+    let mut named = Named::default();
+    for word in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {
         // The end of a sentence is no part of the name.
-        false => word.trim_end_matches(['.', ',', ';', ':', '?', '!', ')']),
-    });
-    files
-        .filter(|word| Path::new(word).is_file())
-        .map(str::to_owned)
-        .collect()
+        let trimmed = word.trim_end_matches(['.', ',', ';', ':', '?', '!', ')', '"', '\'']);
+        let path = match Path::new(word).is_file() {
+            true => word,
+            false => trimmed,
+        };
+        let list = match path {
+            "" => continue,
+            file if Path::new(file).is_file() => &mut named.files,
+            folder if Path::new(folder).is_dir() => &mut named.folders,
+            _ => &mut named.missing,
+        };
+        if !list.iter().any(|name| name == path) {
+            list.push(path.to_owned());
+        }
+    }
+    named
 }
 
 #[cfg(test)]
@@ -208,6 +255,14 @@ mod tests {
         fs::write(&file, "").unwrap();
         let file = file.to_str().unwrap();
         let text = format!("see @{file}, mail me@example.org or @nobody and (@{file}) @{file}");
-        assert_eq!(named_in(&text), [file, file]);
+        let named = named_in(&text);
+        assert_eq!(named.files, [file]);
+        assert_eq!(named.missing, ["nobody"]);
+        let named = named_in(&format!("@{} @ @gone.rs.", folder.path().display()));
+        assert_eq!(named.folders, [folder.path().to_str().unwrap()]);
+        assert_eq!(
+            (named.files.len(), named.missing),
+            (0, vec!["gone.rs".to_owned()])
+        );
     }
 }

@@ -23,6 +23,9 @@ mod tests;
 /// How often the spinner moves.
 const SPIN: Duration = Duration::from_millis(100);
 
+/// How much of the answer's end is remembered: more than a failure's message has.
+const SAID_BYTES: usize = 2_048;
+
 /// The width of a line where no terminal says it.
 const COLUMNS: usize = 100;
 
@@ -40,6 +43,8 @@ pub(super) struct Screen<'a> {
     tools: BTreeMap<String, Tool>,
     plan: String,
     usage: Option<Usage>,
+    /// The end of the answer.
+    said: String,
     spinner: Option<ProgressBar>,
     /// What is said when the answer's line has ended.
     later: Vec<String>,
@@ -123,6 +128,7 @@ impl<'a> Screen<'a> {
             tools: BTreeMap::new(),
             plan: String::new(),
             usage: None,
+            said: String::new(),
             spinner: None,
             later: Vec::new(),
             output,
@@ -173,6 +179,12 @@ impl<'a> Screen<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the answer ends with these words, as agents report a failure.
+    pub(super) fn has_said(&self, words: &str) -> bool {
+        let words = words.trim();
+        !words.is_empty() && self.said.trim_end().ends_with(words)
     }
 
     /// What is known of a tool call.
@@ -254,6 +266,10 @@ impl<'a> Screen<'a> {
         let Some(text) = self.chunk(update) else {
             return Ok(());
         };
+        self.said.push_str(&text);
+        let end = self.said.len().saturating_sub(SAID_BYTES);
+        let end = (end..=self.said.len()).find(|end| self.said.is_char_boundary(*end));
+        self.said.drain(..end.unwrap_or_default());
         if self.stream != Stream::Answer {
             self.end_stream()?;
             self.stream = Stream::Answer;
@@ -376,6 +392,10 @@ impl<'a> Screen<'a> {
         }
         let rest = self.markdown.as_mut().map(Markdown::end).unwrap_or_default();
         self.write(|output| output.text(&rest))?;
+        // What is said next may go to the same file, and the answer goes on in a line of its own either way.
+        if self.markdown.is_none() && std::mem::take(&mut self.is_open) {
+            self.write(|output| output.text("\n"))?;
+        }
         self.say_later()
     }
 

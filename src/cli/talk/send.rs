@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, OnBusy, OnLimit};
 use bridge_protocol::method;
@@ -13,9 +14,17 @@ use super::turn::{Ended, OnQuestion, Start, Talk};
 use crate::cli::commands::{Context, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::DIM;
-use crate::cli::problem::Outcome;
-use crate::cli::{select, words};
+use crate::cli::output::{DIM, Look, cut, one_line};
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::select::{self, HERE, is_id};
+use crate::cli::words;
+use crate::paths::shell_word;
+
+/// How much of a text is shown that was taken as the name of a conversation.
+const SHOWN_COLUMNS: usize = 60;
+
+/// The longest prompt that a hint repeats.
+const SHOWN_PROMPT_BYTES: usize = 200;
 
 /// `send`.
 #[derive(Debug, Args)]
@@ -61,15 +70,24 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         ),
         false => (options.conversation, options.text),
     };
+    let is_given = !text.is_empty();
     let text = files::text_of(&text)?;
-    files::check(&text, &options.file)?;
+    if let Err(empty) = files::check(&text, &options.file) {
+        return Err(match name {
+            Some(name) if !is_given => without_prompt(context, &name).await,
+            _ => empty,
+        });
+    }
     let daemon = context.connect().await?;
     let conversation = match options.new {
         true => new(context, &daemon, None).await?,
-        false => select::conversation(context, &daemon, name.as_deref()).await?,
+        false => {
+            let named = select::conversation(context, &daemon, name.as_deref()).await;
+            named.map_err(|problem| not_named(problem, name.as_deref().unwrap_or_default(), &text))?
+        }
     };
     if context.output.note_look.columns.is_some() {
-        context.warn_of_echo(&daemon, &conversation.agent).await?;
+        context.warn_of_echo(&daemon, &conversation).await?;
     }
     let content = files::prompt(&daemon, &conversation, &text, &options.file).await?;
     let mut prompt = Start::prompt(conversation.id, content);
@@ -82,6 +100,64 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
     let ended = talk.follow(Start::Prompt(prompt)).await?;
     finish(&talk, &ended)
+}
+
+/// The problem of a call with one word or text, which names the conversation or was meant as the prompt.
+async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
+    let to_send = |conversation: &str| {
+        format!(
+            "give the prompt, - for standard input, or --file PATH: sessionctl send {} 'Hello'",
+            shell_word(conversation)
+        )
+    };
+    let problem = Problem::new(Exit::Usage, "no prompt was given");
+    // Only a daemon that runs knows a conversation of that name. None is started for a call that cannot work.
+    let found = match context.reach.find().await {
+        _ if given == HERE => return problem.hint(to_send(given)),
+        Ok(Some(daemon)) => select::look_up(&daemon, given).await,
+        Ok(None) => Err(Problem::silent(Exit::NotFound)),
+        Err(problem) => return problem,
+    };
+    match found {
+        Ok(found) => {
+            let message = format!("no prompt was given for {}", words::name(&found));
+            Problem::new(Exit::Usage, message).hint(to_send(&words::short_id(found.id)))
+        }
+        Err(unknown) if unknown.exit == Exit::NotFound && !is_id(given) => {
+            let shown = cut(&one_line(given), SHOWN_COLUMNS, Look::default());
+            let message = format!("no prompt was given: \"{shown}\" was taken as the conversation");
+            Problem::new(Exit::Usage, message).hint(as_prompt(given))
+        }
+        Err(unknown) if unknown.message.is_some() => unknown,
+        Err(_) => problem.hint(to_send(given)),
+    }
+}
+
+/// The same problem; if the first word of a prompt was taken as the conversation, with the commands that send it.
+fn not_named(problem: Problem, first: &str, rest: &str) -> Problem {
+    match problem.kind() {
+        Some(ErrorKind::NotFound) if first != HERE && !is_id(first) => {
+            let prompt = format!("{first} {rest}");
+            problem.hint(format!(
+                "the first word names the conversation; {}",
+                as_prompt(prompt.trim_end())
+            ))
+        }
+        _ => problem,
+    }
+}
+
+/// The commands that send a prompt.
+fn as_prompt(prompt: &str) -> String {
+    let is_short = prompt.len() <= SHOWN_PROMPT_BYTES && !prompt.contains(char::is_control);
+    let prompt = if is_short {
+        shell_word(prompt)
+    } else {
+        "-".to_owned()
+    };
+    format!(
+        "to the conversation last used here: sessionctl send . {prompt}; to a new one: sessionctl send --new {prompt}"
+    )
 }
 
 /// The exit of a command that followed one turn.

@@ -39,6 +39,7 @@ use crate::cli::output::{ATTENTION, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Watch;
 use crate::cli::words;
+use questions::AskedAgain;
 
 /// How long the events of a turn may take whose answer has come. They come before the answer; only a subscription that was cut
 /// off has to fetch them again.
@@ -108,6 +109,8 @@ pub(super) struct Talk<'a> {
     questions: VecDeque<Interrupt>,
     /// The question that was answered here.
     answered: Option<InterruptId>,
+    /// Whether a question was refused whose agent had ended: then its turn is over.
+    is_given_up: bool,
     said_resumed: bool,
     /// Whether the user left before the end.
     pub(super) has_left: bool,
@@ -194,6 +197,19 @@ impl Ended {
         }
     }
 
+    /// Whether the process of the turn ended before the turn did, so that a question of it may still be open.
+    fn may_be_continued(&self, daemon_died: bool) -> bool {
+        match self.turn() {
+            Some(turn) => turn.failure.as_ref().is_some_and(|failure| {
+                matches!(
+                    failure.kind,
+                    FailureKind::DaemonRestarted | FailureKind::AgentDied
+                )
+            }),
+            None => daemon_died,
+        }
+    }
+
     /// The end of the turn that continued this one.
     fn of(self, cut: Option<Self>) -> Self {
         match (self, cut) {
@@ -240,6 +256,7 @@ impl<'a> Talk<'a> {
             })?,
             questions: VecDeque::new(),
             answered: None,
+            is_given_up: false,
             said_resumed: false,
             has_left: false,
             after: None,
@@ -276,10 +293,19 @@ impl<'a> Talk<'a> {
                         return Ok(Ended::Left);
                     }
                 }
-                Ok(ended) if deaths > 0 && ended.was_cut_short() && !self.screen.output.json => {
-                    self.screen.aside("the turn was cut short; continuing it")?;
-                    own = OwnTurn::default();
-                    start = Start::Continue(continue_now(self.id));
+                Ok(ended) if ended.may_be_continued(deaths > 0) && self.follows_a_turn(&start) => {
+                    start = match self.ask_again().await? {
+                        AskedAgain::Continues(turn) => {
+                            own = OwnTurn::of(turn);
+                            Start::Running
+                        }
+                        AskedAgain::NoQuestion if deaths > 0 && ended.was_cut_short() => {
+                            self.screen.aside("the turn was cut short; continuing it")?;
+                            own = OwnTurn::default();
+                            Start::Continue(continue_now(self.id))
+                        }
+                        AskedAgain::NoQuestion | AskedAgain::Refused => return Ok(ended.of(cut)),
+                    };
                     cut = cut.or(Some(ended));
                 }
                 // It was continued by another client, or ended otherwise meanwhile.
@@ -289,6 +315,11 @@ impl<'a> Talk<'a> {
                 ended => return ended.map(|ended| ended.of(cut)),
             }
         }
+    }
+
+    /// Whether somebody waits for the end of one turn. Programs decide themselves what is to become of it.
+    fn follows_a_turn(&self, start: &Start) -> bool {
+        !self.screen.output.json && !matches!(start, Start::Watch)
     }
 
     /// Waits for the next daemon, and starts one unless this only watches. False if the user left meanwhile.
@@ -520,6 +551,8 @@ impl<'a> Talk<'a> {
                 self.questions.clear();
                 match is_own || watches {
                     true => self.questions.extend(conversation.interrupts.iter().cloned()),
+                    // Those of the own turn are asked again once it is known how that ended.
+                    false if own.id.is_some() && !json => {}
                     false => self.questions_of_others(&conversation.interrupts)?,
                 }
                 self.ask()
@@ -594,16 +627,30 @@ impl<'a> Talk<'a> {
 
     /// The problem of a turn that did not simply end well.
     pub(super) fn problem_of(&self, turn: &TurnResult) -> Option<Problem> {
-        failure::problem_of(
-            turn,
-            &words::short_id(self.id),
-            Timestamp::now(),
-            &TimeZone::system(),
-        )
+        let id = words::short_id(self.id);
+        let failure = turn.failure.as_ref();
+        let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
+        let problem = failure::problem_of(turn, &id, is_said, Timestamp::now(), &TimeZone::system())?;
+        Some(match self.is_given_up {
+            true => Problem::new(
+                problem.exit,
+                "the turn was cut short, and its question was refused",
+            )
+            .hint(format!("send the next prompt: sessionctl send {id} 'Continue'")),
+            false => problem,
+        })
     }
 }
 
 impl OwnTurn {
+    /// A turn of this id.
+    fn of(id: TurnId) -> Self {
+        Self {
+            id: Some(id),
+            ..Self::default()
+        }
+    }
+
     /// Compares with the turn that runs now; whether that is the own one.
     fn seen(&mut self, running: Option<&TurnId>, start: &Start) -> bool {
         match (start, &self.id) {

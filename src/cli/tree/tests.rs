@@ -268,7 +268,8 @@ fn steps_stand_below_the_session_that_has_them() {
 11111111 "T" (loopback, idle)
 |- o a created, 2 turns
 `- * b edited, from a after step 1, carries the history, 7 turns  <- head
-   |- ... 2 more
+   |- ... 1 more
+   |- step 2 "say 2 and more"
    |- step 3 "say 3 and more"
    |- step 4 "say 4 and more"
    |- step 5 "say 5 and more"
@@ -287,4 +288,38 @@ fn steps_stand_below_the_session_that_has_them() {
         drawn.contains("forked after step 2") && drawn.contains("b edited, from a, "),
         "{drawn}"
     );
+}
+
+/// The part that says least is cut, and a line is never wrapped.
+#[test]
+fn a_line_fits_the_terminal() {
+    let mut members = [
+        member(
+            '1',
+            None,
+            vec![link("a", 2)],
+            vec![entry("a", LineageReason::Created, None)],
+        ),
+        member(
+            '2',
+            Some(('1', "x")),
+            vec![link("s", 1)],
+            vec![entry("s", LineageReason::Forked, Some("a"))],
+        ),
+    ];
+    for one in &mut members {
+        one.conversation.title = "a long title ".repeat(9);
+        one.steps = vec![step(1, "s", None)];
+        one.steps[0].prompt = "long ".repeat(20);
+    }
+    let look = Look {
+        columns: Some(60),
+        ..Look::default()
+    };
+    let lines = draw(&members, Some(conversation('2', "").id), look);
+    for line in &lines {
+        assert!(line.chars().count() <= 60, "{lines:?}");
+    }
+    assert!(lines[2].ends_with("(loopback, idle)  <- this"), "{lines:?}");
+    assert!(lines[3].ends_with("  <- head"), "{lines:?}");
 }

@@ -5,7 +5,10 @@ use bridge_protocol::link::{Fidelity, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{Clock, age, branch, cause, moment, names, path, resumed, short, size, state, telling_apart};
+use super::{
+    Clock, age, branch, cause, fork_title, in_chat, moment, names, path, resumed, short, size, state,
+    telling_apart,
+};
 use crate::cli::output::Look;
 
 fn time(text: &str) -> Timestamp {
@@ -232,5 +235,58 @@ fn a_time_ahead_is_short() {
     ];
     for (at, expected) in table {
         assert_eq!(clock().soon(time(at)), expected, "{at}");
+    }
+}
+
+#[test]
+fn a_fork_is_told_from_its_parent_by_its_title() {
+    for (title, fork) in [
+        ("Fix the build", Some("Fix the build (fork)")),
+        ("Fix the build (fork)", Some("Fix the build (fork 2)")),
+        ("Fix the build (fork 9)", Some("Fix the build (fork 10)")),
+        ("A (forked thing)", Some("A (forked thing) (fork)")),
+        (" ", None),
+    ] {
+        assert_eq!(fork_title(title).as_deref(), fork, "{title}");
+    }
+    assert_eq!(fork_title(&"x".repeat(4096)), None);
+}
+
+#[test]
+fn a_chat_names_its_own_commands() {
+    let id = "5d0c2a4e";
+    for (shell, chat) in [
+        ("Undo with: sessionctl undo 5d0c2a4e", "Undo with: /undo"),
+        ("sessionctl undo 5d0c2a4e brings it back", "/undo brings it back"),
+        ("x: sessionctl continue 5d0c2a4e", "x: /continue"),
+        (
+            "x: sessionctl continue 5d0c2a4e --at-reset",
+            "x: sessionctl continue 5d0c2a4e --at-reset",
+        ),
+        (
+            "x: sessionctl reset 5d0c2a4e, or y: sessionctl fork 5d0c2a4e --at -2",
+            "x: sessionctl reset 5d0c2a4e, or y: /fork -2",
+        ),
+        ("x: sessionctl fork 5d0c2a4e --at cp.a.b", "x: /fork cp.a.b"),
+        (
+            "sessionctl answer 5d0c2a4e allow --question i-1 (or: deny); then y: sessionctl attach 5d0c2a4e",
+            "/answer; then y: sessionctl attach 5d0c2a4e",
+        ),
+        ("sessionctl answer 5d0c2a4e allow --question i-1", "/answer"),
+        (
+            "sessionctl checkpoints 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d lists those there are",
+            "/rewind lists those there are",
+        ),
+        ("next: sessionctl send 5d0c2a4e 'Continue'", "next: Continue"),
+        (
+            "x: sessionctl send 5d0c2a4e 'Hello'",
+            "x: sessionctl send 5d0c2a4e 'Hello'",
+        ),
+        // Another conversation's.
+        ("sessionctl undo 90e2e180", "sessionctl undo 90e2e180"),
+        ("sessionctl ls lists them", "sessionctl ls lists them"),
+        ("nothing", "nothing"),
+    ] {
+        assert_eq!(in_chat(shell, id), chat);
     }
 }

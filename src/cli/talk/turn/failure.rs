@@ -11,8 +11,15 @@ use crate::cli::output::one_line;
 use crate::cli::problem::Problem;
 use crate::cli::words;
 
-/// The problem of a turn of this conversation, unless it ended well.
-pub(super) fn problem_of(turn: &TurnResult, id: &str, now: Timestamp, zone: &TimeZone) -> Option<Problem> {
+/// The problem of a turn of this conversation, unless it ended well. `is_said` tells whether the answer ended with the words of
+/// a failure.
+pub(super) fn problem_of(
+    turn: &TurnResult,
+    id: &str,
+    is_said: bool,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> Option<Problem> {
     let exit = Exit::of_turn(turn);
     let Some(failure) = &turn.failure else {
         let message = match &turn.stop_reason {
@@ -30,6 +37,7 @@ pub(super) fn problem_of(turn: &TurnResult, id: &str, now: Timestamp, zone: &Tim
     let kind = words::failure(failure.kind);
     // Some messages begin with these words themselves.
     let mut message = match failure.message.strip_prefix(kind) {
+        _ if is_said && failure.resets_at.is_some() => kind.to_owned(),
         Some(rest) => format!("{kind}{rest}"),
         None => format!("{kind}: {}", failure.message),
     };
@@ -84,7 +92,13 @@ mod tests {
 
     fn problem(stop_reason: StopReason, failure: Option<Failure>) -> Option<Problem> {
         let now = "2026-11-03T12:00:00Z".parse().unwrap();
-        problem_of(&turn(stop_reason, failure), "5d0c2a4e", now, &TimeZone::UTC)
+        problem_of(
+            &turn(stop_reason, failure),
+            "5d0c2a4e",
+            false,
+            now,
+            &TimeZone::UTC,
+        )
     }
 
     #[test]

@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 
-use bridge_protocol::InterruptId;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::RespondAnswer;
 use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
+use bridge_protocol::{InterruptId, TurnId};
 use serde_json::json;
 
 use super::{OnQuestion, Talk, ToolCallId, typed};
@@ -19,6 +19,16 @@ use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::talk::question::{self, Question};
 use crate::cli::words;
+
+/// What came of asking again.
+pub(super) enum AskedAgain {
+    /// No question is open.
+    NoQuestion,
+    /// All were refused: their turn is over.
+    Refused,
+    /// An answer started this turn.
+    Continues(TurnId),
+}
 
 impl Talk<'_> {
     /// Says that questions are open that do not belong to the turn that is followed.
@@ -149,7 +159,12 @@ impl Talk<'_> {
                 key = typed(&mut self.person) => key,
                 _ = self.interrupts.recv() => {
                     self.quiet();
-                    return Err(Problem::new(Exit::Failed, "the question stays open"));
+                    let problem = Problem::new(Exit::Failed, "the question stays open");
+                    let how = self.questions.front().map(|interrupt| self.how_to_answer(interrupt));
+                    return Err(match how {
+                        Some(how) => problem.hint(how),
+                        None => problem,
+                    });
                 }
             };
             let Some(key) = key else { break };
@@ -174,6 +189,60 @@ impl Talk<'_> {
             None => self.screen.note(text.trim_end())?,
         }
         self.ask()
+    }
+
+    /// Asks the questions that a turn left open when its agent or its daemon ended.
+    ///
+    /// # Errors
+    /// With [`Exit::Asked`] when there is nobody to ask; what the daemon answers, or that the user left.
+    pub(super) async fn ask_again(&mut self) -> Outcome<AskedAgain> {
+        let mut asked = AskedAgain::NoQuestion;
+        loop {
+            let conversation = method::GetConversation {
+                conversation_id: self.id.into(),
+            };
+            let open = self.daemon.call(conversation).await?.conversation.interrupts;
+            let Some(interrupt) = open.into_iter().find(|interrupt| interrupt.orphaned) else {
+                self.questions.clear();
+                return Ok(asked);
+            };
+            self.screen
+                .aside("the turn was cut short; its question is still open")?;
+            let denies = self.person.is_none() && self.unattended == OnQuestion::Deny;
+            let answered = match denies {
+                true => {
+                    let outcome = question::refusal(&interrupt);
+                    self.respond(interrupt.id.clone(), outcome).await.map(Some)
+                }
+                false => self.settle(interrupt.clone()).await,
+            };
+            match answered {
+                Ok(Some(RespondAnswer { turn_id: Some(turn) })) => {
+                    self.questions.clear();
+                    return Ok(AskedAgain::Continues(turn));
+                }
+                Ok(Some(_)) => {
+                    self.is_given_up = true;
+                    asked = AskedAgain::Refused;
+                }
+                Ok(None) => return Err(self.unanswered(&interrupt)),
+                // Another client was first.
+                Err(problem) if problem.exit == Exit::Busy => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+    }
+
+    /// The problem of a question that nobody is here to answer.
+    fn unanswered(&self, interrupt: &Interrupt) -> Problem {
+        let (id, how) = (words::short_id(self.id), self.how_to_answer(interrupt));
+        let subject = question::subject(interrupt);
+        let message = format!("the agent asks, and there is no terminal to answer on: {subject}");
+        Problem::new(Exit::Asked, message)
+            .hint(format!(
+                "{how}; then follow the turn with: sessionctl attach {id}"
+            ))
+            .details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
     }
 
     /// Does with the open questions what was asked for when there is no person to ask.
@@ -203,16 +272,7 @@ impl Talk<'_> {
                         _ => {}
                     }
                 }
-                OnQuestion::Leave => {
-                    let id = words::short_id(self.id);
-                    let subject = question::subject(&interrupt);
-                    let message = format!("the agent asks, and there is no terminal to answer on: {subject}");
-                    return Err(Problem::new(Exit::Asked, message)
-                        .hint(format!(
-                            "{how}; then follow the turn with: sessionctl attach {id}"
-                        ))
-                        .details(json!({"interruptId": interrupt.id, "options": interrupt.options})));
-                }
+                OnQuestion::Leave => return Err(self.unanswered(&interrupt)),
             }
         }
         Ok(())

@@ -1,0 +1,85 @@
+//! What `.` means after commands that make a conversation, and after those that only look.
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::sessionctl;
+use super::terminal::Terminal;
+
+/// The id of the conversation that `.` means in the home's folder.
+#[track_caller]
+fn here(home: &Home) -> String {
+    let shown: Value = serde_json::from_str(&home.said(&["--json", "show", "."])).unwrap();
+    shown["conversation"]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_branch_is_what_is_used_next() {
+    let home = Home::new();
+    let parent = home.said(&["new"]);
+    home.said(&["send", ".", "one"]);
+    let branch = home.said(&["fork", "."]);
+    assert_eq!(here(&home), branch);
+    let printed: Value = serde_json::from_str(&home.said(&["--json", "fork", &parent])).unwrap();
+    assert_eq!(printed["conversation"]["id"], here(&home));
+    // In place it is the same conversation.
+    home.said(&["fork", &parent, "--in-place"]);
+    assert_eq!(here(&home), parent);
+
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &parent]);
+    terminal.until("Ctrl-D leaves");
+    terminal.type_in("/fork\r");
+    terminal.until("a branch of");
+    terminal.until("› ");
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown}");
+    let last = here(&home);
+    assert!(![parent, branch].contains(&last), "{last}");
+}
+
+#[test]
+fn an_imported_and_an_adopted_conversation_are_used_next() {
+    let (there, home) = (Home::new(), Home::new());
+    let id = there.said(&["new"]);
+    there.said(&["send", &id, "long ago"]);
+    let bundle = there.said(&["export", &id]);
+    let other = home.said(&["new"]);
+    assert_eq!(home.said(&["import", &bundle, "--cwd", "."]), id);
+    assert_eq!(here(&home), id);
+
+    home.said(&["send", &other, "words"]);
+    let chain: Value = serde_json::from_str(&home.said(&["--json", "chain", &other])).unwrap();
+    home.said(&["rm", &other]);
+    assert_eq!(here(&home), id);
+    let adopted = home.said(&["adopt", chain["links"][0]["upstreamId"].as_str().unwrap()]);
+    assert_eq!(here(&home), adopted);
+}
+
+#[test]
+fn completion_changes_nothing() {
+    let home = Home::new();
+    let first = home.said(&["new"]);
+    home.said(&["send", &first, "one"]);
+    let last = home.said(&["new"]);
+    let output = sessionctl(home.path(), &["--", "sessionctl", "fork", &first, "--at", ""])
+        .env("COMPLETE", "fish")
+        .output()
+        .unwrap();
+    assert!(super::text(&output.stdout).contains("one"), "{output:?}");
+    assert_eq!(here(&home), last);
+}
+
+#[test]
+fn a_picked_conversation_is_used_next() {
+    let home = Home::new();
+    let first = home.said(&["new", "--title", "First"]);
+    home.said(&["new", "--title", "Last"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    terminal.until("Esc leaves");
+    terminal.type_in("first");
+    terminal.until("1 of 2");
+    terminal.type_in("\r");
+    assert_eq!(terminal.ended().1, Some(0));
+    assert_eq!(here(&home), first);
+}
