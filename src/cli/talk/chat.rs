@@ -11,6 +11,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bridge_protocol::ConversationRef;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo, Settings};
 use bridge_protocol::event::Event;
@@ -394,19 +395,26 @@ impl Room {
 
     /// Branches after a turn.
     async fn branch(&self, turn: Option<&str>, in_place: bool) -> Outcome<Conversation> {
-        let conversation = self.conversation.id.into();
+        let conversation: ConversationRef = self.conversation.id.into();
         let at = match turn {
             Some(turn) => Some(place(&self.daemon, &conversation, turn).await?),
             None => None,
+        };
+        let title = match in_place {
+            true => None,
+            false => {
+                // It may have got its title since the chat began.
+                let get = method::GetConversation {
+                    conversation_id: conversation.clone(),
+                };
+                words::fork_title(&self.daemon.call(get).await?.conversation.title)
+            }
         };
         let call = method::Fork {
             conversation_id: conversation,
             in_place,
             at,
-            title: match in_place {
-                true => None,
-                false => words::fork_title(&self.conversation.title),
-            },
+            title,
             request_id: Some(request_id()),
             ..Default::default()
         };
