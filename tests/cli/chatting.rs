@@ -152,6 +152,8 @@ fn an_unknown_command_is_never_sent() {
     terminal.until("echo: first");
     terminal.until(MARK);
     enter(&mut terminal, "/fork");
+    // The title came with the first prompt.
+    terminal.until("first (fork)");
     terminal.until("a branch of");
     terminal.until(MARK);
     enter(&mut terminal, "/nonsense");

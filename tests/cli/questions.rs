@@ -112,6 +112,34 @@ fn a_question_whose_daemon_dies_is_asked_again() {
     }
 }
 
+/// A chat asks what was left open, and shows what the answer brings, however fast that comes.
+#[test]
+fn a_chat_asks_what_was_left_open_and_shows_the_turn() {
+    let home = Home::new();
+    for command in ["", "/answer", "/continue"] {
+        let id = home.said(&["new"]);
+        assert_eq!(home.run(&["send", &id, "[[ask Really?]]"]).status.code(), Some(8));
+        kill_daemon(&home);
+        let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]);
+        terminal.until(ASKED);
+        if !command.is_empty() {
+            // The question stays open, and is asked again.
+            terminal.type_in("\x03");
+            terminal.until("hint: /answer");
+            terminal.until("› ");
+            terminal.type_in(&format!("{command}\r"));
+            terminal.until(ASKED);
+        }
+        terminal.type_in("y");
+        terminal.until("Before the session was interrupted");
+        terminal.until("context ");
+        terminal.until("› ");
+        terminal.type_in("\x04");
+        let (shown, code) = terminal.ended();
+        assert_eq!(code, Some(0), "{shown:?}");
+    }
+}
+
 /// Whoever refuses is told how to go on, and that command works.
 #[test]
 fn a_refusal_after_the_daemon_died_ends_the_turn() {

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bridge_protocol::ConversationRef;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, ConversationState, RespondAnswer, SessionInfo, Settings};
+use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::Interrupt;
 use clap::Args;
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
@@ -219,23 +219,10 @@ impl Room {
         ) {
             return self.report(context, Start::Running).await;
         }
-        self.answer(context, self.conversation.interrupts.clone()).await
-    }
-
-    /// Asks the open questions, one after another.
-    async fn answer(&mut self, context: &mut Context<'_>, questions: Vec<Interrupt>) -> Outcome {
-        for interrupt in questions {
-            let answered = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?
-                .settle(interrupt)
-                .await;
-            match answered {
-                // An answer whose agent has ended starts a turn.
-                Ok(Some(RespondAnswer { turn_id: Some(_) })) => self.report(context, Start::Running).await?,
-                Ok(_) => {}
-                Err(problem) => context.output.problem(&problem),
-            }
+        match conversation.interrupts.is_empty() {
+            true => Ok(()),
+            false => self.report(context, Start::Answer).await,
         }
-        Ok(())
     }
 
     /// Follows a turn, and reports a problem without ending the chat.
@@ -302,7 +289,7 @@ impl Room {
                 let open = self.daemon.call(get).await?.conversation.interrupts;
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, open.is_empty()) {
-                    (_, false) => self.answer(context, open).await?,
+                    (_, false) => return Ok(Next::Follow(Start::Answer)),
                     ("answer", true) => note(context.output, "no question is open")?,
                     _ => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
                 }
@@ -408,19 +395,26 @@ impl Room {
 
     /// Branches after a turn.
     async fn branch(&self, turn: Option<&str>, in_place: bool) -> Outcome<Conversation> {
-        let conversation = self.conversation.id.into();
+        let conversation: ConversationRef = self.conversation.id.into();
         let at = match turn {
             Some(turn) => Some(place(&self.daemon, &conversation, turn).await?),
             None => None,
+        };
+        let title = match in_place {
+            true => None,
+            false => {
+                // It may have got its title since the chat began.
+                let get = method::GetConversation {
+                    conversation_id: conversation.clone(),
+                };
+                words::fork_title(&self.daemon.call(get).await?.conversation.title)
+            }
         };
         let call = method::Fork {
             conversation_id: conversation,
             in_place,
             at,
-            title: match in_place {
-                true => None,
-                false => words::fork_title(&self.conversation.title),
-            },
+            title,
             request_id: Some(request_id()),
             ..Default::default()
         };

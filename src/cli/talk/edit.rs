@@ -192,10 +192,16 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Ou
         return Ok(Exit::Done);
     }
     let head = words::short(answer.link.upstream_id.as_str());
-    let dropped = words::count(answer.dropped, "turn", "turns");
-    context.output.line(&format!(
-        "session {head} is the head again; {dropped} of the branch left behind"
-    ))?;
+    let left_behind = match answer.dropped {
+        0 => String::new(),
+        dropped => {
+            let turns = words::count(dropped, "turn", "turns");
+            format!("; {turns} of the branch left behind")
+        }
+    };
+    context
+        .output
+        .line(&format!("session {head} is the head again{left_behind}"))?;
     // A change that was undone before its first turn left nothing.
     if let Some(last) = last.filter(|_| answer.dropped > 0) {
         let id = words::short_id(conversation.id);

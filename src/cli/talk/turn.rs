@@ -74,6 +74,8 @@ pub(super) enum Start {
     Edit(method::Edit),
     /// The turn that continues what was interrupted.
     Continue(method::Continue),
+    /// The turn that the answer to an open question starts, once that was asked.
+    Answer,
     /// The turn that runs already, if one does.
     Running,
     /// Everything, until the user leaves.
@@ -153,7 +155,7 @@ impl Start {
             Self::Prompt(prompt) => daemon.call(prompt.clone()).await.map(Ended::Turn).map(Some),
             Self::Edit(edit) => daemon.call(edit.clone()).await.map(Ended::Edited).map(Some),
             Self::Continue(at) => daemon.call(at.clone()).await.map(|_| None),
-            Self::Running | Self::Watch => std::future::pending().await,
+            Self::Answer | Self::Running | Self::Watch => std::future::pending().await,
         }
     }
 
@@ -278,6 +280,14 @@ impl<'a> Talk<'a> {
         let (mut own, mut cut) = (OwnTurn::default(), None);
         // What happened between two turns is nobody's answer.
         self.after = None;
+        if matches!(start, Start::Answer) {
+            // Taken before the answer, which may bring a turn that has ended when it is followed.
+            self.after = self.latest().await?;
+            let AskedAgain::Continues(turn) = self.ask_again().await? else {
+                return Ok(Ended::Left);
+            };
+            (start, own) = (Start::Running, OwnTurn::of(turn));
+        }
         loop {
             let ended = self.attempt(&start, &mut own).await;
             self.quiet();
@@ -315,6 +325,14 @@ impl<'a> Talk<'a> {
                 ended => return ended.map(|ended| ended.of(cut)),
             }
         }
+    }
+
+    /// The place of the conversation's last event.
+    async fn latest(&self) -> Outcome<Option<Cursor>> {
+        let daemon = self.daemon();
+        let mut follower = Follower::start(&daemon, self.id.into()).await?;
+        follower.next().await?;
+        Ok(follower.cursor())
     }
 
     /// Whether somebody waits for the end of one turn. Programs decide themselves what is to become of it.
