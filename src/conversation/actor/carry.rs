@@ -201,6 +201,16 @@ impl Actor {
                     self.session = Some(session);
                 }
             }
+            Effect::AttachBranch => {
+                if let Some(session) = self.arrived.take() {
+                    self.session = Some(session);
+                }
+            }
+            Effect::KeepBranch => {
+                if let Some(copy) = self.session.as_mut().and_then(|session| session.copy.take()) {
+                    copy.keep();
+                }
+            }
             Effect::HandOver(id, opened) => self.hand_over(id, opened),
             Effect::RetireAgent => {
                 if let Some(session) = &self.session {
