@@ -319,10 +319,11 @@ pub(super) fn refuse_unreported(
     }
 }
 
-/// How many turns the restored transcript of a session lacks that its conversation has not reported.
+/// How many turns the restored transcript of a session lacks that its conversation has not reported. A list of copies that is
+/// damaged, or of a newer version, says nothing of the transcript that is there.
 ///
 /// # Errors
-/// If the list of its copies cannot be read.
+/// If the list cannot be read now.
 pub(super) fn unreported_turns(
     services: &Services,
     entry: &AgentEntry,
@@ -334,6 +335,10 @@ pub(super) fn unreported_turns(
     match services.keeper.archive.unreported_turns(&key(root, id)) {
         // Nothing is kept under such an id.
         Err(TranscriptError::InvalidId { .. }) => Ok(0),
+        Err(error @ TranscriptError::Unreadable { .. }) => {
+            tracing::warn!(upstream_id = %id, error = chain_text(&error), "whether a restored session lacks turns is not known");
+            Ok(0)
+        }
         turns => turns,
     }
 }

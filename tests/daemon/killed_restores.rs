@@ -244,6 +244,8 @@ async fn a_list_of_the_version_before_is_read_and_one_of_a_later_version_left_al
     let list = lists.iter().find(|path| path.ends_with("kept.json")).unwrap();
     let mut line = list_of(&home, head.as_str());
     assert_eq!(line["version"], json!(3));
+    let path = home.transcript(head.as_str()).unwrap();
+    let text = fs::read(&path).unwrap();
     for (version, is_read) in [(2, true), (4, false)] {
         line["version"] = json!(version);
         write_list(list, line.clone());
@@ -255,6 +257,10 @@ async fn a_list_of_the_version_before_is_read_and_one_of_a_later_version_left_al
         assert_eq!(restored.is_ok(), is_read, "{version}");
         if !is_read {
             assert_eq!(fs::read(list).unwrap(), written);
+            // The list says nothing of a transcript that is there.
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &text).unwrap();
+            app.fork(id, false).await.unwrap();
         }
     }
 }
