@@ -30,6 +30,7 @@ use super::effect::Opened;
 use super::error::ConversationError;
 use super::folder::check_folder;
 use super::growth::Tally;
+use super::keeping;
 use super::recovery::{Climb, Inspection, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
@@ -98,6 +99,11 @@ pub async fn climb(
         min_fidelity,
         refused,
     );
+    let unreported = unreported_turns(&services, &entry, &record).await;
+    let mut climb = Climb::new(goal);
+    if unreported > 0 {
+        climb.note_restored_before();
+    }
     let climber = Climber {
         services,
         entry,
@@ -110,14 +116,35 @@ pub async fn climb(
         failed: None,
         last_error: None,
         died: None,
-        kept_lacks: 0,
+        was_restored: unreported > 0,
+        kept_lacks: unreported,
     };
-    let climbed = climber.run(Climb::new(goal), lease).await;
+    let climbed = climber.run(climb, lease).await;
     if apart && let Ok((_, session)) = &climbed {
         // Nobody else comes to it: it ends with this session, which some agents give back only then.
         session.lease.retire();
     }
     climbed
+}
+
+/// How many turns the head lacks that was restored before, by a daemon that was killed perhaps, and that was not reported since.
+async fn unreported_turns(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    record: &ConversationRecord,
+) -> u64 {
+    let Some(head) = record.chain.head().filter(|head| head.written) else {
+        return 0;
+    };
+    let (services, entry, id) = (Arc::clone(services), Arc::clone(entry), head.upstream_id.clone());
+    let look = move || {
+        keeping::unreported_turns(&services, &entry, &id).unwrap_or_else(|error| {
+            // It stays where it is recorded, for a later resume.
+            tracing::warn!(upstream_id = %id, error = chain_text(&error), "whether a restored session lacks turns cannot be read");
+            0
+        })
+    };
+    tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
 
 /// Waits until one of these processes has ended, and takes it out; tells whether one has.
@@ -245,6 +272,8 @@ struct Climber {
     last_error: Option<ConversationError>,
     /// What is said of the process that ended under a way other than opening what is there.
     died: Option<ConversationError>,
+    /// Whether an earlier climb, or somebody else, restored the head, and what it lacks was not reported.
+    was_restored: bool,
     /// How many turns are later than the kept copy that was restored.
     kept_lacks: u64,
 }
@@ -284,8 +313,9 @@ impl Climber {
                 }
             );
             let look = (can_be_short && is_there).then(|| self.look_at_head(climb.goal()));
+            let is_restored = Climb::keeps_head(&step) && (self.was_restored || !is_there);
             let loading = match &step {
-                Step::Open { upstream_id, .. } if is_there => Some(self.load(upstream_id, false)),
+                Step::Open { upstream_id, .. } if is_there => Some(self.load(upstream_id, is_restored)),
                 _ => None,
             };
             let outcome = match &step {
@@ -333,7 +363,7 @@ impl Climber {
                     }
                     let loaded = match step {
                         Step::Open { .. } | Step::Copy { .. } => {
-                            self.loaded(loading, &answer.upstream_id, !is_there).await
+                            self.loaded(loading, &answer.upstream_id, is_restored).await
                         }
                         _ => Ok(None),
                     };
@@ -341,7 +371,7 @@ impl Climber {
                         Ok(counted) => counted.as_ref().and_then(|counted| counted.lost.clone()),
                         Err(unread) => Some(unread.clone()),
                     };
-                    let is_behind = self.kept_lacks > 0 && !is_there;
+                    let is_behind = self.kept_lacks > 0 && is_restored;
                     let lost = lost.or_else(|| {
                         is_behind.then(|| format!("the kept copy lacks the last turns ({})", self.kept_lacks))
                     });

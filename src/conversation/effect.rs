@@ -578,6 +578,10 @@ pub enum Effect<R> {
     Detach,
     /// Take the open session of the last job as the conversation's own.
     Attach,
+    /// The same of the branch of an edit, which no record names yet: the copy that it was opened from goes with the session.
+    AttachBranch,
+    /// The copy that the open branch of an edit was opened from stays.
+    KeepBranch,
     /// Give the open session of the last job to another conversation.
     HandOver(ConversationId, Box<Opened>),
     /// Start nothing new in the process of the open session; it ends when nobody uses it any more.

@@ -34,6 +34,7 @@ use crate::transcript::keep::Unpacked;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, Opened};
 pub(super) use behind::behind;
+use behind::unreported;
 use opening::{may_lack, open_source};
 pub(super) use places::{Kept, KeptEnd, Spot};
 use telling::{Digest, checkpoint_id, message_ref};
@@ -177,8 +178,11 @@ impl History {
             let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own, reach));
             match opened {
                 Some(Ok(session)) => {
-                    if head.upstream_id == id && may_lack(&session, head) {
-                        history.gaps.extend(behind(services, head, session.kept.as_ref()));
+                    if head.upstream_id == id {
+                        history.gaps.extend(match may_lack(&session, head) {
+                            true => behind(services, head, session.kept.as_ref()),
+                            false => unreported(services, head, 0),
+                        });
                     }
                     for source in sources {
                         match open_source(services, known(&source.upstream_id), &source, reach) {

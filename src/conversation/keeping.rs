@@ -6,7 +6,7 @@
 mod moved;
 mod reading;
 
-use crate::store::{ConversationRecord, TranscriptRoot};
+use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -25,10 +25,12 @@ use crate::agent::catalog::AgentEntry;
 use crate::transcript::blank::is_blank;
 use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
 use crate::transcript::relocate::Relocation;
+use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
 
 pub(super) use reading::in_place_of_lost;
+use reading::is_gone;
 
 /// The folder below the daemon's own in which copies are.
 pub const FOLDER: &str = "kept";
@@ -196,18 +198,25 @@ pub(super) fn keep(
     Ok(own)
 }
 
-/// How many turns were acknowledged on a session, those that it took along included; none where no conversation holds it.
-pub(super) fn acknowledged(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Option<u64> {
-    let owners = services.store.owners(id, Some(&entry.transcript_root())).ok()?;
-    let records = owners
-        .into_iter()
-        .filter_map(|owner| services.store.conversation(owner).ok()?);
-    let turns = records.filter_map(|record| {
+/// How many turns were acknowledged on a session, including those that it took along. `None` if no conversation has it.
+///
+/// # Errors
+/// If the store cannot be read. Then a copy must not be taken for one of all turns.
+pub(super) fn acknowledged(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<Option<u64>, StoreError> {
+    let mut most = None;
+    for owner in services.store.owners(id, Some(&entry.transcript_root()))? {
+        let Some(record) = services.store.conversation(owner)? else {
+            continue;
+        };
         let mut links = record.chain.links().iter();
-        let link = links.find(|link| link.upstream_id == *id)?;
-        Some(link.turns + link.carried_turns)
-    });
-    turns.max()
+        let link = links.find(|link| link.upstream_id == *id);
+        most = most.max(link.map(|link| link.turns + link.carried_turns));
+    }
+    Ok(most)
 }
 
 /// The folder that a session of a conversation ran in, by which its agent keeps it; that of the conversation where it is not in
@@ -218,25 +227,131 @@ pub(super) fn folder_of<'a>(record: &'a ConversationRecord, id: &UpstreamId) -> 
     link.map_or(&record.cwd, |link| &link.cwd)
 }
 
-/// How many of the turns that were acknowledged on a session of a conversation are later than what is kept of it, as far as that
-/// is known.
+/// How many acknowledged turns each session would lack that restoring this one would put in place. Of Codex these are also the
+/// sessions that it continues. Only what the restored file does not show is counted: what is missing from one of Claude's is seen
+/// whenever it is opened.
 ///
 /// # Errors
-/// When what is kept cannot be read.
-pub(super) fn turns_behind(
+/// If the store or the copies cannot be read.
+fn losses(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<Vec<(UpstreamId, u64)>, TranscriptError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(Vec::new());
+    };
+    let archive = &services.keeper.archive;
+    let acknowledged = |id: &UpstreamId| {
+        let turns = acknowledged(services, entry, id).map_err(|error| {
+            TranscriptError::io("look up the turns of", Path::new(id.as_str()))(io::Error::other(error))
+        });
+        turns.map(Option::unwrap_or_default)
+    };
+    if format == Format::Claude {
+        if !is_gone(root, format, id) {
+            return Ok(Vec::new());
+        }
+        let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
+        return Ok(vec![(id.clone(), later.unwrap_or_default())]);
+    }
+    let mut losses = Vec::new();
+    if rollouts::find(root, id.as_str()).is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
+        let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
+        losses.push((id.clone(), later.unwrap_or_default()));
+    }
+    let Some(kept) = in_place_of_lost(services, entry, id)? else {
+        return Ok(losses);
+    };
+    for session in kept.sessions() {
+        let id = UpstreamId::new(session.as_str());
+        let acknowledged = acknowledged(&id)?;
+        let later = match archive.turns_behind(&key(root, &id), acknowledged)? {
+            Some(later) => later,
+            None => OpenRollout::open(&services.library.rollouts, kept.root(), session, None)
+                .ok()
+                // Whoever reads it reports a missing beginning.
+                .filter(|open| open.missing.is_none())
+                .map_or(0, |open| {
+                    acknowledged.saturating_sub(open.book.turns_recorded_at_most())
+                }),
+        };
+        losses.push((id, later));
+    }
+    Ok(losses)
+}
+
+/// How many acknowledged turns a session would lack if it were restored now.
+///
+/// # Errors
+/// As [`losses`].
+fn lost_turns(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Result<u64, TranscriptError> {
+    let losses = losses(services, entry, id)?.into_iter();
+    let own = losses.filter(|(session, _)| session == id);
+    Ok(own.map(|(_, turns)| turns).sum())
+}
+
+/// Refuses a change that begins with the head of a conversation if that was restored with fewer turns and the conversation has
+/// not reported it: the change would take the rest for all.
+///
+/// # Errors
+/// [`ConversationError::TranscriptDamaged`].
+pub(super) fn refuse_unreported(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
+) -> Result<(), ConversationError> {
+    let Some(head) = record.chain.head() else {
+        return Ok(());
+    };
+    let id = &head.upstream_id;
+    match unreported_turns(services, entry, id) {
+        Ok(0) => Ok(()),
+        Ok(turns) => Err(ConversationError::TranscriptDamaged(format!(
+            "session {id} was restored from a copy without its last turns ({turns}), which the conversation has not reported yet; \
+             resume it first: sessionctl resume {}",
+            record.id
+        ))),
+        Err(error) => Err(ConversationError::TranscriptDamaged(format!(
+            "the copies of session {id} cannot be read, so it is unknown whether its transcript is whole: {}",
+            chain_text(&error)
+        ))),
+    }
+}
+
+/// How many turns the restored transcript of a session lacks that its conversation has not reported. A list of copies that is
+/// damaged, or of a newer version, says nothing of the transcript that is there.
+///
+/// # Errors
+/// If the list cannot be read now.
+pub(super) fn unreported_turns(
+    services: &Services,
+    entry: &AgentEntry,
     id: &UpstreamId,
 ) -> Result<u64, TranscriptError> {
     let Some((root, _)) = entry.listed_transcripts() else {
         return Ok(0);
     };
-    let mut links = record.chain.links().iter();
-    let acknowledged = links
-        .find(|link| link.upstream_id == *id)
-        .map_or(0, |link| link.turns + link.carried_turns);
-    services.keeper.archive.turns_behind(&key(root, id), acknowledged)
+    match services.keeper.archive.unreported_turns(&key(root, id)) {
+        // Nothing is kept under such an id.
+        Err(TranscriptError::InvalidId { .. }) => Ok(0),
+        Err(error @ TranscriptError::Unreadable { .. }) => {
+            tracing::warn!(upstream_id = %id, error = chain_text(&error), "whether a restored session lacks turns is not known");
+            Ok(0)
+        }
+        turns => turns,
+    }
+}
+
+/// Records that a conversation has reported what the restored transcript of a session lacks. If that fails it is reported again.
+/// Blocks.
+pub(super) fn note_reported(services: &Services, entry: &AgentEntry, id: &UpstreamId) {
+    let Some((root, _)) = entry.listed_transcripts() else {
+        return;
+    };
+    if let Err(error) = services.keeper.archive.note_reported(&key(root, id)) {
+        tracing::warn!(upstream_id = %id, error = chain_text(&error), "could not record that missing turns were reported; the next resume reports them again");
+    }
 }
 
 /// Puts those of these sessions of a conversation back that are gone, and of which all that was acknowledged is kept.
@@ -247,7 +362,7 @@ pub(super) fn put_back_whole<'a>(
     sessions: impl Iterator<Item = &'a UpstreamId>,
 ) {
     for id in sessions.filter(|id| is_lost(services, entry, record, id)) {
-        let put = match turns_behind(services, entry, record, id) {
+        let put = match lost_turns(services, entry, id) {
             Ok(0) => restore(services, entry, Some(folder_of(record, id)), id).map(drop),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
@@ -278,11 +393,10 @@ pub(super) fn bring_back(
             chain_text(&error)
         ))
     };
-    // Whoever resumes is told what is missing. Behind this nobody would be, for then it lies there as if that were all.
-    let behind = turns_behind(services, entry, record, id).map_err(unread)?;
-    if behind > 0 {
+    let lost = lost_turns(services, entry, id).map_err(unread)?;
+    if lost > 0 {
         return Err(gone(format!(
-            "the kept copy lacks the last turns ({behind}); sessionctl resume {} continues with it and reports what is missing; after \
+            "the kept copy lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; after \
              that it can be branched, edited and repaired",
             record.id
         )));
@@ -340,6 +454,7 @@ pub(super) fn may_be_kept(services: &Services, root: &Path, id: &UpstreamId) -> 
 
 /// Puts what is kept of a session back to where its agent looks for it; from which folder that is done, where it is known. Its
 /// records name the folder that it has now where they named one from which it was moved since.
+/// What the file will lack is recorded first: its conversation reports that at the next resume, whatever happens until then.
 /// Gives what was put there.
 ///
 /// # Errors
@@ -354,6 +469,11 @@ pub(super) fn restore(
         return Ok(Vec::new());
     };
     let archive = &services.keeper.archive;
+    for (session, turns) in losses(services, entry, id)? {
+        if turns > 0 {
+            archive.note_unreported(&key(root, &session), turns)?;
+        }
+    }
     let key = key(root, id);
     // None of its turns is new, also for who hears of the file before this is through.
     let mut placing = |id: &str, bytes| services.old_bytes.note(&id.into(), bytes);

@@ -44,6 +44,8 @@ pub struct Climb {
     lacking: u64,
     /// How many turns are later than the kept copy that was restored.
     kept_lacks: u64,
+    /// The head was restored before this climb, and what it lacks was not reported.
+    was_restored: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,7 @@ impl Climb {
             is_damaged: false,
             lacking: 0,
             kept_lacks: 0,
+            was_restored: false,
         }
     }
 
@@ -283,7 +286,7 @@ impl Climb {
         self.cause = Some(RollCause::Damaged);
         self.attempts.push(Attempt {
             upstream_id: step.target(),
-            via: step.via(),
+            via: self.via_of(&step),
             error: Some(self.loss()),
         });
         self.current = None;
@@ -307,7 +310,7 @@ impl Climb {
         self.cause = Some(RollCause::Damaged);
         self.attempts.push(Attempt {
             upstream_id: step.target(),
-            via: step.via(),
+            via: self.via_of(&step),
             error: Some(format!("its transcript is not whole: {lost}")),
         });
         self.current = None;
@@ -324,6 +327,20 @@ impl Climb {
         self.goal.head.is_none() || !self.has_history()
     }
 
+    /// Notes that the head was restored before this climb, and that what it lacks was not reported: however the agent opens it, it
+    /// comes from our copy.
+    pub fn note_restored_before(&mut self) {
+        self.was_restored = true;
+    }
+
+    /// How a step brings a session back, as it is reported.
+    fn via_of(&self, step: &Step) -> Via {
+        match self.was_restored && Self::keeps_head(step) {
+            true => Via::Archive,
+            false => step.via(),
+        }
+    }
+
     /// Notes how many turns are later than the kept copy that was restored: whatever goes on from that lacks them.
     pub fn note_kept_lacks(&mut self, turns: u64) {
         self.kept_lacks = turns;
@@ -338,7 +355,7 @@ impl Climb {
     #[must_use]
     pub fn succeeded(mut self, upstream_id: UpstreamId) -> Resumed {
         let step = self.current.take().unwrap_or(Step::Fresh);
-        let via = step.via();
+        let via = self.via_of(&step);
         self.attempts.push(Attempt {
             upstream_id: Some(upstream_id.clone()),
             via,

@@ -115,6 +115,7 @@ fn of_head(
     let entry = services.agent(&head.agent)?;
     let (root, format) = read_root(&entry)?;
     let id = &head.upstream_id;
+    keeping::refuse_unreported(services, &entry, record)?;
     // A copy lies beside its source.
     if keeping::is_lost(services, &entry, record, id) {
         keeping::bring_back(services, &entry, record, id)?;

@@ -57,7 +57,7 @@ pub struct UpstreamSession {
     pub tally: Tally,
     /// How long the agent may take to close it, unless that is forced.
     pub deadline: Duration,
-    /// The copy of a transcript that it was opened from, until it is taken into use.
+    /// The copy of a transcript that it was opened from, until it is taken into use; of an edit's branch until the record names it.
     pub copy: Option<UncommittedCopy>,
 }
 

@@ -128,7 +128,7 @@ impl Archive {
             None => Vec::new(),
         };
         let opened = match parts.is_empty() {
-            true => Folder::open(&place)?,
+            true => Folder::open_to_change(&place)?,
             false => Some(Folder::make(&place, key)?),
         };
         let Some(mut folder) = opened else {
@@ -154,17 +154,17 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::link`].
-    pub fn turns_behind(&self, key: &Key, acknowledged: u64) -> Result<u64, TranscriptError> {
+    pub fn turns_behind(&self, key: &Key, acknowledged: u64) -> Result<Option<u64>, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let Some(folder) = Folder::open(&place)? else {
-            return Ok(0);
+            return Ok(None);
         };
         let Some(name) = folder.transcript() else {
-            return Ok(0);
+            return Ok(None);
         };
         let best = folder.best(name)?;
-        Ok(best.map_or(0, |(copy, _)| folder.turns_behind(copy, acknowledged)))
+        Ok(best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged)))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
@@ -175,13 +175,45 @@ impl Archive {
     pub fn note_continued(&self, key: &Key, at_ms: i64) -> Result<(), TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
+        change(&place, |folder| folder.note_changed(at_ms))
+    }
+
+    /// Records durably, before a transcript is restored, that it will lack this many turns which its conversation has not reported
+    /// as missing: once the file is there, nothing else shows that. It stays until [`Archive::note_reported`].
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn note_unreported(&self, key: &Key, turns: u64) -> Result<(), TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
+        change(&place, |folder| {
+            folder.set_unreported_turns(folder.unreported_turns().max(turns));
+        })
+    }
+
+    /// Records that the conversation has reported what the restored transcript lacks.
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn note_reported(&self, key: &Key) -> Result<(), TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
         match Folder::open(&place)? {
-            Some(mut folder) => {
-                folder.note_changed(at_ms);
-                folder.save()
+            Some(folder) if folder.unreported_turns() > 0 => {
+                change(&place, |folder| folder.set_unreported_turns(0))
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
+    }
+
+    /// How many turns the restored transcript of a session lacks that its conversation has not reported as missing.
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn unreported_turns(&self, key: &Key) -> Result<u64, TranscriptError> {
+        let place = self.place(key)?;
+        let _held = self.lock(key);
+        Ok(Folder::open(&place)?.map_or(0, |folder| folder.unreported_turns()))
     }
 
     /// The copies of a session; none if nothing of it is kept.
@@ -259,6 +291,17 @@ impl Archive {
         // From here on nothing more of it is unpacked. A caller that unpacks takes the two locks in the other order.
         drop(held);
         removed.and(self.remove_unpacked(place))
+    }
+}
+
+/// Changes the list of a session, if there is one.
+fn change(place: &Path, change: impl FnOnce(&mut Folder)) -> Result<(), TranscriptError> {
+    match Folder::open_to_change(place)? {
+        Some(mut folder) => {
+            change(&mut folder);
+            folder.save()
+        }
+        None => Ok(()),
     }
 }
 

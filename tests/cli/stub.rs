@@ -276,14 +276,18 @@ fn methods() -> Methods {
             async move { held(&shared, method, params, &result).await }
         });
     }
-    add(&mut methods, "conversation/checkpoints", |params, shared| async move {
-        let none = r#"{"checkpoints":[]}"#;
-        // The last one alone is what another command looks up.
-        if params["limit"] == 1 {
-            return raw(none);
-        }
-        held(&shared, "conversation/checkpoints", params, none).await
-    });
+    add(
+        &mut methods,
+        "conversation/checkpoints",
+        |params, shared| async move {
+            let none = r#"{"checkpoints":[]}"#;
+            // The last one alone is what another command looks up.
+            if params["limit"] == 1 {
+                return raw(none);
+            }
+            held(&shared, "conversation/checkpoints", params, none).await
+        },
+    );
     add(&mut methods, "conversation/edit", |params, shared| async move {
         edited(&shared, params).await
     });

@@ -90,6 +90,7 @@ mod killed_imports;
 mod killed_moves;
 #[cfg(target_os = "linux")]
 mod killed_repairs;
+mod killed_restores;
 mod ladder;
 mod large;
 mod late_checkpoints;

@@ -17,7 +17,9 @@ use crate::test_programs;
 mod names;
 
 use names::{CAPABILITIES, LOG};
-pub(crate) use names::{CRASH_ON_LOAD, HELD, HELD_BY, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD};
+pub(crate) use names::{
+    CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD,
+};
 
 /// The configuration of a scripted agent of this name.
 pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {

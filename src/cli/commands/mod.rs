@@ -20,10 +20,10 @@ pub(super) mod tree;
 
 use std::path::{Path, PathBuf};
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
-use bridge_protocol::ErrorKind;
 use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
-use bridge_protocol::link::{Link, LinkReason, Relation};
+use bridge_protocol::link::{Link, LinkReason, Relation, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::time;
 use jiff::Timestamp;
@@ -24,7 +24,7 @@ use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
-use crate::conversation::effect::{Arrival, Effect, Input, Opened, Sent, WritePart};
+use crate::conversation::effect::{Arrival, Effect, Input, Milestone, Opened, Sent, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
@@ -201,6 +201,16 @@ impl Actor {
                     self.session = Some(session);
                 }
             }
+            Effect::AttachBranch => {
+                if let Some(session) = self.arrived.take() {
+                    self.session = Some(session);
+                }
+            }
+            Effect::KeepBranch => {
+                if let Some(copy) = self.session.as_mut().and_then(|session| session.copy.take()) {
+                    copy.keep();
+                }
+            }
             Effect::HandOver(id, opened) => self.hand_over(id, opened),
             Effect::RetireAgent => {
                 if let Some(session) = &self.session {
@@ -318,11 +328,8 @@ impl Actor {
     fn write(&mut self, record: ConversationRecord, parts: Vec<WritePart<Reply>>) {
         let id = record.id;
         let ledgers = || parts.iter().map(|part| &part.ledger);
-        let root = self
-            .services
-            .catalog
-            .get(&record.agent)
-            .map(|entry| entry.transcript_root());
+        let entry = self.services.catalog.get(&record.agent).cloned();
+        let root = entry.as_ref().map(|entry| entry.transcript_root());
         let change = Change {
             lineage: ledgers()
                 .flat_map(|ledger| &ledger.lineage)
@@ -340,12 +347,26 @@ impl Actor {
             conversation: Some(record),
             ..Change::default()
         };
+        let restored = parts.iter().find_map(|part| match &part.milestone {
+            Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
+                Some(opened.upstream_id.clone())
+            }
+            _ => None,
+        });
+        let restored = restored.zip(entry);
+        let services = Arc::clone(&self.services);
         let commit = self.services.store.commit(change);
         self.writes.push_back(Box::pin(async move {
             let result = commit.await.map(|_| ()).map_err(|error| {
                 tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
                 StoreFailure::from(&error)
             });
+            if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
+                // Before anybody hears of the session: a fork of it is refused until then.
+                let note = move || keeping::note_reported(&services, &entry, &upstream_id);
+                // A failure is in the log.
+                let _noted = tokio::task::spawn_blocking(note).await;
+            }
             Box::new(Input::Written { parts, result })
         }));
     }

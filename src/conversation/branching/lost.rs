@@ -15,7 +15,7 @@ use crate::store::ConversationRecord;
 /// Puts the session back of which a branch is to be made.
 ///
 /// # Errors
-/// When it is gone and what is kept of it cannot be put back.
+/// When it is gone and what is kept of it cannot be put back, or it was restored with fewer turns and nobody was told.
 pub(super) async fn before_branch(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
@@ -59,6 +59,9 @@ async fn bring_back(
     let record = record.clone();
     blocking(services, entry, progress, move |services, entry| {
         for id in sessions {
+            if record.chain.head().is_some_and(|head| head.upstream_id == id) {
+                keeping::refuse_unreported(services, entry, &record)?;
+            }
             // Whoever names a session of another conversation is told so later.
             if keeping::is_lost(services, entry, &record, &id) && places::is_held(services, &record, &id)? {
                 keeping::bring_back(services, entry, &record, &id)?;

@@ -130,7 +130,7 @@ impl Climber {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(Ok((restored, behind))) => {
-                self.kept_lacks = behind;
+                self.kept_lacks = behind.unwrap_or_default();
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy");
                 Ok(())
             }

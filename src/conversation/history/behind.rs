@@ -47,9 +47,29 @@ pub(in crate::conversation) fn behind(
         // The file alone may not show it: turns that were cancelled stand in it too.
         let key = key(agents, &link.upstream_id);
         let later = services.keeper.archive.turns_behind(&key, ran);
-        gone = gone.max(later.unwrap_or_default());
+        gone = gone.max(later.unwrap_or_default().unwrap_or_default());
         why = "are later than its kept copy, or lost";
+    } else if let Some(gap) = unreported(services, link, gone) {
+        return Some(gap);
     }
+    gap(link, gone, why)
+}
+
+/// What the file of a link is known to lack because it was restored from an older copy, and its conversation was not resumed
+/// since. `None` if that is not more than what the file shows.
+pub(super) fn unreported(services: &Services, link: &Link, shown: u64) -> Option<HistoryGap> {
+    let (root, _) = services.catalog.get(&link.agent)?.listed_transcripts()?;
+    let lost = services
+        .keeper
+        .archive
+        .unreported_turns(&key(root, &link.upstream_id));
+    // A list that cannot be read says nothing of the file.
+    let lost = lost.ok().filter(|lost| *lost > shown)?;
+    gap(link, lost, "are later than the copy from which it was restored")
+}
+
+fn gap(link: &Link, gone: u64, why: &str) -> Option<HistoryGap> {
+    let ran = link.turns.saturating_add(link.carried_turns);
     (gone > 0).then(|| HistoryGap {
         upstream_id: link.upstream_id.clone(),
         kind: GapKind::Behind,

@@ -1,5 +1,7 @@
 //! Sessions whose transcripts are missing or blank, for those who only read them: what is kept of them, with nothing put back.
 
+use std::path::Path;
+
 use bridge_protocol::UpstreamId;
 
 use super::{key, relocation};
@@ -11,6 +13,18 @@ use crate::transcript::keep::Unpacked;
 use crate::transcript::locate::locate;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
+
+/// Whether the transcript of a session is missing or blank, or of Codex that of one in which it begins.
+pub(super) fn is_gone(root: &Path, format: Format, id: &UpstreamId) -> bool {
+    match format {
+        Format::Claude => locate(root, id.as_str(), None)
+            .is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false))),
+        Format::Codex => match rollouts::files_of(root, id.as_str()) {
+            Ok((_, missing)) => missing.is_some(),
+            Err(error) => disk::is_absence(&error),
+        },
+    }
+}
 
 /// What is kept of a session whose transcript is missing or blank, or that of one in which it begins. `None` if its agent has it or
 /// may have it, because the folder cannot be read, and if nothing is kept.
@@ -25,15 +39,7 @@ pub(in crate::conversation) fn in_place_of_lost(
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(None);
     };
-    let is_gone = match format {
-        Format::Claude => locate(root, id.as_str(), None)
-            .is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false))),
-        Format::Codex => match rollouts::files_of(root, id.as_str()) {
-            Ok((_, missing)) => missing.is_some(),
-            Err(error) => disk::is_absence(&error),
-        },
-    };
-    if !is_gone {
+    if !is_gone(root, format, id) {
         return Ok(None);
     }
     let archive = &services.keeper.archive;

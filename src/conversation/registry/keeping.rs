@@ -26,7 +26,7 @@ use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
 use crate::store::TranscriptRoot;
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::Total;
+use crate::transcript::keep::{Key, Total};
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
@@ -155,7 +155,14 @@ impl Registry {
             return;
         }
         // Before it is kept: a turn that ends meanwhile may not be in it.
-        let turns = keeping::acknowledged(&self.services, entry, &session.upstream_id);
+        let turns = match keeping::acknowledged(&self.services, entry, &session.upstream_id) {
+            Ok(turns) => turns,
+            Err(error) => {
+                let error = chain_text(&error);
+                tracing::warn!(upstream_id = %session.upstream_id, error, "the turns of a session cannot be looked up; it is kept later");
+                return;
+            }
+        };
         match keep(&self.services, entry, session, depth, turns) {
             Ok(noticed) if noticed.rewritten => self.tell_rewritten(entry, &session.upstream_id),
             Ok(_) => {}
@@ -216,7 +223,11 @@ impl Registry {
                     );
                 }
             }
-            let pruned = keeper.archive.prune(oldest, keeper.rules.bytes)?;
+            let is_used = |key: &Key| {
+                let root = TranscriptRoot::new(key.root.to_string_lossy());
+                keeping::is_used(&self.services, &root, &key.upstream_id.as_str().into())
+            };
+            let pruned = keeper.archive.prune(oldest, keeper.rules.bytes, is_used)?;
             if pruned.sessions > 0 {
                 let (sessions, bytes) = (pruned.sessions, pruned.bytes);
                 tracing::info!(
@@ -288,6 +299,7 @@ impl Registry {
                     upstream_id: named.id.clone(),
                 };
                 let turns = keeping::acknowledged(&services, &named.entry, &named.id);
+                let turns = turns.map_err(|error| store_error(&error))?;
                 keep(&services, &named.entry, &session, Depth::Packed, turns)
                     .map_err(|error| failed(&error))?;
                 let held = archive.held(&keeping::key(&named.root, &named.id));
@@ -346,8 +358,7 @@ impl Registry {
                     Ok(paths) => {
                         is_any_kept = true;
                         if is_head && !paths.is_empty() {
-                            answer.missing_turns =
-                                behind(&services, named).map_err(|error| failed(&error))?;
+                            answer.missing_turns = behind(&services, named)?;
                         }
                         let paths = paths.iter().map(|path| path.to_string_lossy().into_owned());
                         answer.restored.extend(paths);
@@ -464,10 +475,12 @@ fn named(services: &Services, session: Session) -> Option<Named> {
 }
 
 /// How many of the turns that were acknowledged on a session its kept copy lacks, as far as that is known.
-fn behind(services: &Services, named: &Named) -> Result<u64, TranscriptError> {
-    let acknowledged = keeping::acknowledged(services, &named.entry, &named.id).unwrap_or(0);
+fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> {
+    let acknowledged = keeping::acknowledged(services, &named.entry, &named.id);
+    let acknowledged = acknowledged.map_err(|error| store_error(&error))?.unwrap_or(0);
     let key = keeping::key(&named.root, &named.id);
-    services.keeper.archive.turns_behind(&key, acknowledged)
+    let later = services.keeper.archive.turns_behind(&key, acknowledged);
+    Ok(later.map_err(|error| failed(&error))?.unwrap_or_default())
 }
 
 pub(super) fn failed(error: &TranscriptError) -> ConversationError {

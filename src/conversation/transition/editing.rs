@@ -126,7 +126,7 @@ impl<R> Model<R> {
             }
         };
         self.lose_session(effects);
-        effects.push(Effect::Attach);
+        effects.push(Effect::AttachBranch);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id,
             via: opened.resumed.via,
@@ -193,7 +193,8 @@ impl<R> Model<R> {
         self.accepts_edit && self.saving != Saving::Failed
     }
 
-    /// Gives a branch up on which the prompt was not accepted: the head is what it was.
+    /// Gives a branch up on which the prompt was not accepted: the head is what it was. A copy that no record names goes with the
+    /// session.
     pub(super) fn abandon_edit(&mut self, now: Now, effects: &mut Effects<R>) {
         if !self.is_editing() {
             return;

@@ -86,6 +86,10 @@ impl<R> Model<R> {
             self.fail_unsent_turn(&ConversationError::StoreFailed(error), now, effects);
             return;
         }
+        if turn.is_unaccepted_edit() {
+            // The record names the branch now.
+            effects.push(Effect::KeepBranch);
+        }
         if turn.cancelled || self.stopping {
             let cancelled = turn.cancelled;
             self.take_prompt_back(now);

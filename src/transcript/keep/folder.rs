@@ -67,6 +67,14 @@ impl Folder {
         Ok(Some(Self::with(path, list)))
     }
 
+    /// As [`Folder::open`], for a list that is about to be changed. Writing it gives it a checksum, so a list without one is
+    /// checked first.
+    pub(super) fn open_to_change(path: &Path) -> Result<Option<Self>, TranscriptError> {
+        let mut folder = Self::open(path)?;
+        folder.as_mut().map_or(Ok(()), Self::check_copies)?;
+        Ok(folder)
+    }
+
     /// Checks that the copies are as a list without a checksum says: a flipped bit in it could have them deleted. The list drops a
     /// copy that is not, and its file is set aside. Blocks for as long as it takes to read them, once, because the list gets a
     /// checksum then.
@@ -149,11 +157,7 @@ impl Folder {
     /// As [`Folder::open`], but the folder is created if it is missing, and what a kill left in it is deleted. A folder whose list
     /// is damaged is set aside, and the session is kept anew.
     pub(super) fn make(path: &Path, key: &Key) -> Result<Self, TranscriptError> {
-        let opened = Self::open(path).and_then(|mut folder| {
-            folder.as_mut().map_or(Ok(()), Self::check_copies)?;
-            Ok(folder)
-        });
-        let opened = match opened {
+        let opened = match Self::open_to_change(path) {
             Err(TranscriptError::Unreadable {
                 why: why @ Unreadable::Damaged(_),
                 ..
@@ -196,7 +200,7 @@ impl Folder {
 
     /// Writes the list if it has changed, and then deletes the files that it no longer names.
     pub(super) fn save(&mut self) -> Result<(), TranscriptError> {
-        if self.list.files.is_empty() {
+        if self.list.files.is_empty() && self.list.unreported_turns == 0 {
             return self.discard();
         }
         if !std::mem::take(&mut self.has_changed) {
@@ -310,12 +314,23 @@ impl Folder {
         self.list.was_moved
     }
 
-    /// How many acknowledged turns are later than this copy. A link has everything that the agent wrote.
-    pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> u64 {
-        match (copy.is_link(), self.list.turns) {
-            (false, Some(turns)) => acknowledged.saturating_sub(turns),
-            _ => 0,
-        }
+    /// How many acknowledged turns are later than this copy, if that is known: a link shares what the agent appends. A copy of a
+    /// transcript that was restored before lacks what that lacked.
+    pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> Option<u64> {
+        let turns = self.list.turns.filter(|_| !copy.is_link());
+        let later = turns.map(|turns| acknowledged.saturating_sub(turns));
+        let unreported = Some(self.list.unreported_turns).filter(|turns| *turns > 0);
+        later.max(unreported)
+    }
+
+    /// How many turns the restored transcript lacks that no conversation has reported yet.
+    pub(super) fn unreported_turns(&self) -> u64 {
+        self.list.unreported_turns
+    }
+
+    pub(super) fn set_unreported_turns(&mut self, turns: u64) {
+        self.has_changed |= self.list.unreported_turns != turns;
+        self.list.unreported_turns = turns;
     }
 
     /// Records that the transcript is copied as it is now, with this many acknowledged turns.

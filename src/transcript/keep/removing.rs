@@ -7,7 +7,7 @@ use std::path::Path;
 use super::folder::Folder;
 use super::pruning::folders;
 use super::restoring::base_of;
-use super::{Archive, Key};
+use super::{Archive, Key, change};
 use crate::files::set_aside;
 use crate::transcript::TranscriptError;
 
@@ -120,12 +120,6 @@ impl Archive {
     fn release(&self, key: &Key) -> Result<(), TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
-        match Folder::open(&place)? {
-            Some(mut folder) => {
-                folder.release();
-                folder.save()
-            }
-            None => Ok(()),
-        }
+        change(&place, Folder::release)
     }
 }

@@ -398,15 +398,15 @@ fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
     let one = total.bytes / 2;
     assert_eq!((total.sessions, total.files), (3, 3));
     assert_eq!(
-        place.archive.prune(None, Some(total.bytes)).unwrap(),
+        place.archive.prune(None, Some(total.bytes), |_| true).unwrap(),
         Pruned::default()
     );
     assert_eq!(
-        place.archive.prune(Some(1_000_000), None).unwrap(),
+        place.archive.prune(Some(1_000_000), None, |_| true).unwrap(),
         Pruned::default()
     );
     // What costs nothing makes no room.
-    let pruned = place.archive.prune(None, Some(one)).unwrap();
+    let pruned = place.archive.prune(None, Some(one), |_| true).unwrap();
     assert_eq!(
         pruned,
         Pruned {
@@ -415,9 +415,9 @@ fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
         }
     );
     assert_eq!(held(), [false, true, true]);
-    place.archive.prune(Some(2_500_000), None).unwrap();
+    place.archive.prune(Some(2_500_000), None, |_| true).unwrap();
     assert_eq!(held(), [false, true, false]);
-    place.archive.prune(None, Some(0)).unwrap();
+    place.archive.prune(None, Some(0), |_| true).unwrap();
     assert_eq!(place.archive.total().unwrap(), Total::default());
 }
 
@@ -441,7 +441,7 @@ fn what_something_newer_goes_on_from_is_as_old_as_that() {
         .note_continued(&place.key("continued"), 3 * day)
         .unwrap();
     place.archive.note_continued(&place.key("none"), 3 * day).unwrap();
-    place.archive.prune(Some(2 * day), None).unwrap();
+    place.archive.prune(Some(2 * day), None, |_| true).unwrap();
     assert_eq!(place.names("old"), [] as [String; 0]);
     assert_eq!(place.names("continued"), ["1.zst"]);
 }
@@ -562,20 +562,20 @@ fn a_copy_tells_how_many_turns_are_later_and_a_link_has_them_all() {
     let place = Place::new();
     let path = place.put("s.jsonl", "{}\n");
     let behind = |acknowledged| place.archive.turns_behind(&place.key("s"), acknowledged).unwrap();
-    assert_eq!(behind(3), 0, "nothing is kept");
+    assert_eq!(behind(3), None, "nothing is kept");
     place.link("s", &path);
-    assert_eq!(behind(3), 0);
+    assert_eq!(behind(3), None);
     place.pack_with("s", Some(&path), Some(2));
-    assert_eq!((behind(2), behind(3), behind(5)), (0, 1, 3));
+    assert_eq!((behind(2), behind(3), behind(5)), (Some(0), Some(1), Some(3)));
     // What is linked again is shared with the agent, and what was linked has all that it wrote.
     fs::write(&path, "{}\n{}\n").unwrap();
     place.link("s", &path);
-    assert_eq!(behind(5), 0);
+    assert_eq!(behind(5), None);
     fs::remove_file(&path).unwrap();
     place.pack("s", None);
-    assert_eq!(behind(5), 0);
+    assert_eq!(behind(5), None);
     // A copy of which nobody said how many turns it has says nothing of them.
     let path = place.put("t.jsonl", "{}\n");
     place.pack("t", Some(&path));
-    assert_eq!(place.archive.turns_behind(&place.key("t"), 9).unwrap(), 0);
+    assert_eq!(place.archive.turns_behind(&place.key("t"), 9).unwrap(), None);
 }

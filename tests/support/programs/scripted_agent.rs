@@ -10,7 +10,8 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use super::scripted_names::{
-    CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOG, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD,
+    CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, LOG, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW,
+    SILENT_ON_LOAD,
 };
 
 /// How a retelling of the history begins, which the daemon puts before the user's own text.
@@ -88,6 +89,10 @@ impl Agent {
                 };
                 self.answer(&id, &json!({ "sessionId": session }));
             }
+            Some("session/load") if lacks_file() => {
+                let error = json!({"code": -32603, "message": "no rollout found for thread id 1"});
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+            }
             Some("session/load") if fs::exists(SILENT_ON_LOAD).unwrap() => {}
             Some("session/load") => {
                 if fs::read_to_string(HELD_BY).is_ok_and(|pid| is_alive(&pid)) {
@@ -159,6 +164,11 @@ impl Agent {
         output.write_all(format!("{line}\n").as_bytes()).unwrap();
         output.flush().unwrap();
     }
+}
+
+/// Whether the file that is needed to load a session is not there.
+fn lacks_file() -> bool {
+    fs::read_to_string(LOAD_NEEDS).is_ok_and(|path| !fs::exists(path).unwrap())
 }
 
 fn is_alive(pid: &str) -> bool {

@@ -12,6 +12,10 @@ pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
 /// A file in the home of the test with the error that the agent answers to `session/load` while it is there.
 pub(crate) const REFUSE_LOAD: &str = "refuse-load";
 
+/// A file in the home of the test with a path. While there is no file at that path, the agent answers to `session/load` that it
+/// does not know the session.
+pub(crate) const LOAD_NEEDS: &str = "load-needs";
+
 /// A file in the home of the test. While it is there, the agent does not answer `session/load`.
 pub(crate) const SILENT_ON_LOAD: &str = "silent-on-load";
 

@@ -53,6 +53,36 @@ fn the_head_changes_when_the_new_prompt_is_accepted() {
     );
 }
 
+/// Until then the next start deletes the copy if the daemon is killed.
+#[test]
+fn the_branch_stays_once_the_record_names_it() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    let keeps = |log: &[String]| log.iter().position(|line| line == "keep the branch");
+    let log = world.log();
+    assert!(log.contains(&"attach".to_owned()), "{log:?}");
+    assert_eq!(keeps(&log), None, "{log:?}");
+    world.release_writes();
+    let log = world.log();
+    let sent = log.iter().position(|line| line == "send better");
+    assert!(keeps(&log).is_some() && keeps(&log) < sent, "{log:?}");
+}
+
+#[test]
+fn a_branch_that_no_record_names_goes_with_its_session() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.forget_log();
+    world.write_fails();
+    let log = world.log();
+    assert!(log.contains(&"detach".to_owned()), "{log:?}");
+    assert!(!log.contains(&"keep the branch".to_owned()), "{log:?}");
+}
+
 #[test]
 fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
     let mut world = World::live();

@@ -361,10 +361,11 @@ impl World {
                 "discard".to_owned()
             }
             Effect::Detach => "detach".to_owned(),
-            Effect::Attach => {
+            Effect::Attach | Effect::AttachBranch => {
                 self.takes_arrived();
                 "attach".to_owned()
             }
+            Effect::KeepBranch => "keep the branch".to_owned(),
             Effect::HandOver(_, opened) => {
                 assert_eq!(self.takes_arrived(), opened.upstream_id.as_str());
                 format!("hand over {}", opened.upstream_id)

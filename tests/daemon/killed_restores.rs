@@ -1,0 +1,266 @@
+//! A daemon that is killed after it restored a transcript from an older copy, and before it reported what is missing: the next
+//! resume reports that, although the transcript looks whole by then.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, LineageReason, Resumed, Via};
+use bridge_protocol::{CheckpointId, ConversationId};
+use serde_json::{Value, json};
+
+use crate::codex::{ROOT_ID, rollout};
+use crate::codex_watching;
+use crate::gate::Gate;
+use crate::home::Home;
+use crate::keeping::{keep, lose};
+use crate::scripted::{self, LOAD_NEEDS, SILENT_ON_LOAD};
+use crate::signs::Watched;
+use crate::support::{App, refused};
+
+/// Nothing is kept but what a test asks for.
+const KEEP_NOTHING: &str = "[keep]\nenabled = false\n";
+
+async fn resume(app: &App, id: ConversationId) -> Resumed {
+    let answer = app
+        .call("conversation/resume", json!({"conversationId": id}))
+        .await;
+    serde_json::from_value(answer.unwrap()["resumed"].clone()).unwrap()
+}
+
+/// The list of copies of the session whose id is given.
+fn list_of(home: &Home, session: &str) -> Value {
+    let roots = fs::read_dir(home.data().join("kept")).unwrap();
+    let mut lists = roots.map(|root| root.unwrap().path().join(session).join("kept.json"));
+    let list = lists.find(|list| list.exists()).unwrap();
+    serde_json::from_slice(&fs::read(list).unwrap()).unwrap()
+}
+
+fn unreported(home: &Home, session: &str) -> Value {
+    list_of(home, session)["note"]["unreportedTurns"].clone()
+}
+
+async fn assert_reported_once(app: &App, id: ConversationId) {
+    let resumed = resume(app, id).await;
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Archive, Fidelity::Partial, 1)
+    );
+    assert_eq!(resumed.attempts.last().unwrap().via, Via::Archive);
+    let last = app.lineage(id).await.pop().unwrap();
+    assert_eq!(
+        (last.reason, last.fidelity),
+        (LineageReason::Restored, Fidelity::Partial)
+    );
+}
+
+/// Whatever begins with the head would take the rest for all of it.
+async fn assert_not_to_be_branched(app: &App, id: ConversationId, place: Option<&CheckpointId>) {
+    let mut calls = vec![
+        ("conversation/fork", json!({"conversationId": id})),
+        ("transcript/check", json!({"conversationId": id, "repair": true})),
+    ];
+    if let Some(place) = place {
+        calls.push(("conversation/fork", json!({"conversationId": id, "at": place})));
+        let edit = json!({"conversationId": id, "at": place, "prompt": "instead"});
+        calls.push(("conversation/edit", edit));
+    }
+    for (method, params) in calls {
+        refused(app.call(method, params).await, ErrorKind::TranscriptDamaged);
+    }
+}
+
+#[tokio::test]
+async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
+    let (home, gate) = Gate::home_with(KEEP_NOTHING);
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
+    app.call("conversation/update", plan).await.unwrap();
+    // A turn that was cancelled before the agent said a word stands in the transcript, and is not counted: so the transcript does
+    // not show what it lacks.
+    let mut raw = daemon.raw().await;
+    let (running, _) = raw.run(id, "[[hang]]").await;
+    app.ask("conversation/cancel", id).await;
+    raw.answer(running).await;
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    let place = app.checkpoints(id).await.pop().unwrap().id;
+    let head = app.get(id).await.head.unwrap();
+    app.close(id).await;
+    lose(&home);
+    // The agent has opened the restored session by then, and nothing was reported.
+    gate.hold("session/set_mode");
+    raw.send("conversation/resume", json!({"conversationId": id}))
+        .await;
+    gate.wait_until_held();
+    assert!(home.transcript(head.as_str()).is_some(), "it is restored");
+    assert_eq!(unreported(&home, head.as_str()), json!(1));
+    daemon.kill();
+
+    let (daemon, app) = home.opened().await;
+    assert_not_to_be_branched(&app, id, Some(&place)).await;
+    let history = json!({"conversationId": id, "limit": 10});
+    let history = app.call("conversation/history", history).await.unwrap();
+    assert_eq!(history["gaps"][0]["kind"], "behind", "{history}");
+    let bundle = home.path().join("bundle.tar.zst");
+    let export = json!({"conversationId": id, "path": bundle});
+    let exported = app.call("conversation/export", export).await.unwrap();
+    assert_eq!(exported["gaps"][0]["upstreamId"], json!(head), "{exported}");
+    // Nobody is told of a resume that is refused.
+    let strict = json!({"conversationId": id, "minFidelity": "full"});
+    let error = refused(
+        app.call("conversation/resume", strict).await,
+        ErrorKind::NotResumable,
+    );
+    assert!(error.detail("attempts").to_string().contains("archive"));
+    assert_eq!(unreported(&home, head.as_str()), json!(1));
+    assert_reported_once(&app, id).await;
+    assert_eq!(unreported(&home, head.as_str()), Value::Null);
+    let forked = app.fork(id, false).await.unwrap();
+    app.close(forked.conversation.id).await;
+    app.close(id).await;
+    assert_eq!(resume(&app, id).await.via, Via::Resume);
+    assert_eq!(app.remembered(id).await[..2], ["first", "second"]);
+    drop(daemon);
+}
+
+/// Codex' rollouts are not compared with what was acknowledged, unless they were restored.
+#[tokio::test]
+async fn what_a_restored_rollout_lacks_is_reported_by_the_next_daemon() {
+    // Without a number only the rollout tells, in which a compaction may have been a turn.
+    for (kept_turns_are_known, turns) in [(true, 1), (false, 2)] {
+        let home = codex_watching::home();
+        let mut config = File::options().append(true).open(home.config_file()).unwrap();
+        config.write_all(KEEP_NOTHING.as_bytes()).unwrap();
+        let (daemon, app) = home.opened().await;
+        let id = codex_watching::adopt(&app, &home).await;
+        keep(&app, json!({"conversationId": id})).await.unwrap();
+        if !kept_turns_are_known {
+            forget_turns(&home);
+        }
+        for _turn in 0..turns {
+            app.send(id, r#"{"jsonrpc":"2.0","method":"_nothing/new"}"#).await;
+        }
+        app.close(id).await;
+        let path = rollout(&home, ROOT_ID);
+        fs::remove_file(&path).unwrap();
+        fs::write(home.path().join(LOAD_NEEDS), path.to_str().unwrap()).unwrap();
+        fs::write(home.path().join(SILENT_ON_LOAD), "").unwrap();
+        let before = loads(&home);
+        let mut raw = daemon.raw().await;
+        let watched = Watched::below(home.path());
+        raw.send("conversation/resume", json!({"conversationId": id}))
+            .await;
+        watched.wait_for("second load", || (loads(&home) == before + 2).then_some(()));
+        assert!(path.exists(), "it is restored");
+        assert_eq!(
+            unreported(&home, ROOT_ID),
+            json!(1),
+            "{}",
+            list_of(&home, ROOT_ID)
+        );
+        daemon.kill();
+        fs::remove_file(home.path().join(SILENT_ON_LOAD)).unwrap();
+
+        let (_daemon, app) = home.opened().await;
+        assert_not_to_be_branched(&app, id, None).await;
+        assert_reported_once(&app, id).await;
+        app.close(id).await;
+        let resumed = resume(&app, id).await;
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Load, Fidelity::Full));
+    }
+}
+
+/// The list as it is after a link was copied: how many turns are in it is not known.
+fn forget_turns(home: &Home) {
+    let lists: Vec<_> = crate::carrying::files_below(&home.data().join("kept"))
+        .into_iter()
+        .filter(|path| path.ends_with("kept.json"))
+        .collect();
+    let [list] = &lists[..] else { panic!("{lists:?}") };
+    let mut line: Value = serde_json::from_slice(&fs::read(list).unwrap()).unwrap();
+    line["note"].as_object_mut().unwrap().remove("turns").unwrap();
+    write_list(list, line);
+}
+
+fn write_list(list: &Path, mut line: Value) {
+    line["crc32"] = json!(crc32fast::hash(line["note"].to_string().as_bytes()));
+    fs::write(list, format!("{line}\n")).unwrap();
+}
+
+/// How many sessions the agent was asked to load.
+fn loads(home: &Home) -> usize {
+    let heard = scripted::heard_lines(home, "codex");
+    heard
+        .iter()
+        .filter(|line| line.contains("\"session/load\""))
+        .count()
+}
+
+/// An answer to a client that puts a transcript back is no report of the conversation.
+#[tokio::test]
+async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    let old = SystemTime::now() - Duration::from_secs(3 * 24 * 60 * 60);
+    let transcript = home.transcript(head.as_str()).unwrap();
+    let file = File::options().append(true).open(transcript).unwrap();
+    file.set_modified(old).unwrap();
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    app.close(id).await;
+    lose(&home);
+    let restore = json!({"conversationId": id});
+    let restored = app.call("transcript/restore", restore).await.unwrap();
+    assert_eq!(restored["missingTurns"], json!(1));
+    drop(daemon);
+    // Old copies are deleted at a start, but not the only place that says what is missing.
+    home.configure("default_agent = \"loopback\"\n[keep]\nenabled = false\ndays = 1\n");
+    let passed = home.data().join("kept/passed");
+    let watched = Watched::below(&home.data());
+    let (daemon, app) = home.opened().await;
+    watched.wait_for("look at all copies", || passed.exists().then_some(()));
+    assert_reported_once(&app, id).await;
+    assert_eq!(unreported(&home, head.as_str()), Value::Null);
+    drop(daemon);
+}
+
+#[tokio::test]
+async fn a_list_of_the_version_before_is_read_and_one_of_a_later_version_left_alone() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    let head = app.get(id).await.head.unwrap();
+    let lists = crate::carrying::files_below(&home.data().join("kept"));
+    let list = lists.iter().find(|path| path.ends_with("kept.json")).unwrap();
+    let mut line = list_of(&home, head.as_str());
+    assert_eq!(line["version"], json!(3));
+    let path = home.transcript(head.as_str()).unwrap();
+    let text = fs::read(&path).unwrap();
+    for (version, is_read) in [(2, true), (4, false)] {
+        line["version"] = json!(version);
+        write_list(list, line.clone());
+        let written = fs::read(list).unwrap();
+        lose(&home);
+        let restored = app
+            .call("transcript/restore", json!({"conversationId": id}))
+            .await;
+        assert_eq!(restored.is_ok(), is_read, "{version}");
+        if !is_read {
+            assert_eq!(fs::read(list).unwrap(), written);
+            // The list says nothing of a transcript that is there.
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &text).unwrap();
+            app.fork(id, false).await.unwrap();
+        }
+    }
+}
