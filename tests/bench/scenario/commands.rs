@@ -27,7 +27,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         "conversation/new",
         &json!({"agent": "loopback", "cwd": home.path()}),
     )?;
-    let id = made["id"]
+    let id = made["conversation"]["id"]
         .as_str()
         .ok_or("a conversation without an id")?
         .to_owned();
