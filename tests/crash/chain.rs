@@ -125,8 +125,8 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
 }
 
 /// Whether a chain is what the lineage says, by the rules of the chain: an id is appended, an older equal one
-/// leaves, a head that was never written may leave when another comes, past sixteen the oldest leaves, a
-/// reset empties it.
+/// leaves, a session that moves to another folder keeps its place, a head that was never written may leave when
+/// another comes, past sixteen the oldest leaves, a reset empties it.
 fn chain_follows(entries: &[Value], chain: &[String], written: &BTreeSet<String>) -> Result<(), String> {
     let mut expected: Vec<(String, bool)> = Vec::new();
     for entry in entries {
@@ -134,6 +134,8 @@ fn chain_follows(entries: &[Value], chain: &[String], written: &BTreeSet<String>
         match entry["reason"].as_str().unwrap() {
             "reset" | "deleted" => expected.clear(),
             "updated" | "abandoned" => {}
+            // A folder moved with what ran in it, which may be older sessions alone.
+            "moved" if expected.iter().any(|(known, _)| *known == id) => {}
             _ => {
                 if let Some((head, may_have_left)) = expected.last_mut() {
                     *may_have_left |= !written.contains(head);
@@ -183,6 +185,9 @@ fn a_chain_that_is_not_what_the_lineage_says_is_seen() {
     assert!(!follows(&two, &["a", "x", "b"], &["a"]), "a stranger");
     let back = [entry("a", "created"), entry("b", "forked"), entry("a", "undone")];
     assert!(follows(&back, &["b", "a"], &["a", "b"]));
+    let moved = [two[0].clone(), two[1].clone(), entry("a", "moved")];
+    assert!(follows(&moved, &["a", "b"], &["a", "b"]), "a moved alone");
+    assert!(!follows(&moved, &["b", "a"], &["a", "b"]), "a move makes no head");
     let reset = [entry("a", "created"), entry("a", "reset"), entry("b", "created")];
     assert!(follows(&reset, &["b"], &["a"]));
     assert!(!follows(&reset, &["a", "b"], &["a"]));
