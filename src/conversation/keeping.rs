@@ -25,7 +25,6 @@ use crate::agent::catalog::AgentEntry;
 use crate::transcript::blank::is_blank;
 use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
 use crate::transcript::relocate::Relocation;
-use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
 
@@ -265,18 +264,8 @@ fn losses(
     };
     for session in kept.sessions() {
         let id = UpstreamId::new(session.as_str());
-        let acknowledged = acknowledged(&id)?;
-        let later = match archive.turns_behind(&key(root, &id), acknowledged)? {
-            Some(later) => later,
-            None => OpenRollout::open(&services.library.rollouts, kept.root(), session, None)
-                .ok()
-                // Whoever reads it reports a missing beginning.
-                .filter(|open| open.missing.is_none())
-                .map_or(0, |open| {
-                    acknowledged.saturating_sub(open.book.turns_recorded_at_most())
-                }),
-        };
-        losses.push((id, later));
+        let later = archive.turns_behind(&key(root, &id), acknowledged(&id)?)?;
+        losses.push((id, later.unwrap_or_default()));
     }
     Ok(losses)
 }
@@ -309,8 +298,8 @@ pub(super) fn refuse_unreported(
         Ok(0) => Ok(()),
         Ok(turns) => Err(ConversationError::TranscriptDamaged(format!(
             "session {id} was restored from a copy without its last turns ({turns}), which the conversation has not reported yet; \
-             resume it first: sessionctl resume {}",
-            record.id
+             close it and resume it first: sessionctl close {id}, then sessionctl resume {id}",
+            id = record.id
         ))),
         Err(error) => Err(ConversationError::TranscriptDamaged(format!(
             "the copies of session {id} cannot be read, so it is unknown whether its transcript is whole: {}",

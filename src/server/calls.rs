@@ -281,15 +281,19 @@ impl Calls {
         let (in_place, is_in_place) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             push(outbox, accepted).await;
-            let mut events = begin(feed.clone());
-            let first = poll_once(&mut events);
-            drop(in_place);
-            let ended = match first {
-                Poll::Ready(ended) => ended,
-                Poll::Pending => events.await,
+            let subscriber = feed.clone();
+            let events = async move {
+                let mut events = begin(feed);
+                let first = poll_once(&mut events);
+                drop(in_place);
+                match first {
+                    Poll::Ready(ended) => ended,
+                    Poll::Pending => events.await,
+                }
             };
-            if let Err(error) = ended {
-                feed.fail(&error).await;
+            let ended = AssertUnwindSafe(events).catch_unwind().await;
+            if let Err(error) = ended.unwrap_or_else(|_| Err(panicked(event))) {
+                subscriber.fail(&error).await;
             }
         });
         self.subscriptions

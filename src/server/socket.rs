@@ -127,7 +127,11 @@ pub async fn accept_connections<F, C>(
         let peer = stream.peer_cred().map(|peer| peer.uid());
         if !matches!(peer, Ok(uid) if uid == own_uid) {
             if let Some(refused) = foreign.count(Instant::now()) {
-                tracing::warn!(?peer, refused, "connections of another user are refused");
+                tracing::warn!(
+                    ?peer,
+                    refused,
+                    "connections that are not known to be of this user are refused"
+                );
             }
             continue;
         }

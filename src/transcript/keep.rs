@@ -198,21 +198,16 @@ impl Archive {
     pub fn note_reported(&self, key: &Key) -> Result<(), TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
-        match Folder::open(&place)? {
-            Some(folder) if folder.unreported_turns() > 0 => {
-                change(&place, |folder| folder.set_unreported_turns(0))
-            }
-            _ => Ok(()),
-        }
+        change(&place, |folder| folder.set_unreported_turns(0))
     }
 
-    /// How many turns the restored transcript of a session lacks that its conversation has not reported as missing.
+    /// How many turns the restored transcript of a session lacks that its conversation has not reported as missing. This waits for
+    /// no copy that is being packed: a list is replaced as a whole.
     ///
     /// # Errors
     /// As [`Archive::link`].
     pub fn unreported_turns(&self, key: &Key) -> Result<u64, TranscriptError> {
         let place = self.place(key)?;
-        let _held = self.lock(key);
         Ok(Folder::open(&place)?.map_or(0, |folder| folder.unreported_turns()))
     }
 

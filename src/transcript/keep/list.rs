@@ -78,7 +78,12 @@ impl List {
 
     /// The text of its file.
     pub(super) fn text(&self) -> io::Result<Vec<u8>> {
-        checked_lines::encode(VERSION, self)
+        // Earlier versions of the program read a list without reports too.
+        let version = match self.unreported_turns {
+            0 => VERSION_WITHOUT_REPORTS,
+            _ => VERSION,
+        };
+        checked_lines::encode(version, self)
     }
 
     /// Whether a checksum has shown that it is as it was written.
