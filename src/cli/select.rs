@@ -62,15 +62,17 @@ pub(super) async fn conversation(
             use_here(daemon, picked.id).await;
             picked
         }
-        None => {
-            return Err(Problem::new(Exit::Usage, "no conversation was named")
-                .hint("sessionctl ls lists them; . is the last one of this folder"));
-        }
+        None => return Err(none_named()),
     };
     let line = format!("→ {}", words::name(&conversation));
     let line = context.output.note_look.paint(DIM, &line);
     context.output.note(&line)?;
     Ok(conversation)
+}
+
+fn none_named() -> Problem {
+    Problem::new(Exit::Usage, "no conversation was named")
+        .hint("sessionctl ls lists them; . is the last one of this folder")
 }
 
 /// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then the user need
@@ -105,6 +107,10 @@ pub(super) async fn look_up(daemon: &Daemon, word: &str) -> Outcome<Conversation
 
 /// Finds a conversation. If it runs in `cwd`, `.` means it there from now on.
 async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conversation> {
+    // As from a variable of a script that is not set.
+    if word.trim().is_empty() {
+        return Err(none_named());
+    }
     let found = daemon.call(method::ResolveConversation {
         name: word.to_owned(),
         cwd,

@@ -25,6 +25,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::transcript::blank::is_blank;
 use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
 use crate::transcript::relocate::Relocation;
+use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
 use crate::transcript::{TranscriptError, rollouts};
 
@@ -264,8 +265,18 @@ fn losses(
     };
     for session in kept.sessions() {
         let id = UpstreamId::new(session.as_str());
-        let later = archive.turns_behind(&key(root, &id), acknowledged(&id)?)?;
-        losses.push((id, later.unwrap_or_default()));
+        let acknowledged = acknowledged(&id)?;
+        let later = match archive.turns_behind(&key(root, &id), acknowledged)? {
+            Some(later) => later,
+            None => OpenRollout::open(&services.library.rollouts, kept.root(), session, None)
+                .ok()
+                // Whoever reads it reports a missing beginning.
+                .filter(|open| open.missing.is_none())
+                .map_or(0, |open| {
+                    acknowledged.saturating_sub(open.book.turns_recorded_at_most())
+                }),
+        };
+        losses.push((id, later));
     }
     Ok(losses)
 }

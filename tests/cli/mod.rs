@@ -379,7 +379,7 @@ fn a_prompt_without_a_conversation_is_told_what_to_write() {
         &["send", "Why does the test fail?"][..],
         &["send", "hello"],
         &["send", "hello", "you there"],
-        &["send", "--file", "notes.md", "hello"],
+        &["send", "--file", "README.md", "hello"],
         &["send", "Greeting"],
         &["send", "."],
         &["send", ".", " "],
@@ -387,6 +387,21 @@ fn a_prompt_without_a_conversation_is_told_what_to_write() {
         let found = arguments.len() > 2 && arguments[1] != ".";
         home.printed(arguments, if found { 4 } else { 2 });
     }
+}
+
+#[test]
+fn a_call_that_cannot_work_makes_nothing() {
+    let home = home::Home::new();
+    for call in [
+        &["send", "--new", "--file", "nofile", "hello"][..],
+        &["show", ""],
+        &["send", "", "hello"],
+        &["rm", " "],
+    ] {
+        let refused = home.run(call);
+        assert_eq!(refused.status.code(), Some(2), "{call:?}: {refused:?}");
+    }
+    assert_eq!(home.said(&["ls", "--all", "--json"]), r#"{"conversations":[]}"#);
 }
 
 #[test]

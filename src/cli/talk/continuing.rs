@@ -131,11 +131,11 @@ fn refused(problem: Problem, conversation: &Conversation) -> Problem {
     let id = words::short_id(conversation.id);
     let question = conversation.interrupts.first();
     match (problem.kind(), question) {
-        (Some(ErrorKind::Conflict), Some(question)) => problem.hint(question::command(&id, question)),
+        (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => problem.hint(question::command(&id, question)),
         (Some(ErrorKind::Conflict), None) => problem.hint(format!(
             "send a prompt: sessionctl send {id} 'Continue', or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
         )),
-        (Some(ErrorKind::Busy), _) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
+        (Some(ErrorKind::Busy), None) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
         _ => problem,
     }
 }

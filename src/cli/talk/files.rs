@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::agent::AgentInfo;
 use bridge_protocol::client::Call as _;
@@ -51,16 +51,28 @@ pub(super) fn text_of(words: &[String]) -> Outcome<String> {
     Ok(parts.join("\n\n"))
 }
 
-/// Checks that there is something to send.
+/// Checks that there is something to send, and that each file can be read.
 ///
 /// # Errors
-/// There is no text and no file.
+/// There is no text and no file, or a file cannot be read.
 pub(super) fn check(text: &str, files: &[impl AsRef<Path>]) -> Outcome {
-    match text.trim().is_empty() && files.is_empty() {
-        true => Err(Problem::new(Exit::Usage, "the prompt is empty")
-            .hint("give some text, - for standard input, or --file PATH: sessionctl send . 'Hello'")),
-        false => Ok(()),
+    if text.trim().is_empty() && files.is_empty() {
+        return Err(Problem::new(Exit::Usage, "the prompt is empty")
+            .hint("give some text, - for standard input, or --file PATH: sessionctl send . 'Hello'"));
     }
+    files.iter().try_for_each(|file| open(file.as_ref()).map(drop))
+}
+
+/// A file with its whole path and its size.
+fn open(path: &Path) -> Outcome<(PathBuf, File, u64)> {
+    let path = fs::canonicalize(path).map_err(|error| unreadable(path, &error))?;
+    let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
+    let size = file.metadata().map_err(|error| unreadable(&path, &error))?;
+    if size.is_dir() {
+        let problem = Problem::new(Exit::Usage, format!("{} is a folder", path.display()));
+        return Err(problem.hint("name the files in it, or the folder in the text of the prompt"));
+    }
+    Ok((path, file, size.len()))
 }
 
 /// A prompt of a text and the files beside it.
@@ -100,13 +112,7 @@ fn takes_text(agent: &AgentInfo) -> bool {
 
 /// ACP's block of a file.
 fn block(path: &Path, embeds: bool) -> Outcome<RawJson> {
-    let path = fs::canonicalize(path).map_err(|error| unreadable(path, &error))?;
-    let mut file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
-    let size = file.metadata().map_err(|error| unreadable(&path, &error))?;
-    if size.is_dir() {
-        let problem = Problem::new(Exit::Usage, format!("{} is a folder", path.display()));
-        return Err(problem.hint("name the files in it, or the folder in the text of the prompt"));
-    }
+    let (path, mut file, size) = open(path)?;
     let uri = file_uri(&path);
     let name = path
         .file_name()
@@ -114,7 +120,7 @@ fn block(path: &Path, embeds: bool) -> Outcome<RawJson> {
         .to_string_lossy()
         .into_owned();
     let mut bytes = Vec::new();
-    if embeds && size.len() <= PROMPT_LIMIT_BYTES {
+    if embeds && size <= PROMPT_LIMIT_BYTES {
         file.by_ref()
             .take(PROMPT_LIMIT_BYTES)
             .read_to_end(&mut bytes)
@@ -126,7 +132,7 @@ fn block(path: &Path, embeds: bool) -> Outcome<RawJson> {
         }
     }
     Ok(RawJson::from(
-        json!({"type": "resource_link", "uri": uri, "name": name, "size": size.len()}),
+        json!({"type": "resource_link", "uri": uri, "name": name, "size": size}),
     ))
 }
 

@@ -10,6 +10,7 @@ use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
 use super::files;
+use super::question;
 use super::turn::{Ended, OnQuestion, Start, Talk};
 use crate::cli::commands::{Context, this_folder};
 use crate::cli::connect::Daemon;
@@ -98,8 +99,16 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         prompt.on_limit = OnLimit::Wait;
     }
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
-    let ended = talk.follow(Start::Prompt(prompt)).await?;
-    finish(&talk, &ended)
+    let ended = talk.follow(Start::Prompt(prompt)).await;
+    let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
+    let ended = ended.map_err(|problem| match (problem.kind(), asked) {
+        // The turn that runs waits for this.
+        (Some(ErrorKind::Busy), Some(asked)) => {
+            problem.hint(question::command(&words::short_id(conversation.id), asked))
+        }
+        _ => problem,
+    });
+    finish(&talk, &ended?)
 }
 
 /// The problem of a call with one word or text, which names the conversation or was meant as the prompt.

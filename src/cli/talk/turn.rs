@@ -409,7 +409,8 @@ impl<'a> Talk<'a> {
             }
             tokio::select! {
                 biased;
-                followed = follower.next() => {
+                // The answer comes after the last event; a daemon that stops closes the connection behind it.
+                followed = follower.next(), if !own.has_ended => {
                     if let Some(watch) = &mut watch {
                         watch.hide();
                     }

@@ -314,11 +314,13 @@ impl Folder {
         self.list.was_moved
     }
 
-    /// How many acknowledged turns are later than this copy, if that is known: a link shares what the agent appends. A copy of a
-    /// transcript that was restored before lacks what that lacked.
+    /// How many acknowledged turns are later than this copy, if that is known. A link has what the agent appended, so none are. A
+    /// copy of a transcript that was restored before lacks what that lacked.
     pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> Option<u64> {
-        let turns = self.list.turns.filter(|_| !copy.is_link());
-        let later = turns.map(|turns| acknowledged.saturating_sub(turns));
+        let later = match copy.is_link() {
+            true => Some(0),
+            false => self.list.turns.map(|turns| acknowledged.saturating_sub(turns)),
+        };
         let unreported = Some(self.list.unreported_turns).filter(|turns| *turns > 0);
         later.max(unreported)
     }
