@@ -379,7 +379,7 @@ fn a_prompt_without_a_conversation_is_told_what_to_write() {
         &["send", "Why does the test fail?"][..],
         &["send", "hello"],
         &["send", "hello", "you there"],
-        &["send", "--file", "README.md", "hello"],
+        &["send", "--file", "/dev/null", "hello"],
         &["send", "Greeting"],
         &["send", "."],
         &["send", ".", " "],

@@ -563,6 +563,8 @@ fn each_client_reports_a_gap_repeats_no_change_and_closes() {
         // This starts the next daemon.
         daemon.conversations();
         let printed = said(interpreter, &running.end());
+        // A process that is killed may close its connections before its socket, which then takes one more.
+        let printed = printed.replace("connected true\nconnected false\n", "");
         let expected = "snapshot false\nconnected false\nconnected true\nsnapshot true\nonce true\nread 17000\n\
             true 1001 notFound false\nclosed true\n";
         assert_eq!(printed, expected, "{interpreter}");

@@ -73,10 +73,10 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     };
     let is_given = !text.is_empty();
     let text = files::text_of(&text)?;
-    if let Err(empty) = files::check(&text, &options.file) {
+    if let Err(problem) = files::check(&text, &options.file) {
         return Err(match name {
-            Some(name) if !is_given => without_prompt(context, &name).await,
-            _ => empty,
+            Some(name) if !is_given && options.file.is_empty() => without_prompt(context, &name).await,
+            _ => problem,
         });
     }
     let daemon = context.connect().await?;
