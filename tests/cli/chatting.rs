@@ -80,6 +80,13 @@ fn a_chat_takes_prompts_and_commands() {
     let id = home.said(&["new", "--title", "Talk"]);
     let mut terminal = Terminal::run(&home, 80, &["chat", &id]);
     terminal.until(MARK);
+    // Before the first prompt no session is open that could refuse it.
+    enter(&mut terminal, "/mode dance");
+    terminal.until("mode is one of default, plan");
+    terminal.until(MARK);
+    enter(&mut terminal, "/mode plan");
+    terminal.until("Changed");
+    terminal.until(MARK);
     terminal.type_in("first\\\r");
     enter(&mut terminal, "line two");
     terminal.until("echo: first");

@@ -112,6 +112,9 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await
     {
+        if problem.kind() == Some(ErrorKind::AgentError) {
+            return Err(problem);
+        }
         let why = one_line(problem.message.as_deref().unwrap_or_default());
         context.output.note(&format!(
             "not checked, because the agent's session could not be opened: {why}"

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bridge_protocol::ConversationRef;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo, Settings};
+use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method;
@@ -461,25 +461,8 @@ impl Room {
 
     async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
         let value = Options::of(name, &self.session().await?).value(value);
-        let settings = match name {
-            "model" => Settings {
-                model: Some(value.clone()),
-                ..Settings::default()
-            },
-            _ => Settings {
-                mode: Some(value.clone()),
-                ..Settings::default()
-            },
-        };
-        let call = method::Update {
-            conversation_id: self.conversation.id.into(),
-            settings,
-            ..Default::default()
-        };
-        self.conversation = self.daemon.call(call).await?.conversation;
-        context
-            .output
-            .note(&format!("Changed the {name} to {}.", one_line(&value)))
+        let id = self.conversation.id.to_string();
+        run(context, &["set", &id, &format!("{name}={value}")]).await
     }
 }
 
