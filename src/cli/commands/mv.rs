@@ -95,7 +95,10 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, dry_
         context.output.line("nothing to move: it runs there already")?;
     } else {
         let files = words::count(answer.moved, "file", "files");
-        context.output.line(&format!("moved with {files}"))?;
+        let name = words::name(&conversation);
+        context
+            .output
+            .line(&format!("Moved {name} to {} with {files}.", one_line(&folder)))?;
         // By its id: in this folder the dot names another one by now.
         undo_with(context, &format!("sessionctl undo {}", conversation.id))?;
     }
