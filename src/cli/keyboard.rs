@@ -18,10 +18,20 @@ const WAIT: Timespec = Timespec {
 /// The next event of the terminal, which is standard input. No event is lost if the future is dropped.
 ///
 /// # Errors
-/// The terminal cannot be read.
+/// The terminal cannot be read, or is gone.
 pub(super) async fn next_event() -> io::Result<Event> {
-    // `crossterm` may have read several events at once.
-    while !event::poll(Duration::ZERO)? {
+    loop {
+        // `crossterm` would read the end of a terminal that is gone for ever.
+        if is_gone()? {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the terminal was closed",
+            ));
+        }
+        // It may have read several events at once.
+        if event::poll(Duration::ZERO)? {
+            return event::read();
+        }
         let waited = tokio::task::spawn_blocking(|| {
             let terminal = io::stdin();
             poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&WAIT))
@@ -32,5 +42,16 @@ pub(super) async fn next_event() -> io::Result<Event> {
             Err(error) => return Err(io::Error::other(error)),
         }
     }
-    event::read()
+}
+
+/// Whether nobody holds the other end of the terminal any more.
+fn is_gone() -> io::Result<bool> {
+    let terminal = io::stdin();
+    let mut look = [PollFd::new(&terminal, PollFlags::empty())];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut look, Some(&now))?;
+    Ok(look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
 }

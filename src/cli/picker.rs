@@ -377,15 +377,14 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
     (id, LastTurns { prompt, lines })
 }
 
-/// Catches the signals that end the process; gives the number of the first.
+/// Catches the signals that end the process; gives the number of the first. A terminal that hangs up ends it at once: there is
+/// nothing left to restore.
 fn stopped() -> io::Result<impl Future<Output = u8>> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => 15,
-            _ = hang_up.recv() => 1,
             _ = interrupt.recv() => 2,
         }
     })

@@ -338,6 +338,22 @@ fn the_picker_filters_and_shows_the_last_turns() {
 }
 
 #[test]
+fn nothing_outlives_its_terminal() {
+    let (home, ids) = home();
+    let mut picker = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut picker, KEYS);
+    picker.close_window();
+    for arguments in [&["chat", &ids[0]][..], &["attach", &ids[0]]] {
+        let mut terminal = Terminal::run_plain(&home, 80, arguments);
+        terminal.until(&ids[0][..8]);
+        terminal.close_window();
+    }
+    let mut asked = Terminal::run_plain(&home, 80, &["send", &ids[0], "[[ask May I?]]"]);
+    asked.until("May I?");
+    asked.close_window();
+}
+
+#[test]
 fn leaving_the_picker_does_nothing() {
     let (home, ids) = home();
     for (typed, expected) in [(ESCAPE, 0), (CTRL_C, 130)] {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
@@ -109,6 +109,18 @@ impl Terminal {
     pub(crate) fn seen(self) -> (String, Option<i32>) {
         let (_, seen, code) = self.closed();
         (seen, code)
+    }
+
+    /// Closes the window, and waits for the command's end.
+    pub(crate) fn close_window(mut self) {
+        drop(self.screen);
+        let child = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
+        let ended = poll(&mut [PollFd::new(&child, PollFlags::IN)], Some(&PATIENCE)).unwrap();
+        if ended == 0 {
+            self.child.kill().unwrap();
+        }
+        self.child.wait().unwrap();
+        assert_ne!(ended, 0, "the command outlives its terminal");
     }
 
     fn closed(mut self) -> (String, String, Option<i32>) {
