@@ -52,6 +52,10 @@ fn is_gone() -> io::Result<bool> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    poll(&mut look, Some(&now))?;
-    Ok(look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
+    match poll(&mut look, Some(&now)) {
+        Ok(_) => Ok(look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
+        // By a signal; the next look tells.
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }

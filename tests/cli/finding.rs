@@ -1,6 +1,7 @@
 //! Finding a conversation: lists, the picker, names, and what is shown of one, as a person sees it.
 
 use std::os::unix::fs::DirBuilderExt;
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -340,9 +341,21 @@ fn the_picker_filters_and_shows_the_last_turns() {
 #[test]
 fn nothing_outlives_its_terminal() {
     let (home, ids) = home();
-    let mut picker = Terminal::run_plain(&home, 80, &["show"]);
-    until(&mut picker, KEYS);
-    picker.close_window();
+    let show = home.command(&["show"]);
+    let mut ignoring = Command::new("sh");
+    ignoring.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+    ignoring.arg(show.get_program()).args(show.get_args());
+    ignoring
+        .current_dir(show.get_current_dir().unwrap())
+        .env("NO_COLOR", "1");
+    for (name, value) in show.get_envs() {
+        value.map(|value| ignoring.env(name, value));
+    }
+    for command in [&show, &ignoring] {
+        let mut picker = Terminal::of(80, command);
+        until(&mut picker, KEYS);
+        picker.close_window();
+    }
     for arguments in [&["chat", &ids[0]][..], &["attach", &ids[0]]] {
         let mut terminal = Terminal::run_plain(&home, 80, arguments);
         terminal.until(&ids[0][..8]);
