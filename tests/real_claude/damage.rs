@@ -222,26 +222,53 @@ fn commands_of_the_agents_own_are_no_loss() {
 /// The agent has nothing to resume, and we start nothing in silence.
 #[test]
 #[ignore = "installs the real adapter"]
-fn an_empty_transcript_is_not_resumed() {
+fn a_transcript_of_garbage_is_not_resumed() {
     let Some(bridge) = Bridge::start(Account::Key) else {
         return;
     };
-    for garbage in [None, Some("@@@")] {
-        let id = three_turns(&bridge, |lines| {
-            lines.clear();
-            lines.extend(garbage.map(str::to_owned));
-        });
-        let error = bridge
-            .prompt(id, "go on")
-            .expect_err("there is nothing to go on from");
-        assert_eq!(error.kind, ErrorKind::NotResumable, "{error:?}");
-        assert!(
-            error.detail("attempts")[0]["error"]
-                .as_str()
-                .is_some_and(|text| text.contains("not found")),
-            "{error:?}"
-        );
+    let id = three_turns(&bridge, |lines| *lines = vec!["@@@".to_owned()]);
+    let error = bridge
+        .prompt(id, "go on")
+        .expect_err("there is nothing to go on from");
+    assert_eq!(error.kind, ErrorKind::NotResumable, "{error:?}");
+    assert!(
+        error.detail("attempts")[0]["error"]
+            .as_str()
+            .is_some_and(|text| text.contains("not found")),
+        "{error:?}"
+    );
+}
+
+/// As a loss of power leaves it.
+#[test]
+#[ignore = "installs the real adapter"]
+fn an_empty_transcript_is_restored_from_its_copy() {
+    let Some(bridge) = Bridge::start(Account::Key) else {
+        return;
+    };
+    let id = bridge.conversation(Settings::default());
+    for text in ["number one", "number two"] {
+        bridge.prompted(id, text);
     }
+    bridge.close(id);
+    bridge.keep(id);
+    let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
+    fs::write(&path, "").expect("the transcript");
+    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Archive, Fidelity::Full, 0)
+    );
+    assert_eq!(
+        sent(&bridge),
+        [
+            "number one",
+            "ok: number one",
+            "number two",
+            "ok: number two",
+            "go on"
+        ]
+    );
 }
 
 const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
