@@ -1,7 +1,7 @@
 //! Bytes into lines, with a limit on what is held.
 //!
-//! Pure: it is given bytes and gives lines as slices of its own buffer, so that a line is copied once, by whoever
-//! keeps it. A line over the limit is looked at as it passes and never held. Serves what agents write and what clients send.
+//! Pure: takes bytes and returns lines as slices of its own buffer, so that only a caller that keeps a line copies it. A line
+//! over the limit is scanned as it passes and never held. Both the agents' pipes and the clients' socket are read with it.
 
 #[cfg(test)]
 mod tests;

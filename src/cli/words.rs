@@ -96,7 +96,7 @@ fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
         return None;
     }
     let (_, command) = CHAT_COMMANDS.iter().find(|(known, _)| *known == name)?;
-    // What else is said, and an answer's other words.
+    // The rest of the message, and the other forms of an answer.
     let ends = [";", ", ", " ("].map(|end| after.find(end));
     let arguments = &after[..ends.into_iter().flatten().min().unwrap_or(after.len())];
     let taken = name.len() + 1 + word.len();

@@ -270,7 +270,7 @@ fn losses(
             Some(later) => later,
             None => OpenRollout::open(&services.library.rollouts, kept.root(), session, None)
                 .ok()
-                // Whoever reads it reports a missing beginning.
+                // Every reader reports a missing beginning.
                 .filter(|open| open.missing.is_none())
                 .map_or(0, |open| {
                     acknowledged.saturating_sub(open.book.turns_recorded_at_most())

@@ -318,7 +318,7 @@ fn begun(mut call: BoxFuture<'static, Answer>) -> Admitted {
     }
 }
 
-/// The first poll of a call. Whoever keeps the future has to poll it again, which registers a real waker.
+/// The first poll of a call. The caller must poll the future again if it is pending: only that registers a real waker.
 fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
     // Unconstrained, because a handler that finds the task's budget used up would stop short of the mailbox, and the
     // order of admission would then rest on how the running calls are polled later.

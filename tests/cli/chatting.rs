@@ -200,7 +200,7 @@ fn a_chat_names_its_own_commands() {
     assert_eq!(code, Some(0), "{shown:?}");
 }
 
-/// The agent's words for a limit are its answer; what is said after them is new.
+/// The agent's own message about a limit is its answer; the error after it must add something.
 #[test]
 fn a_limit_is_said_once() {
     let home = Home::new();
@@ -219,7 +219,7 @@ fn a_limit_is_said_once() {
     );
 }
 
-/// Whoever has talked to the built-in agent knows that it is one.
+/// The warning about the built-in agent is printed only before a conversation's first turn.
 #[test]
 fn the_echo_warning_is_for_new_conversations() {
     let home = Home::new();

@@ -225,7 +225,7 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
     }
 }
 
-/// A branch is told from its parent wherever its title is shown, and one without a title says what it is.
+/// A fork's title differs from its parent's wherever it is shown, and a fork without a title is marked as one.
 #[test]
 fn a_branch_is_marked_in_lists() {
     let (home, [_, first, _]) = home();
@@ -342,16 +342,17 @@ fn the_picker_filters_and_shows_the_last_turns() {
 fn nothing_outlives_its_terminal() {
     let (home, ids) = home();
     let show = home.command(&["show"]);
-    let mut ignoring = Command::new("sh");
-    ignoring.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
-    ignoring.arg(show.get_program()).args(show.get_args());
-    ignoring
+    // As from a shell, which leads the session.
+    let mut in_shell = Command::new("sh");
+    in_shell.args(["-c", "\"$0\" \"$@\"; true"]);
+    in_shell.arg(show.get_program()).args(show.get_args());
+    in_shell
         .current_dir(show.get_current_dir().unwrap())
         .env("NO_COLOR", "1");
     for (name, value) in show.get_envs() {
-        value.map(|value| ignoring.env(name, value));
+        value.map(|value| in_shell.env(name, value));
     }
-    for command in [&show, &ignoring] {
+    for command in [&show, &in_shell] {
         let mut picker = Terminal::of(80, command);
         until(&mut picker, KEYS);
         picker.close_window();

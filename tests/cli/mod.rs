@@ -288,7 +288,7 @@ fn a_question_may_be_left_to_somebody_else() {
     let mut line = String::new();
     while !line.contains("answer with") {
         line.clear();
-        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is told");
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is printed");
     }
     check(
         &run(&stub.home(), &["answer", ID, "allow_once", "--question", "int-1"]),
@@ -370,7 +370,7 @@ fn a_wrong_call_is_a_usage_error() {
     assert!(text(&help.stdout).contains("Exit codes: 0 done"));
 }
 
-/// The first word names the conversation; whoever left it out is told what to write.
+/// The first word names the conversation. The error says what to write if that was left out.
 #[test]
 fn a_prompt_without_a_conversation_is_told_what_to_write() {
     let home = home::Home::new();

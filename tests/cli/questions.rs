@@ -71,7 +71,7 @@ fn a_turn_whose_daemon_dies_is_picked_up() {
     );
 }
 
-/// The question of a turn whose daemon died is asked again, and its answer goes on with the turn.
+/// The question of a turn whose daemon died is asked again, and the answer continues the turn.
 #[test]
 fn a_question_whose_daemon_dies_is_asked_again() {
     let home = Home::new();
@@ -140,7 +140,7 @@ fn a_chat_asks_what_was_left_open_and_shows_the_turn() {
     }
 }
 
-/// Whoever refuses is told how to go on, and that command works.
+/// After a refusal the output names the command that continues, and that command works.
 #[test]
 fn a_refusal_after_the_daemon_died_ends_the_turn() {
     let home = Home::new();
@@ -176,7 +176,7 @@ fn a_question_whose_daemon_dies_is_left_open_without_a_terminal() {
     let mut line = String::new();
     while !line.contains("answer with") {
         line.clear();
-        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is told");
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is printed");
     }
     kill_daemon(&home);
     let mut rest = String::new();

@@ -111,16 +111,26 @@ impl Terminal {
         (seen, code)
     }
 
-    /// Closes the window, and waits for the command's end.
+    /// Closes the window, and waits for the end of the command and of its children.
     pub(crate) fn close_window(mut self) {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let children = children.split_whitespace().map(|child| child.parse().unwrap());
+        let processes: Vec<Pid> = std::iter::once(pid.cast_signed())
+            .chain(children)
+            .map(|process| Pid::from_raw(process).unwrap())
+            .collect();
+        let open = |process: &Pid| pidfd_open(*process, PidfdFlags::empty()).unwrap();
+        let watched: Vec<OwnedFd> = processes.iter().map(open).collect();
         drop(self.screen);
-        let child = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
-        let ended = poll(&mut [PollFd::new(&child, PollFlags::IN)], Some(&PATIENCE)).unwrap();
-        if ended == 0 {
-            self.child.kill().unwrap();
+        for (process, watched) in processes.iter().zip(&watched) {
+            let ended = poll(&mut [PollFd::new(watched, PollFlags::IN)], Some(&PATIENCE)).unwrap();
+            if ended == 0 {
+                kill_process(*process, Signal::KILL).unwrap();
+            }
+            assert_ne!(ended, 0, "process {process:?} outlives its terminal");
         }
         self.child.wait().unwrap();
-        assert_ne!(ended, 0, "the command outlives its terminal");
     }
 
     fn closed(mut self) -> (String, String, Option<i32>) {

@@ -392,7 +392,7 @@ impl<'a> Screen<'a> {
         }
         let rest = self.markdown.as_mut().map(Markdown::end).unwrap_or_default();
         self.write(|output| output.text(&rest))?;
-        // What is said next may go to the same file, and the answer goes on in a line of its own either way.
+        // The next message may go to the same file. In both cases the answer continues on a new line.
         if self.markdown.is_none() && std::mem::take(&mut self.is_open) {
             self.write(|output| output.text("\n"))?;
         }
