@@ -117,8 +117,10 @@ impl Program {
     /// Runs it to its end. If it asks what [`PROMPT`] has the agent ask, the first option is typed.
     fn run(&self, socket: &Path, arguments: &[&str]) -> Output {
         let mut running = self.start(socket, arguments);
-        if running.read_until("may I?") {
-            running.child.stdin.as_mut().unwrap().write_all(b"1\n").unwrap();
+        // With the options: the list of conversations may have the prompt as a title.
+        if running.read_until("may I? (") {
+            // Where another answers first, the program may have ended.
+            let _ended = running.child.stdin.as_mut().unwrap().write_all(b"1\n");
         }
         running.end()
     }
