@@ -555,9 +555,13 @@ impl JobDone {
         match self {
             Self::Opened(_, Ok(opened)) => Some(opened.1),
             Self::Branched(_, Ok(branched)) => {
-                let (_, session, copy) = *branched;
-                // Nothing waits for that.
-                let _removing = copy.and_then(UncommittedCopy::remove_in_background);
+                let (_, mut session, copy) = *branched;
+                match &mut session {
+                    // It goes once the session has ended.
+                    Some(session) => session.copy = copy,
+                    // Nothing waits for that.
+                    None => drop(copy.and_then(UncommittedCopy::remove_in_background)),
+                }
                 session
             }
             Self::Edited(_, Ok(edited)) => Some(edited.1),
