@@ -362,7 +362,8 @@ impl Actor {
                 StoreFailure::from(&error)
             });
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
-                // Before anybody hears of the session: a fork of it is refused until then.
+                // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
+                // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
                 let note = move || keeping::note_reported(&services, &entry, &upstream_id);
                 // A failure is in the log.
                 let _noted = tokio::task::spawn_blocking(note).await;

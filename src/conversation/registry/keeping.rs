@@ -26,7 +26,7 @@ use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
 use crate::store::TranscriptRoot;
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::{Key, Total};
+use crate::transcript::keep::Total;
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
@@ -223,11 +223,7 @@ impl Registry {
                     );
                 }
             }
-            let is_used = |key: &Key| {
-                let root = TranscriptRoot::new(key.root.to_string_lossy());
-                keeping::is_used(&self.services, &root, &key.upstream_id.as_str().into())
-            };
-            let pruned = keeper.archive.prune(oldest, keeper.rules.bytes, is_used)?;
+            let pruned = keeper.archive.prune(oldest, keeper.rules.bytes)?;
             if pruned.sessions > 0 {
                 let (sessions, bytes) = (pruned.sessions, pruned.bytes);
                 tracing::info!(
