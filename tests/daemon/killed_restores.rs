@@ -376,3 +376,32 @@ async fn a_restore_that_fails_leaves_no_mark() {
     let resumed = resume(&app, id).await;
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
 }
+
+/// The agent would go on with what it has in memory, and nobody would be told what the file lacks.
+#[tokio::test]
+async fn nothing_is_restored_into_an_open_session() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let head = app.get(id).await.head.unwrap();
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    let names = [json!({"conversationId": id}), json!({"upstreamId": head})];
+    // Nothing is to be done.
+    for params in &names {
+        let answer = app.call("transcript/restore", params.clone()).await.unwrap();
+        assert_eq!(answer["restored"], json!([]));
+    }
+    lose(&home);
+    for params in names {
+        let error = refused(app.call("transcript/restore", params).await, ErrorKind::Busy);
+        let close = format!("sessionctl close {id}");
+        assert!(error.message.contains(&close), "{}", error.message);
+    }
+    assert!(home.transcript(head.as_str()).is_none());
+    app.close(id).await;
+    let restore = json!({"conversationId": id});
+    let restored = app.call("transcript/restore", restore).await.unwrap();
+    assert_eq!(restored["missingTurns"], json!(1));
+    assert_reported_once(&app, id).await;
+}
