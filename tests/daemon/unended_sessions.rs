@@ -148,6 +148,9 @@ async fn an_abandoned_branch_without_a_file_is_reported_as_missing() {
     let refusal = r#"{"jsonrpc":"2.0","id":$P,"error":{"code":-32000,"message":"Authentication required"}}"#;
     let edit = json!({"conversationId": id, "at": at, "prompt": refusal});
     app.call("conversation/edit", edit).await.unwrap_err();
+    // Its answer comes after all earlier changes are written.
+    let update = json!({"conversationId": id, "title": "a title"});
+    app.call("conversation/update", update).await.unwrap();
     let abandoned = app.lineage(id).await.pop().unwrap();
     assert_eq!(abandoned.reason, LineageReason::Abandoned);
     let branch = abandoned.upstream_id;
