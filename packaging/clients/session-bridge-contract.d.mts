@@ -2145,7 +2145,8 @@ export interface TranscriptMethods {
   keep(params?: TranscriptKeepParams, options?: CallOptions): Promise<KeepAnswer>;
   /**
    * Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them.
-   * Existing files are never replaced; a transcript that does not contain its kept copy is a conflict.
+   * Existing files are never replaced; a transcript that does not contain its kept copy is a conflict. While the
+   * session is open, its missing transcript is not restored; that is `busy`.
    */
   restore(params?: TranscriptRestoreParams, options?: CallOptions): Promise<RestoreAnswer>;
   /**

@@ -2989,7 +2989,8 @@ class TranscriptMethods:
         agent: Optional[AgentName] = None,
     ) -> RestoreAnswer:
         """Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them.
-        Existing files are never replaced; a transcript that does not contain its kept copy is a conflict.
+        Existing files are never replaced; a transcript that does not contain its kept copy is a conflict. While the
+        session is open, its missing transcript is not restored; that is `busy`.
 
         `upstreamId`: The session, by the agent's own id. Either this or `conversationId`.
 

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 use bridge_protocol::BridgeError;
-use jsonrpsee::types::Id;
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -90,16 +89,10 @@ fn parse_entry(text: &str) -> Entry<'_> {
     };
     let envelope = envelope.map_err(|error| Rejection { id: None, error })?;
     let id = envelope.id;
-    if let Some(raw) = id
-        && serde_json::from_str::<Id<'_>>(raw.get()).is_err()
-    {
-        // A number that is not a natural one can still be echoed; anything else is no id.
-        let is_number = raw
-            .get()
-            .starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    if id.is_some_and(|raw| !is_id(raw)) {
         return Err(Rejection {
-            id: is_number.then_some(raw),
-            error: invalid_request("an id is a string, a natural number or null"),
+            id: None,
+            error: invalid_request("an id is a string, a number or null"),
         });
     }
     let refused = |message: &str| Rejection {
@@ -117,6 +110,15 @@ fn parse_entry(text: &str) -> Entry<'_> {
         method,
         params: envelope.params,
     })
+}
+
+/// Whether a value can be the id of a request. An id is never read, only echoed as it was written, so any number is one.
+pub(super) fn is_id(raw: &RawValue) -> bool {
+    match raw.get().as_bytes().first() {
+        Some(b'"') => decode_string(raw).is_some(),
+        Some(first) => *first == b'-' || first.is_ascii_digit() || raw.get() == "null",
+        None => false,
+    }
 }
 
 /// A text; borrowed from the line if it has no escapes, as all real names.
@@ -196,9 +198,15 @@ mod tests {
                 "error null -32600",
             ),
             (br#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "error null -32600"),
+            (br#"{"jsonrpc":"2.0","id":-1.50,"method":"m"}"#, "call -1.50 m -"),
+            (br#"{"jsonrpc":"2.0","id":-7,"method":"m"}"#, "call -7 m -"),
             (
-                br#"{"jsonrpc":"2.0","id":-1.5,"method":"m"}"#,
-                "error -1.5 -32600",
+                br#"{"jsonrpc":"2.0","id":true,"method":"m"}"#,
+                "error null -32600",
+            ),
+            (
+                br#"{"jsonrpc":"2.0","id":"\ud800","method":"m"}"#,
+                "error null -32600",
             ),
             (br#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, "error 1 -32600"),
             (br#"{"id":1,"method":"m"}"#, "error 1 -32600"),

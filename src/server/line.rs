@@ -5,10 +5,10 @@
 
 use std::io;
 
-use jsonrpsee::types::Id;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::envelope::is_id;
 use crate::agent::split::{Piece, Splitter};
 
 /// How much is read at once. Little, because every idle connection holds it.
@@ -70,8 +70,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
 /// The id of a request as it was written, if it is one.
 fn request_id(text: String) -> Option<Box<RawValue>> {
-    serde_json::from_str::<Id<'_>>(&text).ok()?;
-    RawValue::from_string(text).ok()
+    RawValue::from_string(text).ok().filter(|raw| is_id(raw))
 }
 
 #[cfg(test)]
@@ -85,7 +84,8 @@ mod tests {
             (r#""x""#, true),
             ("null", true),
             ("tru", false),
-            ("-1", false),
+            ("-1.5", true),
+            ("true", false),
         ] {
             assert_eq!(request_id(text.to_owned()).is_some(), is_id, "{text}");
         }

@@ -64,9 +64,10 @@ methods! {
     }
 
     /// Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them. Existing
-    /// files are never replaced; a transcript that does not contain its kept copy is a conflict.
+    /// files are never replaced; a transcript that does not contain its kept copy is a conflict. While the session is open, its
+    /// missing transcript is not restored; that is `busy`.
     "transcript/restore" => Restore() -> RestoreAnswer,
-    [NotFound, Ambiguous, Conflict, Unsupported, TranscriptDamaged, StoreFailed] {
+    [NotFound, Ambiguous, Busy, Conflict, Unsupported, TranscriptDamaged, StoreFailed] {
         /// The session, by the agent's own id. Either this or `conversationId`.
         upstream_id: Option<UpstreamId>,
         /// The conversation. Either this or `upstreamId`.
