@@ -116,10 +116,7 @@ export interface CheckAnswer {
   left?: Finding[];
   /** How many more findings were omitted, if there are very many; absent when 0. */
   more?: number;
-  /**
-   * The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair and no
-   * tool result to cut.
-   */
+  /** The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair. */
   repaired?: UpstreamId;
   /** What was changed in the copy; absent without one. */
   repairs?: Repairs;
@@ -1034,10 +1031,6 @@ export interface RemainingTranscript {
 
 /** The changes in a repaired copy, compared with its source. Absent counts are 0. */
 export interface Repairs {
-  /** How many bytes of those texts were left out. */
-  cutBytes: number;
-  /** Texts of tool results that were cut because they are longer than requested. */
-  cutOutputs: number;
   /** Tool results that were filled in, as the agent does it. */
   filledIn: number;
   /** Records whose parents are missing and that were attached to another record. */
@@ -2047,8 +2040,6 @@ export interface TranscriptCheckParams {
   agent?: AgentName;
   /** Whether to write a repaired copy. Default: false. */
   repair?: boolean;
-  /** The longest text of a tool's result in the copy, in bytes; Claude's transcripts only. Default: any length. */
-  maxToolOutput?: number;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
    * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.

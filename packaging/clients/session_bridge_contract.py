@@ -137,8 +137,7 @@ class CheckAnswer(_CheckAnswer, total=False):
     # How many more findings were omitted, if there are very many; absent when 0.
     more: int
 
-    # The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair and no
-    # tool result to cut.
+    # The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair.
     repaired: UpstreamId
 
     # What was changed in the copy; absent without one.
@@ -1309,12 +1308,6 @@ class RemainingTranscript(_RemainingTranscript, total=False):
 
 class Repairs(TypedDict):
     """The changes in a repaired copy, compared with its source. Absent counts are 0."""
-
-    # How many bytes of those texts were left out.
-    cutBytes: int
-
-    # Texts of tool results that were cut because they are longer than requested.
-    cutOutputs: int
 
     # Tool results that were filled in, as the agent does it.
     filledIn: int
@@ -2911,7 +2904,6 @@ class TranscriptMethods:
         conversationId: Optional[ConversationRef] = None,
         agent: Optional[AgentName] = None,
         repair: Optional[bool] = None,
-        maxToolOutput: Optional[int] = None,
         requestId: Optional[str] = None,
     ) -> CheckAnswer:
         """Checks a transcript for damage, and says what the damage means for a resume. Never changes the transcript
@@ -2933,9 +2925,6 @@ class TranscriptMethods:
 
         `repair`: Whether to write a repaired copy. Default: false.
 
-        `maxToolOutput`: The longest text of a tool's result in the copy, in bytes; Claude's transcripts only.
-        Default: any length.
-
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
@@ -2946,7 +2935,6 @@ class TranscriptMethods:
                 "conversationId": conversationId,
                 "agent": agent,
                 "repair": repair,
-                "maxToolOutput": maxToolOutput,
                 "requestId": requestId,
             },
             True,

@@ -201,7 +201,6 @@ fn repairs_in_words(repairs: Repairs) -> String {
         (repairs.left_out, "line left out", "lines left out"),
         (repairs.joined, "record joined", "records joined"),
         (repairs.filled_in, "result filled in", "results filled in"),
-        (repairs.cut_outputs, "output cut", "outputs cut"),
     ];
     let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
     let counts: Vec<String> = counts
