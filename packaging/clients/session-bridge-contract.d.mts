@@ -916,7 +916,7 @@ export interface MovedFolder {
 }
 
 /** What a step moves. */
-export type MovedKind = "transcript" | "sideFile" | "metadata" | "settings";
+export type MovedKind = "transcript" | "sideFile" | "metadata";
 
 /** What to do with a prompt while another turn is running. */
 export type OnBusy = "fail" | "queue";
@@ -2081,8 +2081,6 @@ export interface TranscriptMoveParams {
   from: string;
   /** The folder's new absolute path, which exists. */
   to: string;
-  /** Whether to change the agents' own files that name the folder. Default: false. */
-  settings?: boolean;
   /** Whether to return the plan and change nothing. Default: false. */
   dryRun?: boolean;
   /**

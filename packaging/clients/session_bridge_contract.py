@@ -1155,7 +1155,7 @@ class MovedFolder(_MovedFolderMembers):
     """The folders of an undone move."""
 
 # What a step moves.
-MovedKind = Literal["transcript", "sideFile", "metadata", "settings"]
+MovedKind = Literal["transcript", "sideFile", "metadata"]
 
 # What to do with a prompt while another turn is running.
 OnBusy = Literal["fail", "queue"]
@@ -3025,7 +3025,6 @@ class TranscriptMethods:
         *,
         from_: str,
         to: str,
-        settings: Optional[bool] = None,
         dryRun: Optional[bool] = None,
         requestId: Optional[str] = None,
     ) -> TreeMoveAnswer:
@@ -3037,8 +3036,6 @@ class TranscriptMethods:
 
         `to`: The folder's new absolute path, which exists.
 
-        `settings`: Whether to change the agents' own files that name the folder. Default: false.
-
         `dryRun`: Whether to return the plan and change nothing. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
@@ -3049,7 +3046,6 @@ class TranscriptMethods:
             {
                 "from": from_,
                 "to": to,
-                "settings": settings,
                 "dryRun": dryRun,
                 "requestId": requestId,
             },

@@ -93,8 +93,6 @@ methods! {
         from: String,
         /// The folder's new absolute path, which exists.
         to: String,
-        /// Whether to change the agents' own files that name the folder. Default: false.
-        settings: bool = default,
         /// Whether to return the plan and change nothing. Default: false.
         dry_run: bool = default,
     }

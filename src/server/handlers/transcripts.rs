@@ -85,9 +85,9 @@ impl Act<MoveTree> for Daemon {
         let tree = tree(&params.from, &params.to)?;
         let registry = &self.registry;
         if params.dry_run {
-            return registry.plan_tree(tree, params.settings).await;
+            return registry.plan_tree(tree).await;
         }
-        read(&registry.move_tree(tree, params.settings, request).await?)
+        read(&registry.move_tree(tree, request).await?)
     }
 }
 
