@@ -59,11 +59,8 @@ impl Problem {
     /// A problem with these words.
     pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
-            exit,
             message: Some(message.into()),
-            hint: None,
-            error: None,
-            details: None,
+            ..Self::silent(exit)
         }
     }
 
@@ -121,6 +118,14 @@ impl Problem {
         self
     }
 
+    /// The same, with what to do next after this error of the daemon.
+    pub(super) fn hint_if(self, kind: ErrorKind, hint: impl Into<String>) -> Self {
+        match self.kind() == Some(kind) {
+            true => self.hint(hint),
+            false => self,
+        }
+    }
+
     /// The same, with another code.
     pub(super) fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
@@ -154,9 +159,9 @@ impl Problem {
 impl From<BridgeError> for Problem {
     fn from(error: BridgeError) -> Self {
         Self {
-            exit: Exit::of_error(error.kind),
             hint: hint_for(error.kind).map(str::to_owned),
             message: Some(error.message.clone()),
+            exit: Exit::of_error(error.kind),
             error: Some(Box::new(error)),
             details: None,
         }

@@ -172,14 +172,12 @@ fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
 
 /// How long ago, in the largest unit that fits.
 pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(at.as_second()).max(0);
-    let (count, unit) = match seconds {
-        0..60 => (seconds, "s"),
-        60..3_600 => (seconds / 60, "min"),
-        3_600..86_400 => (seconds / 3_600, "h"),
-        _ => (seconds / 86_400, "d"),
-    };
-    format!("{count} {unit}")
+    let span = span(now.as_second() - at.as_second());
+    span.split_inclusive(' ')
+        .take(2)
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 /// The present moment and the reader's time zone.
@@ -252,13 +250,17 @@ pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     }
 }
 
-/// A length of time, rounded to what matters.
-fn span(seconds: i64) -> String {
+/// A length of time in the two largest units that matter.
+pub(super) fn span(seconds: i64) -> String {
+    let both = |(count, unit), (rest, smaller)| match rest {
+        0 => format!("{count} {unit}"),
+        _ => format!("{count} {unit} {rest} {smaller}"),
+    };
     match seconds {
-        ..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", (seconds + 30) / 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+        ..60 => format!("{} s", seconds.max(0)),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => both((seconds / 3_600, "h"), (seconds % 3_600 / 60, "min")),
+        _ => both((seconds / 86_400, "d"), (seconds % 86_400 / 3_600, "h")),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cli::confirm::Unasked;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, Target};
+use crate::cli::select::Target;
 use crate::cli::{start as starting, words};
 use crate::paths::shell_word;
 
@@ -47,24 +47,20 @@ pub(in crate::cli) struct Stop {
 
 /// Closes the session.
 pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, target.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(target.name()).await?;
     let close = method::Close {
         conversation_id: conversation.id.into(),
         ..Default::default()
     };
-    daemon.call(close).await?;
-    let done = format!(
-        "Closed {}. The next prompt opens its session again.",
-        name(&conversation)
-    );
-    context.done(&daemon, "conversation/close", &done)
+    context.ask(&daemon, close).await?;
+    let name = name(&conversation);
+    let done = format!("Closed {name}. The next prompt opens its session again.");
+    context.output.note(&done).map(|()| Exit::Done)
 }
 
 /// Starts a new chat under the same id.
 pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, target.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(target.name()).await?;
     let name = name(&conversation);
     if conversation.head.is_some() {
         let what = format!("Start a new chat in {name}, without its history");
@@ -74,19 +70,18 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
         conversation_id: conversation.id.into(),
         ..Default::default()
     };
-    daemon.call(reset).await?;
+    context.ask(&daemon, reset).await?;
     let mut done = format!("Reset {name}: its next prompt starts a new chat.");
     if conversation.head.is_some() {
         let id = words::short_id(conversation.id);
         done.push_str(&format!(" Undo with: sessionctl undo {id}"));
     }
-    context.done(&daemon, "conversation/reset", &done)
+    context.output.note(&done).map(|()| Exit::Done)
 }
 
 /// Deletes a conversation.
 pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.target.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.target.name()).await?;
     let chain = method::Chain {
         conversation_id: conversation.id.into(),
     };
@@ -101,13 +96,12 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         (what, Unasked::Acts, TranscriptsOnDelete::Keep)
     };
     context.confirm(&what, unasked)?;
-    let answer = daemon
-        .call(method::Delete {
-            conversation_id: conversation.id.into(),
-            transcripts,
-            ..Default::default()
-        })
-        .await?;
+    let delete = method::Delete {
+        conversation_id: conversation.id.into(),
+        transcripts,
+        ..Default::default()
+    };
+    let answer = context.ask(&daemon, delete).await?;
     let done = match written {
         _ if options.transcripts && answer.remaining.is_empty() => {
             format!("Deleted {name} and its transcripts.")
@@ -118,7 +112,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         ),
         _ => format!("Deleted {name}."),
     };
-    context.done(&daemon, "conversation/delete", &done)?;
+    context.output.note(&done)?;
     let mut failed = 0;
     for left in &answer.remaining {
         failed += u64::from(left.reason == RemainingReason::Failed);
@@ -143,12 +137,12 @@ pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) ->
         None => "Started the daemon as",
     };
     let daemon = context.connect().await?;
-    let status = daemon.call(method::Status::default()).await?;
-    if options.print_socket && !context.output.json {
+    let status = context.ask(&daemon, method::Status::default()).await?;
+    if options.print_socket {
         context.output.line(&status.socket)?;
     }
     let done = format!("{verb} process {}.", status.pid);
-    context.done(&daemon, "daemon/status", &done)
+    context.output.note(&done).map(|()| Exit::Done)
 }
 
 /// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
@@ -160,14 +154,11 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
     let shutdown = method::Shutdown {
         grace_ms: options.grace_ms,
     };
-    daemon.call(shutdown).await?;
+    context.ask(&daemon, shutdown).await?;
     daemon.closed().await;
     starting::wait_for_end(&context.reach.paths).await?;
-    context.done(
-        &daemon,
-        "daemon/shutdown",
-        "Stopped the daemon. The next command starts it again.",
-    )
+    let done = "Stopped the daemon. The next command starts it again.";
+    context.output.note(done).map(|()| Exit::Done)
 }
 
 /// The short id of a conversation, and its title if it has one.

@@ -76,14 +76,12 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
     let daemon = context.connect().await?;
     if context.output.json {
         let page = async |cursor, limit| {
-            let page = daemon
-                .call(method::ListConversations {
-                    cursor,
-                    limit,
-                    ..wanted.clone()
-                })
-                .await?;
-            context.answer(&daemon, "conversation/list")?;
+            let page = method::ListConversations {
+                cursor,
+                limit,
+                ..wanted.clone()
+            };
+            let page = context.ask(&daemon, page).await?;
             Ok((page.conversations, page.next_cursor))
         };
         return pages(most, page).await.map(|_| Exit::Done);
@@ -99,14 +97,11 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
         true => "no conversations yet; create one: sessionctl new",
         false => "no conversation matches; list all: sessionctl ls --all",
     };
-    context
-        .output
-        .table(&table(&listed, context.output.look), if_empty)?;
+    let output = &mut *context.output;
+    output.table(&table(&listed, output.look), if_empty)?;
     if has_more {
         let shown = listed.len();
-        context
-            .output
-            .note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
+        output.note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
     Ok(Exit::Done)
 }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::method;
+use bridge_protocol::method::{self, Method};
 use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -32,8 +32,10 @@ use super::Definition;
 use super::args::Command;
 use super::connect::{Daemon, Reach};
 use super::exit::Exit;
-use super::output::{ATTENTION, Output};
+use super::output::Output;
 use super::problem::{Outcome, Problem};
+use super::progress::watched;
+use super::select;
 use super::words::Clock;
 
 pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
@@ -87,23 +89,34 @@ impl Context<'_> {
         {
             return Ok(());
         }
-        let mark = self.output.note_look.paint(ATTENTION, "warning:");
         let how = known.install.values().next().map_or_else(String::new, |line| {
             format!(" To install one: {line} && sessionctl stop")
         });
-        self.output.note(&format!(
-            "{mark} no coding agent is installed, so the built-in echo answers.{how}"
-        ))
+        let what = format!("no coding agent is installed, so the built-in echo answers.{how}");
+        self.output.warning("warning:", &what)
     }
 
-    /// Says what was done, or prints the answer of the method if JSON was asked for.
-    pub(super) fn done(&mut self, daemon: &Daemon, method: &str, what: &str) -> Outcome<Exit> {
+    /// Connects, and finds the conversation that a command is about: see [`select::conversation`].
+    ///
+    /// # Errors
+    /// As there, and for [`Reach::connect`].
+    pub(super) async fn on(&mut self, given: Option<&str>) -> Outcome<(Daemon, Conversation)> {
+        let daemon = self.connect().await?;
+        let conversation = select::conversation(self, &daemon, given).await?;
+        Ok((daemon, conversation))
+    }
+
+    /// Makes the call that a command is for: shows how far it has come where that takes long, and prints the answer if JSON was
+    /// asked for. What is written after it for people is not printed then: see [`Output`].
+    ///
+    /// # Errors
+    /// What the daemon answers.
+    pub(super) async fn ask<M: Method>(&mut self, daemon: &Daemon, call: M) -> Outcome<M::Answer> {
+        let answer = watched(self.output, daemon, M::NAME, daemon.call(call)).await?;
         if self.output.json {
-            self.answer(daemon, method)?;
-        } else {
-            self.output.note(what)?;
+            self.answer(daemon, M::NAME)?;
         }
-        Ok(Exit::Done)
+        Ok(answer)
     }
 
     /// Prints the bytes of the last answer of a method.
@@ -195,9 +208,9 @@ pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
 
 /// The same problem; if it is about an agent that does not exist, with the command that lists them.
 fn unknown_agent(problem: Problem) -> Problem {
-    match problem.kind() == Some(ErrorKind::NotFound) && problem.detail("agent").is_some() {
-        true => problem.hint("sessionctl agents lists them"),
-        false => problem,
+    match problem.detail("agent") {
+        Some(_) => problem.hint_if(ErrorKind::NotFound, "sessionctl agents lists them"),
+        None => problem,
     }
 }
 
