@@ -30,7 +30,7 @@ use super::words;
 const LISTED: usize = 1_000;
 
 /// Of how many conversations the last turns are read ahead, so that their last prompt is found too.
-pub(super) const READ_AHEAD: usize = 50;
+const READ_AHEAD: usize = 50;
 
 /// How many messages are shown of the selected conversation.
 const SHOWN_MESSAGES: u32 = 8;
@@ -163,10 +163,14 @@ impl Picker<'_> {
     /// Matches the conversations again; the selected one stays selected.
     fn filter(&mut self) {
         let selected = self.selected().map(|one| one.id);
-        let words = list::words_of(&self.query);
+        let words = self.query.to_lowercase();
+        // As `ls` does it, and in the last prompt.
         let has_each_word = |one: &&Conversation| {
             let prompt = self.last_turns.get(&one.id).map_or("", |last| &last.prompt);
-            list::has_each_word(one, prompt, &words)
+            let id = one.id.to_string();
+            let text = format!("{} {} {} {prompt}", one.title, one.cwd, one.agent).to_lowercase();
+            let mut words = words.split_whitespace();
+            words.all(|word| text.contains(word) || id.starts_with(word))
         };
         self.matched = self.all.iter().filter(has_each_word).cloned().collect();
         let again = self.matched.iter().position(|one| Some(one.id) == selected);
@@ -294,7 +298,13 @@ impl Picker<'_> {
         let hidden = prompt.width().saturating_sub(columns.saturating_sub(1));
         let mut lines = vec![prompt.chars().skip(hidden).collect::<String>()];
         let cursor = lines[0].width();
-        let listed = list::table(&self.matched, look).lines(look);
+        let mut listed = list::table(&self.matched, look).lines(look);
+        if listed.is_empty() && !self.query.is_empty() {
+            listed.push(format!(
+                "no match for {}; Ctrl-U clears it, Esc leaves",
+                self.query
+            ));
+        }
         let shown = (rows.saturating_sub(5) / 2).max(1);
         let first = self.selected.saturating_sub(shown - 1);
         let mut listed = listed.into_iter();
@@ -373,7 +383,14 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
         Err(problem) => one_line(&problem.message.unwrap_or_default()),
     };
     let lines = text.trim_end().lines().map(str::to_owned).collect();
-    let prompt = list::last_prompt(daemon, id).await;
+    let last = method::Checkpoints {
+        conversation_id: id.into(),
+        before: None,
+        limit: Some(1),
+    };
+    let last = daemon.call(last).await.ok();
+    let last = last.and_then(|page| page.checkpoints.into_iter().next());
+    let prompt = last.map(|last| last.prompt).unwrap_or_default();
     (id, LastTurns { prompt, lines })
 }
 

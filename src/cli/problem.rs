@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::exit::Exit;
+use super::words;
 use crate::paths::PathsError;
 use crate::paths::ownership::Untrusted;
 
@@ -159,7 +160,7 @@ impl Problem {
 impl From<BridgeError> for Problem {
     fn from(error: BridgeError) -> Self {
         Self {
-            hint: hint_for(error.kind).map(str::to_owned),
+            hint: hint_for(&error),
             message: Some(error.message.clone()),
             exit: Exit::of_error(error.kind),
             error: Some(Box::new(error)),
@@ -208,15 +209,19 @@ impl From<PathsError> for Problem {
 }
 
 /// What to do next after an error of the daemon, where its message does not always say so itself.
-fn hint_for(kind: ErrorKind) -> Option<&'static str> {
-    match kind {
+fn hint_for(error: &BridgeError) -> Option<String> {
+    let hint = match error.kind {
         ErrorKind::NotFound => Some("sessionctl ls lists the conversations"),
         ErrorKind::Ambiguous => Some("give more characters of the id; sessionctl ls lists them"),
         ErrorKind::Busy => Some(
             "wait for the running turn, or stop it with sessionctl cancel; sessionctl send --queue queues a prompt",
         ),
         ErrorKind::InvalidCwd => {
-            Some("create the folder again, or move the conversation to another one: sessionctl mv ID NEW")
+            let id = error.detail("conversationId");
+            let id = words::short(id.as_str()?);
+            return Some(format!(
+                "create the folder again, or move the conversation to another one: sessionctl mv {id} NEW"
+            ));
         }
         ErrorKind::AgentUnavailable => Some("sessionctl agents lists the agents and whether they were found"),
         ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),
@@ -234,7 +239,8 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
             "the daemon is older than sessionctl; run sessionctl stop, and the next command starts the new one",
         ),
         _ => None,
-    }
+    };
+    hint.map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use super::commands::transcripts::that_begins;
 use super::commands::{Context, LEAST_ID_CHARS, this_folder};
@@ -142,7 +141,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
 /// The same problem with the time of the deletion on the user's clock.
 fn deleted_at(mut problem: Problem, at: &str) -> Problem {
     if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
-        let local = at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+        let local = words::date(at);
         if let Some((what, _)) = message.split_once(" was deleted at ") {
             *message = format!("{what} was deleted at {local}; its id is never used again");
         }

@@ -204,27 +204,14 @@ impl Clock {
         at.to_zoned(self.zone.clone()).strftime(form).to_string()
     }
 
-    /// A time in the past, as short as it can be.
-    pub(super) fn past(&self, at: Timestamp) -> String {
-        let (local, now) = (
-            at.to_zoned(self.zone.clone()),
-            self.now.to_zoned(self.zone.clone()),
-        );
-        let form = match () {
-            () if local.date() == now.date() => "%H:%M",
-            () if local.year() == now.year() => "%a %d %b %H:%M",
-            () => "%Y-%m-%d %H:%M",
-        };
-        local.strftime(form).to_string()
-    }
-
-    /// A time of the next days, as short as it can be.
-    pub(super) fn soon(&self, at: Timestamp) -> String {
-        let local = at.to_zoned(self.zone.clone());
+    /// A time, as short as it can be.
+    pub(super) fn short(&self, at: Timestamp) -> String {
+        let [local, now] = [at, self.now].map(|at| at.to_zoned(self.zone.clone()));
         let form = match at.as_second() - self.now.as_second() {
-            _ if local.date() == self.now.to_zoned(self.zone.clone()).date() => "%H:%M",
-            ..WEEK_SECONDS => "%a %H:%M",
-            _ => "%d %b %H:%M",
+            _ if local.date() == now.date() => "%H:%M",
+            0..WEEK_SECONDS => "%a %H:%M",
+            _ if local.year() == now.year() => "%a %d %b %H:%M",
+            _ => "%Y-%m-%d %H:%M",
         };
         local.strftime(form).to_string()
     }
@@ -248,6 +235,13 @@ pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     } else {
         format!("{clock} (in {})", span(seconds))
     }
+}
+
+/// The local date and time.
+pub(super) fn date(at: Timestamp) -> String {
+    at.to_zoned(TimeZone::system())
+        .strftime("%Y-%m-%d %H:%M")
+        .to_string()
 }
 
 /// A length of time in the two largest units that matter.
@@ -389,7 +383,7 @@ fn via(via: Via) -> &'static str {
         Via::Load => "the agent loaded it",
         Via::FreshProcess => "a new process of the agent resumed it",
         Via::Located => "found in another folder",
-        Via::Archive => "restored from the kept copy",
+        Via::Archive => "restored from the backup",
         Via::Copied => "an exact copy under a new id",
         Via::Rebuilt => "a repaired copy under a new id",
         Via::OlderLink => "an older state of the history",

@@ -197,8 +197,8 @@ fn unknown_name(conversation: &str, path: &Path) -> Problem {
 pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
     let path = absolute(&options.path)?;
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
+    check_bundle(&options.path)?;
     if folder.is_none() && !options.same_folders {
-        check_bundle(&options.path)?;
         return Err(without_folder(&path, &options));
     }
     let again = |flags: &[&str]| import_again(&path, folder.as_deref(), flags);
@@ -378,7 +378,9 @@ mod tests {
 
     fn export(format: Option<ExportAs>, output: Option<&str>) -> Export {
         Export {
-            conversation: Some(".".to_owned()),
+            target: Target {
+                conversation: Some(".".to_owned()),
+            },
             format,
             output: output.map(Into::into),
             secrets: false,

@@ -16,13 +16,13 @@ use crate::paths::shell_word;
 
 /// Delete a conversation permanently
 ///
-/// The agent's transcripts and their copies stay unless --transcripts is given: sessionctl adopt makes a conversation of
+/// The agent's transcripts and their backups stay unless --transcripts is given: sessionctl adopt makes a conversation of
 /// them again. On a terminal, rm asks first. Elsewhere it acts; with --transcripts it needs --yes there.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Remove {
     #[command(flatten)]
     pub(in crate::cli) target: Target,
-    /// Delete the transcripts too: the agent's files and all copies
+    /// Delete the transcripts too: the agent's files and all backups
     #[arg(long)]
     transcripts: bool,
 }
@@ -89,7 +89,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let written = links.iter().rfind(|link| link.written);
     let name = name(&conversation);
     let (what, unasked, transcripts) = if options.transcripts {
-        let what = format!("Delete {name} with its transcripts and all copies of them, for good");
+        let what = format!("Delete {name} with its transcripts and all backups of them, for good");
         (what, Unasked::NeedsYes, TranscriptsOnDelete::Delete)
     } else {
         let what = format!("Delete {name}; its transcripts are kept");

@@ -158,7 +158,9 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
             ..Default::default()
         };
         if daemon.call(delete).await.is_ok() {
-            return problem.hint("sessionctl new without --model and --mode uses the agent's own");
+            return problem.hint(
+                "omit --model and --mode; then sessionctl set . model=NAME lists the names that the agent knows",
+            );
         }
     }
     problem.hint(format!(

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::history::{Checkpoint, HistoryGap};
+use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::{CheckpointId, ConversationId, Cursor, UpstreamId};
 use clap::Args;
@@ -16,7 +16,7 @@ use super::{Context, clock, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
-use crate::cli::past::{Teller, Turns};
+use crate::cli::past::{Teller, Turns, is_prompt};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
@@ -34,7 +34,7 @@ pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
 pub(in crate::cli) struct Past {
     #[command(flatten)]
     target: Target,
-    /// Show only the last N entries (default: all)
+    /// Show only the last N entries, of a history from a prompt on (default: all)
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     last: Option<u32>,
 }
@@ -88,6 +88,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
     // Read beside the first page: both are of the same transcript.
+    let (mut is_first, mut is_cut) = (true, false);
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
         let call = daemon.call(method::History {
@@ -99,7 +100,13 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         });
         let call = watched(context.output, &daemon, method::History::NAME, call);
         let (page, steps) = future::join(call, OptionFuture::from(steps.take())).await;
-        let page = page?;
+        let mut page = page?;
+        let counted = page.messages.len();
+        if past.last.is_some() && is_first && !context.output.json {
+            from_its_prompt(&daemon, id, &mut page).await?;
+            is_cut = page.previous_cursor.is_some();
+        }
+        is_first = false;
         if let Some(steps) = steps {
             let clock = clock();
             teller.show_turns(Turns { steps, clock });
@@ -112,8 +119,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
             None => context.output.text(&text).map(|()| true)?,
         };
         // They were shown; only their number is needed.
-        let shown: Vec<()> = page.messages.iter().map(|_| ()).collect();
-        Ok((shown, page.next_cursor.filter(|_| wants_more)))
+        Ok((vec![(); counted], page.next_cursor.filter(|_| wants_more)))
     })
     .await;
     // Also if the daemon was lost meanwhile: the user still reads what came.
@@ -123,7 +129,35 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     if shown?.0.is_empty() {
         context.output.note(NO_TURNS)?;
     }
+    if is_cut {
+        let id = words::short_id(id);
+        context.output.note(&format!(
+            "shown from a prompt on; all that was said: sessionctl history {id}"
+        ))?;
+    }
     seen.report(context).map(|()| Exit::Done)
+}
+
+/// Puts before the first page what came before it since the prompt that it answers: no reply is shown without its prompt.
+async fn from_its_prompt(daemon: &Daemon, id: ConversationId, page: &mut HistoryPage) -> Outcome {
+    while page.messages.first().is_some_and(|first| !is_prompt(first))
+        && let Some(cursor) = page.previous_cursor.take()
+    {
+        let earlier = method::History {
+            conversation_id: id.into(),
+            cursor: Some(cursor.clone()),
+            limit: Some(MESSAGE_PAGE),
+            ..Default::default()
+        };
+        let mut earlier = daemon.call(earlier).await?;
+        let from = earlier.messages.iter().rposition(is_prompt).unwrap_or_default();
+        let mut messages = earlier.messages.split_off(from);
+        messages.append(&mut page.messages);
+        page.messages = messages;
+        // What is left of the earlier page counts as well as a page before it.
+        page.previous_cursor = earlier.previous_cursor.or((from > 0).then_some(cursor));
+    }
+    Ok(())
 }
 
 /// The number of each of the last turns, as `checkpoints` lists them. What cannot be read has none.
