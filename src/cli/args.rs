@@ -288,7 +288,7 @@ fn groups(program: &clap::Command) -> StyledStr {
     let styles = program.get_styles();
     let (header, literal) = (styles.get_header(), styles.get_literal());
     let names = GROUPS.iter().flat_map(|(_, names)| names.split(' '));
-    let width = names.map(|name| name.len()).max().unwrap_or_default();
+    let width = names.map(str::len).max().unwrap_or_default();
     let groups = GROUPS.map(|(heading, names)| {
         let lines = names.split(' ').map(|name| {
             let about = program.find_subcommand(name).and_then(clap::Command::get_about);

@@ -226,13 +226,12 @@ impl Picker<'_> {
         let Some(one) = self.selected().cloned() else {
             return;
         };
-        let (conversation_id, daemon) = (one.id.into(), self.daemon);
+        let daemon = self.daemon;
         let acted = match action {
             'f' => daemon
                 .call(method::Fork {
-                    conversation_id,
                     title: words::fork_title(&one.title),
-                    ..Default::default()
+                    ..method::Fork::of(one.id)
                 })
                 .await
                 .map(|answer| {
@@ -244,9 +243,8 @@ impl Picker<'_> {
             'r' => {
                 let title = Some(title.to_owned());
                 let update = method::Update {
-                    conversation_id,
                     title,
-                    ..Default::default()
+                    ..method::Update::of(one.id)
                 };
                 daemon.call(update).await.map(|answer| {
                     self.message = format!("Renamed to {}", words::name(&answer.conversation));
@@ -254,20 +252,14 @@ impl Picker<'_> {
                     renamed.for_each(|other| other.clone_from(&answer.conversation));
                 })
             }
-            _ => daemon
-                .call(method::Delete {
-                    conversation_id,
-                    ..Default::default()
-                })
-                .await
-                .map(|_| {
-                    self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
-                    let again = one.head.map(|head| one_line(head.as_str()));
-                    let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
-                    self.deleted
-                        .push(format!("{}{}", self.message, again.unwrap_or_default()));
-                    self.all.retain(|other| other.id != one.id);
-                }),
+            _ => daemon.call(method::Delete::of(one.id)).await.map(|_| {
+                self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
+                let again = one.head.map(|head| one_line(head.as_str()));
+                let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
+                self.deleted
+                    .push(format!("{}{}", self.message, again.unwrap_or_default()));
+                self.all.retain(|other| other.id != one.id);
+            }),
         };
         if let Err(error) = acted {
             self.message = one_line(&Problem::from(error).message.unwrap_or_default());
@@ -368,11 +360,9 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
 
 /// The end of a conversation.
 async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (ConversationId, LastTurns) {
-    let (conversation_id, last) = (id.into(), Some(SHOWN_MESSAGES));
     let history = method::History {
-        conversation_id,
-        last,
-        ..Default::default()
+        last: Some(SHOWN_MESSAGES),
+        ..method::History::of(id)
     };
     let text = match daemon.call(history).await.map_err(Problem::from) {
         Ok(page) => Teller::new(Look {
@@ -384,9 +374,8 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
     };
     let lines = text.trim_end().lines().map(str::to_owned).collect();
     let last = method::Checkpoints {
-        conversation_id: id.into(),
-        before: None,
         limit: Some(1),
+        ..method::Checkpoints::of(id)
     };
     let last = daemon.call(last).await.ok();
     let last = last.and_then(|page| page.checkpoints.into_iter().next());

@@ -218,10 +218,12 @@ fn hint_for(error: &BridgeError) -> Option<String> {
         ),
         ErrorKind::InvalidCwd => {
             let id = error.detail("conversationId");
-            let id = words::short(id.as_str()?);
-            return Some(format!(
-                "create the folder again, or move the conversation to another one: sessionctl mv {id} NEW"
-            ));
+            return Some(match id.as_str().map(words::short) {
+                Some(id) => format!(
+                    "create the folder again, or move the conversation to another one: sessionctl mv {id} NEW"
+                ),
+                None => "name a folder that exists: --cwd DIR".to_owned(),
+            });
         }
         ErrorKind::AgentUnavailable => Some("sessionctl agents lists the agents and whether they were found"),
         ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),

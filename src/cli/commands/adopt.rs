@@ -178,9 +178,7 @@ async fn print_repaired(
         context.output.note("not repaired:")?;
         print_findings(context, &answer.left)?;
     }
-    let get = method::GetConversation {
-        conversation_id: repaired.as_str().into(),
-    };
+    let get = method::GetConversation::of(repaired.as_str());
     context.output.note(&match daemon.call(get).await {
         Ok(held) => format!("conversation {} continues with it", held.conversation.id),
         Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),

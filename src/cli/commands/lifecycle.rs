@@ -48,10 +48,7 @@ pub(in crate::cli) struct Stop {
 /// Closes the session.
 pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(target.name()).await?;
-    let close = method::Close {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    };
+    let close = method::Close::of(conversation.id);
     context.ask(&daemon, close).await?;
     let name = name(&conversation);
     let done = format!("Closed {name}. The next prompt opens its session again.");
@@ -66,10 +63,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
         let what = format!("Start a new chat in {name}, without its history");
         context.confirm(&what, Unasked::Acts)?;
     }
-    let reset = method::Reset {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    };
+    let reset = method::Reset::of(conversation.id);
     context.ask(&daemon, reset).await?;
     let mut done = format!("Reset {name}: its next prompt starts a new chat.");
     if conversation.head.is_some() {
@@ -82,9 +76,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
 /// Deletes a conversation.
 pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(options.target.name()).await?;
-    let chain = method::Chain {
-        conversation_id: conversation.id.into(),
-    };
+    let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
     let written = links.iter().rfind(|link| link.written);
     let name = name(&conversation);
@@ -97,9 +89,8 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     };
     context.confirm(&what, unasked)?;
     let delete = method::Delete {
-        conversation_id: conversation.id.into(),
         transcripts,
-        ..Default::default()
+        ..method::Delete::of(conversation.id)
     };
     let answer = context.ask(&daemon, delete).await?;
     let done = match written {

@@ -4,7 +4,7 @@ use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 
-use super::{Context, clock, pages};
+use super::{Context, clock, has_real_agent, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
@@ -26,9 +26,8 @@ fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String)
 /// Shows one conversation.
 pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(target.name()).await?;
-    let conversation_id = conversation.id.into();
     context
-        .ask(&daemon, method::GetConversation { conversation_id })
+        .ask(&daemon, method::GetConversation::of(conversation.id))
         .await?;
     let parent = parent(&daemon, &conversation).await;
     show_facts(context, &conversation, parent)?;
@@ -49,8 +48,10 @@ async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
     let Some(parent) = &conversation.parent else {
         return String::new();
     };
-    let conversation_id = parent.conversation_id.into();
-    let title = match daemon.call(method::GetConversation { conversation_id }).await {
+    let title = match daemon
+        .call(method::GetConversation::of(parent.conversation_id))
+        .await
+    {
         Ok(answer) => Some(answer.conversation.title),
         Err(error) => Problem::from(error)
             .detail("deletedAt")
@@ -127,9 +128,8 @@ const NO_SESSIONS: &str = "no sessions yet; the next prompt starts one";
 /// Lists the upstream sessions of the chain, oldest first.
 pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(target.name()).await?;
-    let conversation_id = conversation.id.into();
     let links = context
-        .ask(&daemon, method::Chain { conversation_id })
+        .ask(&daemon, method::Chain::of(conversation.id))
         .await?
         .links;
     let clock = clock();
@@ -160,11 +160,10 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
 pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(target.name()).await?;
     let (entries, _) = pages(usize::MAX, async |cursor, limit| {
-        let conversation_id = conversation.id.into();
         let page = method::Lineage {
-            conversation_id,
             cursor,
             limit,
+            ..method::Lineage::of(conversation.id)
         };
         let page = context.ask(&daemon, page).await?;
         Ok((page.entries, page.next_cursor))
@@ -210,7 +209,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
         ]);
     }
     context.output.table(&table, "")?;
-    if !agents.iter().any(|agent| agent.found && agent.kind != "loopback") {
+    if !has_real_agent(&agents) {
         context
             .output
             .note("only the built-in agent, which echoes; install another: sessionctl doctor")?;

@@ -153,9 +153,8 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
     };
     if has_settings && problem.kind() == Some(ErrorKind::AgentError) {
         let delete = method::Delete {
-            conversation_id: id.as_str().into(),
             transcripts: TranscriptsOnDelete::Delete,
-            ..Default::default()
+            ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
             return problem.hint(
@@ -183,13 +182,12 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         false => options.title.or_else(|| words::fork_title(&source.title)),
     };
     let call = method::Fork {
-        conversation_id: source.id.into(),
         in_place: options.in_place,
         at,
         cwd: folder,
         title,
         min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
-        ..Default::default()
+        ..method::Fork::of(source.id)
     };
     let answer = context.ask(&daemon, call).await.map_err(|problem| {
         let hint = match names_folder {

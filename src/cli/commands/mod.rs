@@ -21,6 +21,7 @@ pub(super) mod tree;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
+use bridge_protocol::agent::AgentInfo;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method::{self, Method};
@@ -79,14 +80,11 @@ impl Context<'_> {
             return Ok(());
         }
         let known = daemon.call(method::ListAgents::default()).await?;
-        let is_real = |kind: &str| kind != "loopback";
-        let answers = known.agents.iter().find(|known| known.name == conversation.agent);
-        if answers.is_none_or(|agent| is_real(&agent.kind))
-            || known
-                .agents
-                .iter()
-                .any(|agent| agent.found && is_real(&agent.kind))
-        {
+        let mut answering = known
+            .agents
+            .iter()
+            .filter(|known| known.name == conversation.agent);
+        if !answering.any(|agent| agent.kind == ECHO) || has_real_agent(&known.agents) {
             return Ok(());
         }
         let how = known.install.values().next().map_or_else(String::new, |line| {
@@ -133,14 +131,15 @@ impl Context<'_> {
 /// # Errors
 /// When it did not work; what is to be told and the exit code are in the problem.
 pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
-    // Otherwise it is the conversation's own folder.
-    let takes_folder = matches!(command, Command::New(_) | Command::Adopt(_) | Command::Import(_));
-    match command.run(context).await {
-        Err(problem) if takes_folder && problem.kind() == Some(ErrorKind::InvalidCwd) => {
-            Err(problem.hint("name a folder that exists: --cwd DIR"))
-        }
-        done => done,
-    }
+    command.run(context).await
+}
+
+/// The kind of the built-in agent.
+pub(super) const ECHO: &str = "loopback";
+
+/// Whether there is an agent that does more than echo.
+pub(super) fn has_real_agent(agents: &[AgentInfo]) -> bool {
+    agents.iter().any(|agent| agent.found && agent.kind != ECHO)
 }
 
 /// How much a list shows.

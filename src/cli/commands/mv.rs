@@ -72,10 +72,9 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, dry_
         problem.hint_if(ErrorKind::NotFound, hint)
     })?;
     let call = method::Move {
-        conversation_id: conversation.id.into(),
         cwd: folder.clone(),
         dry_run,
-        ..Default::default()
+        ..method::Move::of(conversation.id)
     };
     let answer = context.ask(&daemon, call).await;
     let answer = answer.map_err(|problem| missing_folder(problem, &folder))?;

@@ -92,11 +92,10 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
         let call = daemon.call(method::History {
-            conversation_id: id.into(),
             last: past.last.filter(|_| cursor.is_none()),
             cursor,
             limit,
-            ..Default::default()
+            ..method::History::of(id)
         });
         let call = watched(context.output, &daemon, method::History::NAME, call);
         let (page, steps) = future::join(call, OptionFuture::from(steps.take())).await;
@@ -144,10 +143,9 @@ async fn from_its_prompt(daemon: &Daemon, id: ConversationId, page: &mut History
         && let Some(cursor) = page.previous_cursor.take()
     {
         let earlier = method::History {
-            conversation_id: id.into(),
             cursor: Some(cursor.clone()),
             limit: Some(MESSAGE_PAGE),
-            ..Default::default()
+            ..method::History::of(id)
         };
         let mut earlier = daemon.call(earlier).await?;
         let from = earlier.messages.iter().rposition(is_prompt).unwrap_or_default();

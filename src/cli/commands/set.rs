@@ -85,10 +85,9 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
         false => None,
     };
     let update = method::Update {
-        conversation_id: conversation.id.into(),
         title,
         settings,
-        ..Default::default()
+        ..method::Update::of(conversation.id)
     };
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
@@ -118,10 +117,7 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
 
 /// Opens the agent's session, which then refuses what it does not know.
 async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
-    let resume = method::Resume {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    };
+    let resume = method::Resume::of(conversation.id);
     daemon.call(resume).await?;
     Ok(())
 }

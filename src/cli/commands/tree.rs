@@ -17,8 +17,7 @@ use crate::cli::words;
 /// Draws a conversation with its ancestors, sessions and forks.
 pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let (daemon, asked_for) = context.on(target.name()).await?;
-    let conversation_id = asked_for.id.into();
-    let answer = context.ask(&daemon, method::TreeOf { conversation_id }).await?;
+    let answer = context.ask(&daemon, method::TreeOf::of(asked_for.id)).await?;
     if context.output.json {
         return Ok(Exit::Done);
     }
@@ -45,9 +44,8 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
     for member in members {
         let id = member.conversation.id;
         let call = daemon.call(method::Checkpoints {
-            conversation_id: id.into(),
-            before: None,
             limit: Some(CHECKPOINT_PAGE),
+            ..method::Checkpoints::of(id)
         });
         let read = watched(context.output, daemon, "conversation/checkpoints", call).await;
         match read.map_err(Problem::from) {

@@ -268,10 +268,9 @@ impl Play<'_, '_> {
         self.tell("the answer is yes")?;
         let outcome = serde_json::json!({"outcome": "selected", "optionId": "allow_once"});
         let respond = method::Respond {
-            conversation_id: self.id.clone(),
             interrupt_id: asked.id,
             outcome: RawJson::from(outcome),
-            ..Default::default()
+            ..method::Respond::of(self.id.clone())
         };
         self.follow(respond, None, 1).await?;
         let is_well = self.ended_well();
@@ -314,25 +313,16 @@ impl Play<'_, '_> {
     }
 
     async fn by_old_id(&mut self, text: &str) -> Outcome {
-        let lineage = method::Lineage {
-            conversation_id: self.id.clone(),
-            ..Default::default()
-        };
+        let lineage = method::Lineage::of(self.id.clone());
         let entries = self.call(lineage).await?.entries;
         let Some(oldest) = entries.iter().find(|entry| !entry.upstream_id.is_empty()) else {
             return self.check(false, "the lineage knows the first session");
         };
         let old_id = ConversationRef::new(oldest.upstream_id.as_str());
         self.tell(&format!("the id of its very first session was {old_id}"))?;
-        let close = method::Close {
-            conversation_id: self.id.clone(),
-            ..Default::default()
-        };
+        let close = method::Close::of(self.id.clone());
         self.call(close).await?;
-        let resume = method::Resume {
-            conversation_id: old_id.clone(),
-            ..Default::default()
-        };
+        let resume = method::Resume::of(old_id.clone());
         let answer = self.call(resume).await?;
         let is_same = answer.conversation.id == self.before.id;
         self.check(is_same, "resuming by that id opens this conversation")?;
@@ -347,9 +337,8 @@ impl Play<'_, '_> {
     async fn fork(&mut self, text: &str) -> Outcome {
         let source: ConversationId = self.before.id;
         let fork = method::Fork {
-            conversation_id: source.into(),
             title: Some("Another way".to_owned()),
-            ..Default::default()
+            ..method::Fork::of(source)
         };
         let branch = self.call(fork).await?.conversation;
         let parent = branch.parent.map(|parent| parent.conversation_id);
@@ -364,18 +353,16 @@ impl Play<'_, '_> {
     }
 
     async fn fork_in_place(&mut self, text: &str) -> Outcome {
-        let conversation_id = self.id.clone();
         let fork = method::Fork {
-            conversation_id: conversation_id.clone(),
             in_place: true,
-            ..Default::default()
+            ..method::Fork::of(self.id.clone())
         };
         let after = self.call(fork).await?.conversation;
         let head = self.before.head.clone();
         let holds = after.id == self.before.id && after.head.is_some() && after.head != head;
         self.check(holds, "the same conversation with a new head")?;
         self.say(text).await?;
-        let links = self.call(method::Chain { conversation_id }).await?.links;
+        let links = self.call(method::Chain::of(self.id.clone())).await?.links;
         let is_kept = links.iter().any(|link| Some(&link.upstream_id) == head.as_ref());
         self.check(is_kept, "the head before it stays in the chain")
     }
@@ -387,9 +374,7 @@ impl Play<'_, '_> {
         self.tell(&format!(
             "{sign} marks the session that the next prompt resumes.\n"
         ))?;
-        let tree = method::TreeOf {
-            conversation_id: self.id.clone(),
-        };
+        let tree = method::TreeOf::of(self.id.clone());
         let family = self.call(tree).await?.conversations.into_iter();
         let family: Vec<Member> = family.map(Member::from).collect();
         for line in draw(&family, None, look) {
@@ -424,8 +409,7 @@ impl Play<'_, '_> {
     }
 
     async fn conversation(&self) -> Outcome<Conversation> {
-        let conversation_id = self.id.clone();
-        let get = method::GetConversation { conversation_id };
+        let get = method::GetConversation::of(self.id.clone());
         Ok(self.call(get).await?.conversation)
     }
 
@@ -480,10 +464,9 @@ impl Play<'_, '_> {
     async fn turns(&mut self, text: &str, on_limit: OnLimit, ends: usize) -> Outcome<Heard> {
         self.tell(&format!("> {text}"))?;
         let prompt = method::Prompt {
-            conversation_id: self.id.clone(),
             prompt: PromptContent::text(text),
             on_limit,
-            ..Default::default()
+            ..method::Prompt::of(self.id.clone())
         };
         self.follow(prompt, Some(text), ends).await
     }
@@ -545,9 +528,8 @@ impl Play<'_, '_> {
         self.history.cut_short.push(text.to_owned());
         self.tell(&format!("> {text}"))?;
         let prompt = method::Prompt {
-            conversation_id: self.id.clone(),
             prompt: PromptContent::text(text),
-            ..Default::default()
+            ..method::Prompt::of(self.id.clone())
         };
         watch(&self.daemon, &self.id, prompt, |event| Ok(seen(event))).await
     }
