@@ -11,9 +11,8 @@ mod stage;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use clap::Args;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -151,18 +150,14 @@ fn reach(folder: &Path) -> Outcome<Reach> {
     })
 }
 
-/// A new private folder. Its name is new each time, so that two demonstrations never meet.
+/// A new private folder. Its name is new each time, so that two demonstrations never meet. It is removed by [`clean_up`].
 fn own_folder() -> Outcome<PathBuf> {
     let temporary = std::env::temp_dir();
-    let temporary = temporary
-        .canonicalize()
-        .map_err(|error| Problem::file("use", &temporary, &error))?;
-    let unique = uuid::Uuid::new_v4().simple().to_string();
-    let short = unique.get(..8).unwrap_or(&unique);
-    let folder = temporary.join(format!("sessiond-demo-{short}"));
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&folder)
-        .map_err(|error| Problem::file("make the folder", &folder, &error))?;
-    Ok(folder)
+    let made = temporary.canonicalize().and_then(|temporary| {
+        let folder = tempfile::Builder::new()
+            .prefix("sessiond-demo-")
+            .tempdir_in(temporary)?;
+        Ok(folder.keep())
+    });
+    made.map_err(|error| Problem::file("make a folder in", &temporary, &error))
 }
