@@ -94,6 +94,24 @@ fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
     assert_eq!(home.said(&["undo", &id]), format!("back in {}", old.display()));
 }
 
+/// Claude Code's list of folders is its own. A conversation of another agent does not need it.
+#[test]
+fn a_move_says_that_claude_asks_about_the_new_folder() {
+    let home = Home::new();
+    let config = home.path().join("config");
+    fs::create_dir_all(&config).unwrap();
+    // Any program that is there.
+    let program = env!("CARGO_BIN_EXE_sessionctl");
+    let agents = format!("default_agent = \"loopback\"\n[agents.claude]\ncommand = \"{program}\"\n");
+    fs::write(config.join("config.toml"), agents).unwrap();
+    let (id, old, new) = begun(&home);
+    fs::rename(&old, &new).unwrap();
+    let asks = |arguments: &[&str]| text(&home.run(arguments).stderr).contains("Claude Code will ask once");
+    assert!(asks(&["mv", old.to_str().unwrap(), new.to_str().unwrap()]));
+    fs::create_dir(&old).unwrap();
+    assert!(!asks(&["mv", &id, old.to_str().unwrap()]));
+}
+
 /// The dot names another conversation once the one that it named has left the folder.
 #[test]
 fn a_move_out_of_this_folder_says_what_the_dot_means_then() {
