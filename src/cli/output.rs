@@ -121,28 +121,26 @@ impl Output {
             .map_err(|error| Problem::writing(&error))
     }
 
-    /// Writes one line to standard output.
+    /// Writes one line for people to standard output: nothing if JSON was asked for.
     pub(super) fn line(&mut self, text: &str) -> Outcome {
-        self.text(&format!("{text}\n"))
+        match self.json {
+            true => Ok(()),
+            false => self.text(&format!("{text}\n")),
+        }
     }
 
-    /// Writes a list to standard output. If it is empty, says so on standard error.
+    /// Writes a list for people to standard output. If it is empty, says so on standard error.
     pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> Outcome {
-        let lines = table.lines(self.look);
-        if lines.is_empty() {
-            return self.note(if_empty);
+        match table.lines(self.look).join("\n") {
+            empty if empty.is_empty() => self.note(if_empty),
+            lines => self.line(&lines),
         }
-        self.text(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())
     }
 
     /// Writes one JSON value as one line to standard output, its bytes as they came. Line breaks between its members
     /// are the only thing that is taken away, since a line is one value.
     pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
-        if value.get().contains('\n') {
-            self.line(&value.get().replace('\n', " "))
-        } else {
-            self.line(value.get())
-        }
+        self.text(&(value.get().replace('\n', " ") + "\n"))
     }
 
     /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
@@ -159,6 +157,17 @@ impl Output {
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())
             .map_err(|error| Problem::writing(&error))
+    }
+
+    /// Writes a secondary line to standard error.
+    pub(super) fn aside(&mut self, text: &str) -> Outcome {
+        self.note(&self.note_look.paint(DIM, text))
+    }
+
+    /// Writes a line to standard error that begins with a word that needs attention.
+    pub(super) fn warning(&mut self, word: &str, text: &str) -> Outcome {
+        let word = self.note_look.paint(ATTENTION, word);
+        self.note(&format!("{word} {text}"))
     }
 
     /// The text with the commands of a chat in place of those of a shell, where there are such.
@@ -227,12 +236,6 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
         .collect();
     kept.push_str(more);
     kept
-}
-
-/// Fills text up to a width in columns.
-pub(super) fn pad(text: &str, columns: usize) -> String {
-    let missing = columns.saturating_sub(text.width());
-    format!("{text}{}", " ".repeat(missing))
 }
 
 /// Takes out what steers a terminal, or lets text read other than it is: control characters, and those that change the

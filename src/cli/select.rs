@@ -9,10 +9,9 @@ use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use super::commands::transcripts::that_begins;
-use super::commands::{Context, LEAST_ID_CHARS, this_folder};
+use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::output::DIM;
@@ -142,7 +141,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
 /// The same problem with the time of the deletion on the user's clock.
 fn deleted_at(mut problem: Problem, at: &str) -> Problem {
     if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
-        let local = at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+        let local = words::date(at);
         if let Some((what, _)) = message.split_once(" was deleted at ") {
             *message = format!("{what} was deleted at {local}; its id is never used again");
         }
@@ -196,12 +195,7 @@ pub(super) async fn start(context: &mut Context<'_>) -> Outcome<Exit> {
 /// Fails if this folder has transcripts of an agent, and only the built-in agent is found.
 async fn can_continue(daemon: &Daemon) -> Outcome {
     let known = daemon.call(method::ListAgents::default()).await?;
-    let is_real = |name: &str| name != "loopback";
-    if known
-        .agents
-        .iter()
-        .any(|agent| agent.found && is_real(&agent.kind))
-    {
+    if has_real_agent(&known.agents) {
         return Ok(());
     }
     let transcripts = method::ListTranscripts {
@@ -209,7 +203,7 @@ async fn can_continue(daemon: &Daemon) -> Outcome {
         ..Default::default()
     };
     let transcripts = daemon.call(transcripts).await?.transcripts;
-    let Some(one) = transcripts.into_iter().find(|one| is_real(one.agent.as_str())) else {
+    let Some(one) = transcripts.into_iter().find(|one| one.agent.as_str() != ECHO) else {
         return Ok(());
     };
     let agent = known.agents.iter().find(|agent| agent.name == one.agent);

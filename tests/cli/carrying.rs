@@ -149,3 +149,15 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(json(&text(&output.stderr))["error"]["kind"], "transcriptDamaged");
     home.printed(&["import", &bundle, "--new-ids", "--cwd", "/nowhere/at/all"], 1);
 }
+
+/// A file that is missing is told in the same words, whatever else was named.
+#[test]
+fn a_missing_bundle_is_told_in_one_way() {
+    let home = Home::new();
+    let told = [
+        &["import", "none.tar.zst"][..],
+        &["import", "none.tar.zst", "--cwd", "."],
+    ]
+    .map(|arguments| home.printed(arguments, 2));
+    assert_eq!(told[0], told[1]);
+}

@@ -32,7 +32,7 @@ fn a_terminal_is_asked_first_and_no_is_the_default() {
         (&["rm", &id], format!("Delete {name}; its transcripts are kept?")),
         (
             &["rm", &id, "--transcripts"],
-            format!("Delete {name} with its transcripts and all copies of them, for good?"),
+            format!("Delete {name} with its transcripts and all backups of them, for good?"),
         ),
     ] {
         for answer in ["n\r", "\r", "what\r"] {

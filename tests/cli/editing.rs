@@ -337,7 +337,7 @@ fn a_step_counts_in_what_is_kept_of_a_transcript_that_is_gone() {
             "{words:?}: {output:?}"
         );
         let is_json = words.contains(&"-");
-        let noted = text(&output.stderr).contains("from the kept copy of session ");
+        let noted = text(&output.stderr).contains("from the backup of session ");
         assert!(
             noted != is_json && told.contains("\"kept\"") == is_json,
             "{words:?}: {output:?}"

@@ -68,3 +68,18 @@ fn new_refuses_a_model_or_mode_and_leaves_no_conversation() {
     let id = home.said(&["new", "--model", "loop-2", "--mode", "plan"]);
     assert_eq!(shown(&home, &id)["settings"]["model"], "loop-2");
 }
+
+/// An option in place of a pair, and a model that the agent does not know, say how it is done.
+#[test]
+fn a_model_that_is_given_wrongly_says_how_it_is_given() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for option in ["--model", "--mode", "--title"] {
+        let told = home.printed(&["set", &id, option, "xx"], 2);
+        let pair = format!("sessionctl set {id} {}=xx", option.trim_start_matches('-'));
+        assert!(told.contains(&pair), "{told}");
+        let told = home.run(&["set", &id, option, "xx", "--json"]);
+        assert!(super::text(&told.stderr).contains(&pair), "{told:?}");
+    }
+    home.printed(&["new", "--model", "xx"], 6);
+}

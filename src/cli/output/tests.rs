@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bridge_protocol::raw::RawJson;
 
-use super::{BAD, Look, Output, cut, one_line, pad, shows_unicode};
+use super::{BAD, Look, Output, cut, one_line, shows_unicode};
 use crate::cli::exit::Exit;
 use crate::cli::problem::Problem;
 
@@ -113,7 +113,6 @@ fn text_is_cut_by_columns() {
         assert_eq!(cut(text, columns, unicode), expected);
     }
     assert_eq!(cut("a longer one", 6, Look::default()), "a lon~");
-    assert_eq!(pad("日", 4), "日  ");
 }
 
 #[test]

@@ -151,11 +151,7 @@ impl Actor {
                 }
             }
             Effect::TakeMoveBack { job } => self.take_move_back(job),
-            Effect::Repair {
-                job,
-                output_limit,
-                progress,
-            } => self.repair(job, output_limit, progress),
+            Effect::Repair { job, progress } => self.repair(job, progress),
             Effect::KeepCopy => {
                 if let Some(copy) = self.copy.take() {
                     copy.keep();

@@ -370,7 +370,7 @@ impl Registry {
                 }
             }
             if !is_any_kept {
-                let what = "no copies of it; sessionctl archive ls lists the copies".to_owned();
+                let what = "no backups of it; sessionctl archive ls lists the backups".to_owned();
                 return Err(ConversationError::NotFound { what });
             }
             Ok(answer)
