@@ -193,7 +193,7 @@ fn a_chat_names_its_own_commands() {
     terminal.until("/fork cp.");
     terminal.until(MARK);
     enter(&mut terminal, "[[crash]]");
-    terminal.until("hint: nothing is lost; continue with: /continue");
+    terminal.until("continue with: /continue");
     terminal.until(MARK);
     terminal.type_in("\x04");
     let (shown, code) = terminal.ended();

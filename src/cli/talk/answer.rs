@@ -4,14 +4,15 @@ use std::rc::Rc;
 
 use bridge_protocol::InterruptId;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, RespondAnswer};
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use bridge_protocol::turn::Interrupt;
 use clap::Args;
 
 use super::question;
-use super::turn::Talk;
+use super::send::finish;
+use super::turn::{Start, Talk};
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
@@ -21,7 +22,7 @@ use crate::cli::{select, words};
 /// `answer`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without an answer, shows the question on a terminal and asks.
+Without an answer, shows the question on a terminal, asks, and follows the turn to its end.
 
 Examples:
   sessionctl answer .
@@ -70,18 +71,17 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         let Some(interrupt) = interrupt else {
             return Err(not_open(&id, named.unwrap_or_default()));
         };
-        let subject = question::subject(&interrupt);
-        let how = question::command(&id, &interrupt);
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
-        let Some(answered) = talk.settle(interrupt).await? else {
-            return Err(Problem::new(Exit::Asked, format!("the agent asks: {subject}")).hint(how));
-        };
-        drop(talk);
-        return started(context, &id, &answered);
+        if !talk.is_attended() {
+            return Err(talk.unanswered(&interrupt));
+        }
+        talk.first = Some(interrupt.id);
+        let ended = talk.follow(Start::Running).await?;
+        return finish(&talk, ended.as_ref());
     };
     let outcome = match &interrupt {
         Some(interrupt) => question::outcome(interrupt, answer).ok_or_else(|| {
-            let message = format!("the question has no answer {}", one_line(answer));
+            let message = format!("invalid answer: {}", one_line(answer));
             Problem::new(Exit::Usage, message).hint(question::command(&id, interrupt))
         })?,
         // The daemon knows what became of it.
@@ -110,19 +110,20 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         return Ok(Exit::Done);
     }
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
-    context
-        .output
-        .note(&format!("Answered {}: {subject}", one_line(answer)))?;
-    started(context, &id, &answered)
-}
-
-/// Says that the answer started a turn, because the agent that asked has ended.
-fn started(context: &mut Context<'_>, id: &str, answered: &RespondAnswer) -> Outcome<Exit> {
-    if answered.turn_id.is_some() {
-        context.output.note(&format!(
-            "The agent that asked has ended; a new turn passes the answer on. Follow it with: sessionctl attach {id}"
-        ))?;
+    let answer = one_line(answer);
+    let mut line = format!("Answered {answer}: {subject}");
+    let is_over = interrupt.is_some_and(|interrupt| interrupt.orphaned) && answered.turn_id.is_none();
+    match (&answered.turn_id, is_over) {
+        (_, true) => line.push_str("\nThe agent that asked has ended, and so has its turn."),
+        (Some(_), _) => {
+            line.push_str("\nThe agent that asked has ended; a new turn passes the answer on.");
+        }
+        _ => {}
     }
+    if !is_over {
+        line.push_str(&format!(" See what comes of it: sessionctl attach {id}"));
+    }
+    context.output.note(&line)?;
     Ok(Exit::Done)
 }
 

@@ -221,7 +221,7 @@ impl Room {
         }
         match conversation.interrupts.is_empty() {
             true => Ok(()),
-            false => self.report(context, Start::Answer).await,
+            false => self.report(context, Start::Running).await,
         }
     }
 
@@ -246,8 +246,8 @@ impl Room {
             return Ok(false);
         }
         let ended = ended?;
-        replaced(&mut talk, &ended)?;
-        finish(&talk, &ended).map(|_| true)
+        replaced(&mut talk)?;
+        finish(&talk, ended.as_ref()).map(|_| true)
     }
 
     /// The turn of a prompt, with the files that it names.
@@ -289,7 +289,7 @@ impl Room {
                 let open = self.daemon.call(get).await?.conversation.interrupts;
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, open.is_empty()) {
-                    (_, false) => return Ok(Next::Follow(Start::Answer)),
+                    (_, false) => return Ok(Next::Follow(Start::Running)),
                     ("answer", true) => note(context.output, "no question is open")?,
                     _ => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
                 }

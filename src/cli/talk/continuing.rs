@@ -98,7 +98,8 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
         let ended = talk.follow(Start::Continue(call)).await;
-        return finish(&talk, &ended.map_err(|problem| refused(problem, &conversation))?);
+        let ended = ended.map_err(|problem| refused(problem, &conversation))?;
+        return finish(&talk, ended.as_ref());
     }
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =

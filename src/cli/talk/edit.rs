@@ -15,7 +15,7 @@ use clap::Args;
 use super::editor::{self, Written};
 use super::files;
 use super::send::finish;
-use super::turn::{Ended, OnQuestion, Start, Talk, request_id};
+use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::commands::make::MinFidelity;
 use crate::cli::commands::{CHECKPOINT_PAGE, Context, MESSAGE_PAGE};
 use crate::cli::connect::Daemon;
@@ -102,8 +102,8 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
     let mut is_taken = false;
     let ended = match ended.map_err(|problem| not_branched(problem, &id, named)) {
         Ok(ended) => {
-            is_taken = replaced(&mut talk, &ended)?;
-            finish(&talk, &ended)
+            is_taken = replaced(&mut talk)?;
+            finish(&talk, ended.as_ref())
         }
         Err(problem) => Err(problem),
     };
@@ -115,13 +115,13 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
 }
 
 /// Says what an edit has changed, if it was accepted: from then on the prompt is in the transcript.
-pub(super) fn replaced(talk: &mut Talk<'_>, ended: &Ended) -> Outcome<bool> {
-    let Ended::Edited(EditAnswer {
+pub(super) fn replaced(talk: &mut Talk<'_>) -> Outcome<bool> {
+    let Some(EditAnswer {
         link,
         dropped,
         fidelity,
         ..
-    }) = ended
+    }) = talk.edited.take()
     else {
         return Ok(true);
     };
@@ -129,12 +129,12 @@ pub(super) fn replaced(talk: &mut Talk<'_>, ended: &Ended) -> Outcome<bool> {
         talk.screen.note("Nothing was replaced.")?;
         return Ok(false);
     }
-    let (id, turns) = (words::short_id(talk.id), words::count(*dropped, "turn", "turns"));
+    let (id, turns) = (words::short_id(talk.id), words::count(dropped, "turn", "turns"));
     let line = format!("Replaced {turns}. Undo with: sessionctl undo {id}");
     match fidelity {
         Fidelity::Full => talk.screen.styled(DIM, &line)?,
         less => {
-            let less = words::fidelity(*less);
+            let less = words::fidelity(less);
             talk.screen
                 .styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
         }

@@ -33,6 +33,63 @@ const CONTEXT_LINES: usize = 3;
 /// The keys of options, in the order in which they are shown.
 const KEYS: &str = "yanN123456789";
 
+/// What the options of a kind are called here.
+struct Way {
+    /// ACP's kind of the option.
+    kind: &'static str,
+    /// The key of the first option of the kind.
+    key: char,
+    /// The words that choose it, the first of them in commands.
+    words: [&'static str; 2],
+    /// What it means, beside the key.
+    meaning: &'static str,
+    /// What is said of the answer.
+    said: &'static str,
+    /// What the key does, before the agent's words for the option.
+    help: &'static str,
+    /// Whether the agent's words say what it does.
+    is_explained: bool,
+}
+
+const WAYS: [Way; 4] = [
+    Way {
+        kind: "allow_once",
+        key: 'y',
+        words: ["allow", "yes"],
+        meaning: "once",
+        said: "allowed once",
+        help: "allows this once; the agent asks again next time",
+        is_explained: false,
+    },
+    Way {
+        kind: "allow_always",
+        key: 'a',
+        words: ["always", "always"],
+        meaning: "always",
+        said: "allowed from now on",
+        help: "allows this from now on, as the agent says: ",
+        is_explained: true,
+    },
+    Way {
+        kind: "reject_once",
+        key: 'n',
+        words: ["deny", "no"],
+        meaning: "no",
+        said: "refused",
+        help: "refuses this once; the agent continues without it",
+        is_explained: false,
+    },
+    Way {
+        kind: "reject_always",
+        key: 'N',
+        words: ["never", "never"],
+        meaning: "never",
+        said: "refused from now on",
+        help: "refuses this from now on: ",
+        is_explained: true,
+    },
+];
+
 /// One way to answer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -254,20 +311,9 @@ impl Question {
             lines.push(look.paint(ATTENTION, &format!("  ({more}: d shows all)")));
         }
         for (key, choice) in &self.choices {
-            let meaning = match key {
-                'y' => "once",
-                'a' => "always",
-                'n' => "no",
-                'N' => "never",
-                _ => "",
-            };
-            let name = one_line(if choice.name.is_empty() {
-                &choice.option_id
-            } else {
-                &choice.name
-            });
+            let meaning = choice.way_of(*key).map_or("", |way| way.meaning);
             let key = look.paint(STRONG, &key.to_string());
-            lines.push(format!("  {key}  {meaning:<6}  {name}"));
+            lines.push(format!("  {key}  {meaning:<6}  {}", choice.words()));
         }
         lines
     }
@@ -283,29 +329,29 @@ impl Question {
         self.details.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// The keys that answer it, as one line.
+    /// The keys that mean something.
     pub(super) fn keys(&self) -> String {
+        let choices = self.choices.iter().map(|(key, _)| *key);
+        let keys = if self.is_free() { "n" } else { "" };
+        choices.chain(keys.chars()).chain(['d']).collect()
+    }
+
+    /// The keys that answer it, as one line.
+    pub(super) fn keys_line(&self) -> String {
         let keys: Vec<String> = self.choices.iter().map(|(key, _)| key.to_string()).collect();
         format!("{} answer, d shows all, ? helps", keys.join(" "))
     }
 
     /// What the keys do, a line each.
     pub(super) fn help(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self
-            .choices
-            .iter()
-            .map(|(key, choice)| match key {
-                'y' => "y  allows this once; the agent asks again next time".to_owned(),
-                'a' => format!(
-                    "a  allows this from now on, as the agent says: {}",
-                    one_line(&choice.name)
-                ),
-                'n' => "n  refuses this once; the agent continues without it".to_owned(),
-                'N' => format!("N  refuses this from now on: {}", one_line(&choice.name)),
-                key => format!("{key}  {}", one_line(&choice.name)),
-            })
-            .collect();
+        let of = |(key, choice): &(char, Choice)| match choice.way_of(*key) {
+            Some(way) if way.is_explained => format!("{key}  {}{}", way.help, choice.words()),
+            Some(way) => format!("{key}  {}", way.help),
+            None => format!("{key}  {}", choice.words()),
+        };
+        let mut lines: Vec<String> = self.choices.iter().map(of).collect();
         lines.push("d  shows the whole command or change in the pager".to_owned());
+        lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
         lines.push("Ctrl-C cancels the turn. Other keys do nothing.".to_owned());
         lines
     }
@@ -315,22 +361,38 @@ impl Question {
         self.choices.is_empty()
     }
 
-    /// What a key answered.
-    pub(super) fn said(&self, key: char) -> String {
-        match (key, self.choice(key)) {
-            ('y', _) => "allowed once".to_owned(),
-            ('a', _) => "allowed from now on".to_owned(),
-            (_, Some(choice)) if !matches!(key, 'n' | 'N') => one_line(&choice.name),
-            _ => "refused".to_owned(),
+    /// The outcome of what was typed, and what is said of it; nothing if that is no answer.
+    pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Option<(RawJson, String)> {
+        let by_key = |(key, _): &&(char, Choice)| typed.chars().eq([*key]);
+        if let Some((key, choice)) = self.choices.iter().find(by_key) {
+            let said = choice
+                .way_of(*key)
+                .map_or(choice.words(), |way| way.said.to_owned());
+            return Some((selected(choice), said));
         }
+        let word = match typed.trim() {
+            "n" if self.is_free() => "no",
+            // Only the daemon could judge it.
+            whole if whole.starts_with('{') => return None,
+            word => word,
+        };
+        Some((outcome(interrupt, word)?, one_line(word)))
+    }
+}
+
+impl Choice {
+    /// The agent's words for it.
+    fn words(&self) -> String {
+        one_line(if self.name.is_empty() {
+            &self.option_id
+        } else {
+            &self.name
+        })
     }
 
-    /// The option of a key.
-    pub(super) fn choice(&self, key: char) -> Option<&Choice> {
-        self.choices
-            .iter()
-            .find(|(own, _)| *own == key)
-            .map(|(_, choice)| choice)
+    /// The way of answering whose key this is.
+    fn way_of(&self, key: char) -> Option<&'static Way> {
+        WAYS.iter().find(|way| way.kind == self.kind && way.key == key)
     }
 }
 
@@ -339,13 +401,8 @@ fn keyed(interrupt: &Interrupt) -> Vec<(char, Choice)> {
     let mut numbers = '1'..='9';
     let mut keyed: Vec<(char, Choice)> = Vec::new();
     for choice in choices(interrupt) {
-        let own = match choice.kind.as_str() {
-            "allow_once" => Some('y'),
-            "allow_always" => Some('a'),
-            "reject_once" => Some('n'),
-            "reject_always" => Some('N'),
-            _ => None,
-        };
+        let way = WAYS.iter().find(|way| way.kind == choice.kind);
+        let own = way.map(|way| way.key);
         let own = own.filter(|key| keyed.iter().all(|(taken, _)| taken != key));
         if let Some(key) = own.or_else(|| numbers.next()) {
             keyed.push((key, choice));
@@ -420,11 +477,9 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
     let id = one_line(interrupt.id.as_str());
     let words: Vec<String> = keyed(interrupt)
         .iter()
-        .map(|(key, choice)| match key {
-            'y' => "allow".to_owned(),
-            'a' => "always".to_owned(),
-            'n' => "deny".to_owned(),
-            _ => one_line(&choice.option_id),
+        .map(|(key, choice)| match choice.way_of(*key) {
+            Some(way) => way.words[0].to_owned(),
+            None => one_line(&choice.option_id),
         })
         .collect();
     let word = match words.split_first() {
@@ -443,20 +498,22 @@ pub(super) fn outcome(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
     if answer.trim_start().starts_with('{') {
         return RawJson::from_text(answer.to_owned()).ok();
     }
-    if interrupt.kind == InterruptKind::Elicitation {
-        return matches!(answer, "deny" | "cancel").then(|| refusal(interrupt));
+    let way = WAYS
+        .iter()
+        .find(|way| way.words.iter().any(|word| word.eq_ignore_ascii_case(answer)));
+    let is_cancelled = answer == "cancel";
+    match way {
+        Some(way) if way.key == 'n' => return Some(refusal(interrupt)),
+        _ if interrupt.kind == InterruptKind::Elicitation => {
+            return is_cancelled.then(|| refusal(interrupt));
+        }
+        _ if is_cancelled => return Some(RawJson::from(json!({"outcome": "cancelled"}))),
+        _ => {}
     }
     let choices = choices(interrupt);
-    let of_kind = |kind: &str| choices.iter().find(|choice| choice.kind == kind);
-    let choice = match answer {
-        "cancel" => return Some(RawJson::from(json!({"outcome": "cancelled"}))),
-        "allow" => of_kind("allow_once"),
-        "always" => of_kind("allow_always"),
-        "deny" => return Some(refusal(interrupt)),
-        _ => None,
-    };
+    let of_kind = way.and_then(|way| choices.iter().find(|choice| choice.kind == way.kind));
     let named = |choice: &&Choice| choice.option_id == answer || choice.name.eq_ignore_ascii_case(answer);
-    choice.or_else(|| choices.iter().find(named)).map(selected)
+    of_kind.or_else(|| choices.iter().find(named)).map(selected)
 }
 
 /// ACP's outcome of an option that is known by its id only.
@@ -465,7 +522,7 @@ pub(super) fn chosen(option_id: &str) -> RawJson {
 }
 
 /// ACP's outcome of an option.
-pub(super) fn selected(choice: &Choice) -> RawJson {
+fn selected(choice: &Choice) -> RawJson {
     chosen(&choice.option_id)
 }
 

@@ -5,23 +5,20 @@
 //! plan. It must not know where updates come from.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anstyle::Style;
+use bridge_protocol::daemon::Work;
 use bridge_protocol::raw::RawJson;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Deserialize;
 
 use super::markdown::Markdown;
 use super::question::ToolCall;
 use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, cut, one_line};
 use crate::cli::problem::Outcome;
+use crate::cli::progress::Bar;
 
 #[cfg(test)]
 mod tests;
-
-/// How often the spinner moves.
-const SPIN: Duration = Duration::from_millis(100);
 
 /// How much of the answer's end is remembered: more than a failure's message has.
 const SAID_BYTES: usize = 2_048;
@@ -45,7 +42,7 @@ pub(super) struct Screen<'a> {
     usage: Option<Usage>,
     /// The end of the answer.
     said: String,
-    spinner: Option<ProgressBar>,
+    spinner: Option<Bar>,
     /// What is said when the answer's line has ended.
     later: Vec<String>,
 }
@@ -142,25 +139,21 @@ impl<'a> Screen<'a> {
 
     /// Shows that the agent works, with the time since.
     pub(super) fn spin(&mut self) {
-        if !self.is_watched() || self.spinner.is_some() {
-            return;
-        }
-        let look = self.output.note_look;
-        let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        let ticks = look.sign("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ", "|/-\\ ");
-        let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        spinner.set_style(style.tick_chars(ticks));
-        spinner.enable_steady_tick(SPIN);
-        self.spinner = Some(spinner);
+        self.working(None);
         self.doing("waiting for the agent");
+    }
+
+    /// Shows how far the daemon has come before the agent works.
+    pub(super) fn working(&mut self, work: Option<&Work>) {
+        if self.is_watched() {
+            let unicode = self.output.note_look.unicode;
+            self.spinner.get_or_insert_with(|| Bar::new(unicode)).show(work);
+        }
     }
 
     /// Takes the spinner away.
     pub(super) fn still(&mut self) {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
-        }
+        self.spinner = None;
     }
 
     /// Shows something that the agent said or did.
@@ -179,6 +172,13 @@ impl<'a> Screen<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The words of the user, if this is an update that has them.
+    pub(super) fn prompt_of(&self, update: &RawJson) -> Option<String> {
+        let kind: Kind = update.read().ok()?;
+        let is_prompt = kind.session_update == "user_message_chunk";
+        is_prompt.then(|| self.chunk(update)).flatten()
     }
 
     /// Whether the answer ends with these words, as agents report a failure.
@@ -402,7 +402,7 @@ impl<'a> Screen<'a> {
     /// Says beside the spinner what the agent does.
     fn doing(&self, what: &str) {
         if let Some(spinner) = &self.spinner {
-            spinner.set_message(what.to_owned());
+            spinner.doing(what);
         }
     }
 
@@ -413,12 +413,6 @@ impl<'a> Screen<'a> {
             Some(spinner) => spinner.suspend(|| write(output)),
             None => write(output),
         }
-    }
-}
-
-impl Drop for Screen<'_> {
-    fn drop(&mut self) {
-        self.still();
     }
 }
 

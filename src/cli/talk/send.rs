@@ -7,11 +7,12 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, OnBusy, OnLimit};
 use bridge_protocol::method;
+use bridge_protocol::turn::TurnResult;
 use clap::{Args, ValueHint};
 
 use super::files;
 use super::question;
-use super::turn::{Ended, OnQuestion, Start, Talk};
+use super::turn::{OnQuestion, Start, Talk};
 use crate::cli::commands::{Context, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -108,7 +109,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         }
         _ => problem,
     });
-    finish(&talk, &ended?)
+    finish(&talk, ended?.as_ref())
 }
 
 /// The problem of a call with one word or text, which names the conversation or was meant as the prompt.
@@ -170,8 +171,8 @@ fn as_prompt(prompt: &str) -> String {
 }
 
 /// The exit of a command that followed one turn.
-pub(super) fn finish(talk: &Talk<'_>, ended: &Ended) -> Outcome<Exit> {
-    let Some(turn) = ended.turn() else {
+pub(super) fn finish(talk: &Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit> {
+    let Some(turn) = turn else {
         return Ok(Exit::Done);
     };
     match talk.problem_of(turn) {
