@@ -154,7 +154,7 @@ impl Output {
         if self.look.columns.is_some() {
             self.end_line()?;
         }
-        let text = self.advice(text);
+        let text = self.in_lines(&self.advice(text));
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())
@@ -162,10 +162,18 @@ impl Output {
     }
 
     /// The text with the commands of a chat in place of those of a shell, where there are such.
-    fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(super) fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match &self.chat {
             Some(id) => words::in_chat(text, id),
             None => text.into(),
+        }
+    }
+
+    /// The text with its lines broken between words in a chat, where nothing is pasted into a shell.
+    fn in_lines(&self, text: &str) -> String {
+        match self.note_look.columns.filter(|_| self.chat.is_some()) {
+            Some(columns) => wrapped(text, columns),
+            None => text.to_owned(),
         }
     }
 
@@ -196,8 +204,14 @@ impl Output {
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            lines.push_str(&format!("{hint_word} {}\n", self.advice(&one_line(hint))));
+            let hint = self.advice(&one_line(hint)).into_owned();
+            let shell = match self.chat.is_some() && hint.contains("sessionctl ") {
+                true => "in a shell: ",
+                false => "",
+            };
+            lines.push_str(&format!("{hint_word} {shell}{hint}\n"));
         }
+        let lines = self.in_lines(&lines);
         if self.notes.write_all(lines.as_bytes()).is_err() {
             tracing::debug!("standard error is closed");
         }
@@ -227,6 +241,28 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
         .collect();
     kept.push_str(more);
     kept
+}
+
+/// The text with lines that are too long broken between words, and as far indented as they began. A longer word is the terminal's.
+pub(super) fn wrapped(text: &str, columns: usize) -> String {
+    let width = |text: &str| anstream::adapter::strip_str(text).to_string().width();
+    let line = |line: &str| {
+        let indent = line.len() - line.trim_start().len();
+        let (mut shown, mut at) = (String::new(), 0);
+        for word in line.split_inclusive(' ') {
+            let needs = width(word.trim_end());
+            if at > indent && at + needs > columns && indent + needs <= columns {
+                shown.truncate(shown.trim_end().len());
+                shown.push('\n');
+                shown.push_str(&" ".repeat(indent));
+                at = indent;
+            }
+            shown.push_str(word);
+            at += width(word);
+        }
+        shown
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Fills text up to a width in columns.

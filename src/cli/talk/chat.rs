@@ -11,20 +11,22 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bridge_protocol::ConversationRef;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::{ConversationRef, ErrorKind};
 use clap::Args;
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
     ValidationResult, Validator, default_emacs_keybindings,
 };
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::continuing::refused;
 use super::edit::{not_branched, opened, place, replaced};
 use super::files;
 use super::send::{finish, new};
@@ -70,7 +72,11 @@ const COMMANDS: [(&str, &str, &str); 11] = [
         "[TURN]",
         "Continue on a branch; this conversation stays as it is",
     ),
-    ("continue", "", "Continue the interrupted turn"),
+    (
+        "continue",
+        "[OPTIONS]",
+        "Continue the interrupted turn (later: --at-reset, --at TIME)",
+    ),
     ("answer", "", "Answer the agent's open question"),
     (
         "model",
@@ -130,8 +136,8 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
     }
     let daemon = context.connect().await?;
     let conversation = match options.new {
-        true => new(context, &daemon, options.agent).await?,
-        false => select::conversation(context, &daemon, options.conversation.as_deref()).await?,
+        true => new(&daemon, options.agent).await?,
+        false => select::chosen(context, &daemon, options.conversation.as_deref()).await?,
     };
     chat_in(context, daemon, conversation).await
 }
@@ -207,27 +213,18 @@ impl Room {
         // What cannot be read can be talked about all the same.
         if let Some(last) = self.turns(1).await.unwrap_or_default().first() {
             let mark = look.sign("›", ">");
-            note(
-                context.output,
-                &cut(&format!("{mark} {}", one_line(&last.prompt)), columns, look),
-            )?;
+            let prompt = one_line(&last.prompt);
+            let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
+            note(context.output, &cut(&prompt, columns, look))?;
             note(context.output, &cut(&one_line(&last.reply), columns, look))?;
         }
-        if matches!(
+        let is_running = matches!(
             conversation.state,
             ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
-        ) {
-            return self.report(context, Start::Running).await;
-        }
-        match conversation.interrupts.is_empty() {
-            true => Ok(()),
-            false => self.report(context, Start::Running).await,
-        }
-    }
-
-    /// Follows a turn, and reports a problem without ending the chat.
-    async fn report(&mut self, context: &mut Context<'_>, start: Start) -> Outcome {
-        if let Err(problem) = self.follow(context, start).await {
+        );
+        if (is_running || !conversation.interrupts.is_empty())
+            && let Err(problem) = self.follow(context, Start::Running).await
+        {
             context.output.problem(&problem);
         }
         Ok(())
@@ -235,17 +232,23 @@ impl Room {
 
     /// Follows a turn. False if the user left during it.
     async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Outcome<bool> {
+        let continues = matches!(start, Start::Continue(_));
         let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?;
         let ended = talk.follow(start).await;
         self.daemon = talk.daemon();
         if talk.has_left {
             drop(talk);
+            // What comes next is typed in a shell.
+            context.output.chat = None;
             if let Err(problem) = ended {
                 context.output.problem(&problem);
             }
             return Ok(false);
         }
-        let ended = ended?;
+        let ended = ended.map_err(|problem| match continues {
+            true => refused(problem, &self.conversation),
+            false => problem,
+        })?;
         replaced(&mut talk)?;
         finish(&talk, ended.as_ref()).map(|_| true)
     }
@@ -278,10 +281,30 @@ impl Room {
     ) -> Outcome<Next> {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
-        match (name, given) {
+        let known = if name == "quit" { "exit" } else { name };
+        let takes_nothing = COMMANDS
+            .iter()
+            .any(|(name, takes, _)| *name == known && takes.is_empty());
+        match (known, given) {
+            (_, Some(rest)) if takes_nothing => {
+                return Err(
+                    Problem::new(Exit::Usage, format!("unexpected argument: {}", one_line(rest)))
+                        .hint(format!("type /{name} alone")),
+                );
+            }
             ("help", _) => help(context.output)?,
-            ("exit" | "quit", _) => return Ok(Next::Leave),
+            ("exit", _) => return Ok(Next::Leave),
             ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
+            ("continue", Some(options)) => {
+                let id = id.to_string();
+                let options = unquoted(options);
+                let options = options.iter().map(String::as_str);
+                run(
+                    context,
+                    &["continue", &id].into_iter().chain(options).collect::<Vec<_>>(),
+                )
+                .await?;
+            }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation {
                     conversation_id: id.into(),
@@ -313,8 +336,8 @@ impl Room {
                 )?;
             }
             ("model" | "mode", None) => {
-                let options = Options::of(name, &self.session().await?);
-                options.list(context.output, name)?;
+                let all = offered(name, &self.session().await?);
+                list(context.output, name, &all)?;
             }
             ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
             _ => return self.unknown(context, name, line).await,
@@ -376,11 +399,15 @@ impl Room {
         let at = place(&self.daemon, &conversation, turn).await?;
         let prompt = match text.is_empty() {
             true => {
-                let opened = opened(&self.daemon, &conversation, &at).await?;
+                let opened = opened(&self.daemon, &conversation, &at).await;
+                let opened = opened.map_err(|problem| match problem.exit {
+                    Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
+                    _ => problem,
+                })?;
                 if let Some(lost) = &opened.lost {
                     note(context.output, lost)?;
                 }
-                PromptContent::text(&opened.written.text)
+                self.content(context, &opened.written.text).await?
             }
             false => self.content(context, text).await?,
         };
@@ -420,9 +447,13 @@ impl Room {
         };
         let id = words::short_id(self.conversation.id);
         let answer = self.daemon.call(call).await;
-        Ok(answer
-            .map_err(|error| not_branched(error.into(), &id, turn))?
-            .conversation)
+        let answer = answer.map_err(|error| match Problem::from(error) {
+            problem if problem.kind() == Some(ErrorKind::NotResumable) => {
+                problem.hint("the conversation is unchanged")
+            }
+            problem => not_branched(problem, &id, turn),
+        });
+        Ok(answer?.conversation)
     }
 
     /// The last turns, newest first.
@@ -460,7 +491,9 @@ impl Room {
     }
 
     async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
-        let value = Options::of(name, &self.session().await?).value(value);
+        let all = offered(name, &self.session().await?);
+        let is_it = |option: &&Offered| option.value == value || option.name.eq_ignore_ascii_case(value);
+        let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
         run(context, &["set", &id, &format!("{name}={value}")]).await
     }
@@ -478,99 +511,68 @@ struct AgentCommand {
     name: String,
 }
 
-/// The models or modes that the agent offers.
-#[derive(Default)]
-struct Options {
-    current: String,
-    all: Vec<Offered>,
-}
-
-/// ACP's session mode, or a value of a configuration option.
-#[derive(Deserialize)]
+/// A model or a mode that the agent offers.
 struct Offered {
-    #[serde(alias = "id", alias = "modelId")]
     value: String,
-    #[serde(default)]
     name: String,
-    #[serde(default)]
-    description: Option<String>,
+    about: String,
+    is_current: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ConfigOption {
-    id: String,
-    #[serde(default)]
-    category: Option<String>,
-    #[serde(default)]
-    current_value: serde_json::Value,
-    #[serde(default)]
-    options: Vec<Offered>,
+/// What the agent reported of its models or modes: a configuration option of this category, else its modes.
+fn offered(category: &str, session: &SessionInfo) -> Vec<Offered> {
+    let read = |part: &Option<RawJson>| -> Value {
+        let part = part.as_ref().and_then(|part| part.read().ok());
+        part.unwrap_or_default()
+    };
+    let (configured, modes) = (read(&session.config_options), read(&session.modes));
+    let is_it = |option: &&Value| option["category"].as_str().or(option["id"].as_str()) == Some(category);
+    let option = configured
+        .as_array()
+        .and_then(|options| options.iter().find(is_it));
+    let (current, all) = match option {
+        Some(option) => (&option["currentValue"], &option["options"]),
+        None if category == "mode" => (&modes["currentModeId"], &modes["availableModes"]),
+        None => (&Value::Null, &Value::Null),
+    };
+    let text = |one: &Value, names: &[&str]| {
+        let found = names.iter().find_map(|name| one[*name].as_str());
+        found.unwrap_or_default().to_owned()
+    };
+    let all = all.as_array().into_iter().flatten().map(|one| {
+        let value = text(one, &["value", "id", "modelId"]);
+        Offered {
+            is_current: current.as_str() == Some(&value),
+            name: text(one, &["name"]),
+            about: text(one, &["description", "name"]),
+            value,
+        }
+    });
+    all.collect()
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Modes {
-    current_mode_id: String,
-    available_modes: Vec<Offered>,
-}
-
-impl Options {
-    /// What the agent reported: a configuration option of this category, else its modes.
-    fn of(category: &str, session: &SessionInfo) -> Self {
-        let configured = session.config_options.as_ref();
-        let configured: Vec<serde_json::Value> = configured
-            .and_then(|options| options.read().ok())
-            .unwrap_or_default();
-        // Options of other shapes hide none.
-        let mut configured = configured
-            .into_iter()
-            .filter_map(|option| serde_json::from_value::<ConfigOption>(option).ok());
-        let is_it = |option: &ConfigOption| option.category.as_deref().unwrap_or(&option.id) == category;
-        if let Some(option) = configured.find(is_it) {
-            return Self {
-                current: option.current_value.as_str().unwrap_or_default().to_owned(),
-                all: option.options,
-            };
-        }
-        let modes = session.modes.as_ref().filter(|_| category == "mode");
-        let modes: Option<Modes> = modes.and_then(|modes| modes.read().ok());
-        modes.map_or_else(Self::default, |modes| Self {
-            current: modes.current_mode_id,
-            all: modes.available_modes,
-        })
+fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
+    if all.is_empty() {
+        return note(
+            output,
+            &format!("the agent has not reported its {kind}s; it does with the first prompt"),
+        );
     }
-
-    /// The value that a typed name means.
-    fn value(&self, typed: &str) -> String {
-        let is_it = |option: &&Offered| option.value == typed || option.name.eq_ignore_ascii_case(typed);
-        self.all
-            .iter()
-            .find(is_it)
-            .map_or(typed, |option| &option.value)
-            .to_owned()
+    let look = output.note_look;
+    for option in all {
+        let mark = if option.is_current {
+            look.sign("●", "*")
+        } else {
+            " "
+        };
+        let line = format!(
+            "{mark} {:<16} {}",
+            one_line(&option.value),
+            one_line(&option.about)
+        );
+        output.note(&cut(&line, look.columns.unwrap_or(80), look))?;
     }
-
-    fn list(&self, output: &mut Output, name: &str) -> Outcome {
-        if self.all.is_empty() {
-            return note(
-                output,
-                &format!("the agent has not reported its {name}s; it does with the first prompt"),
-            );
-        }
-        let look = output.note_look;
-        for option in &self.all {
-            let mark = if option.value == self.current {
-                look.sign("●", "*")
-            } else {
-                " "
-            };
-            let about = option.description.as_deref().unwrap_or(&option.name);
-            let line = format!("{mark} {:<16} {}", one_line(&option.value), one_line(about));
-            output.note(&cut(&line, look.columns.unwrap_or(80), look))?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// A line that begins with a slash and a name is a command; a path is not.
@@ -587,6 +589,24 @@ fn typed_as(text: &str) -> Typed<'_> {
         },
         false => Typed::Prompt,
     }
+}
+
+/// The words of a line; quotes hold several together, as in a shell.
+fn unquoted(line: &str) -> Vec<String> {
+    let (mut words, mut quote, mut word) = (Vec::new(), None, None::<String>);
+    for letter in line.chars() {
+        match letter {
+            _ if quote == Some(letter) => quote = None,
+            '"' | '\'' if quote.is_none() => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            _ if letter.is_whitespace() && quote.is_none() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
 }
 
 fn help(output: &mut Output) -> Outcome {
@@ -701,5 +721,13 @@ mod tests {
         ] {
             assert_eq!(typed_as(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn quotes_hold_words_together() {
+        assert_eq!(
+            unquoted("--at  +1h --text 'Now go on' \"it's\" ''"),
+            ["--at", "+1h", "--text", "Now go on", "it's", ""]
+        );
     }
 }

@@ -123,12 +123,13 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
             return Ok(Exit::Done);
         }
     };
+    let line = context.output.advice(&line).into_owned();
     context.output.line(&line)?;
     Ok(Exit::Done)
 }
 
 /// The same refusal, naming the commands that help.
-fn refused(problem: Problem, conversation: &Conversation) -> Problem {
+pub(super) fn refused(problem: Problem, conversation: &Conversation) -> Problem {
     let id = words::short_id(conversation.id);
     let question = conversation.interrupts.first();
     match (problem.kind(), question) {

@@ -261,10 +261,15 @@ pub(in crate::cli) async fn place(
         }
     }
     let hint = match wanted {
-        Some(_) => format!("sessionctl checkpoints {conversation} lists those there are"),
+        Some(_) => turns_hint(&conversation.to_string()),
         None => "it has no turn that can be read".to_owned(),
     };
     Err(Problem::new(Exit::NotFound, format!("there is no turn {word}")).hint(hint))
+}
+
+/// What lists the places that can be named.
+fn turns_hint(conversation: &str) -> String {
+    format!("sessionctl checkpoints {conversation} lists the turns with their numbers and ids")
 }
 
 /// The least fidelity, as the daemon is asked for it.
@@ -280,9 +285,9 @@ pub(in crate::cli) fn least(level: MinFidelity) -> Fidelity {
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.
 pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Option<&str>) -> Problem {
     match problem.kind() {
-        Some(ErrorKind::InvalidParams) if at.is_some_and(|at| at.parse::<i64>().is_err()) => problem.hint(
-            format!("sessionctl checkpoints {conversation} lists the turns; --at takes their numbers and their ids"),
-        ),
+        Some(ErrorKind::InvalidParams) if at.is_some_and(|at| at.parse::<i64>().is_err()) => {
+            problem.hint(turns_hint(conversation))
+        }
         Some(ErrorKind::NotResumable) => {
             problem.hint("the conversation is unchanged; a lower --min-fidelity accepts what can be had")
         }

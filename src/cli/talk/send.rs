@@ -82,7 +82,14 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     }
     let daemon = context.connect().await?;
     let conversation = match options.new {
-        true => new(context, &daemon, None).await?,
+        true => {
+            let made = new(&daemon, None).await?;
+            let look = context.output.note_look;
+            let (sign, id) = (look.sign("→", "->"), words::short_id(made.id));
+            let line = look.paint(DIM, &format!("{sign} {id} (new, {})", made.agent));
+            context.output.note(&line)?;
+            made
+        }
         false => {
             let named = select::conversation(context, &daemon, name.as_deref()).await;
             named.map_err(|problem| not_named(problem, name.as_deref().unwrap_or_default(), &text))?
@@ -182,11 +189,7 @@ pub(super) fn finish(talk: &Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit
 }
 
 /// Creates a conversation in this folder.
-pub(super) async fn new(
-    context: &mut Context<'_>,
-    daemon: &Daemon,
-    agent: Option<String>,
-) -> Outcome<Conversation> {
+pub(super) async fn new(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
     let call = method::NewConversation {
         agent: agent.map(Into::into),
         cwd: this_folder()?,
@@ -194,9 +197,5 @@ pub(super) async fn new(
     };
     let conversation = daemon.call(call).await?.conversation;
     select::use_here(daemon, conversation.id).await;
-    let look = context.output.note_look;
-    let (sign, id) = (look.sign("→", "->"), words::short_id(conversation.id));
-    let line = look.paint(DIM, &format!("{sign} {id} (new, {})", conversation.agent));
-    context.output.note(&line)?;
     Ok(conversation)
 }
