@@ -36,7 +36,7 @@ use super::output::{ATTENTION, Output};
 use super::problem::{Outcome, Problem};
 use super::words::Clock;
 
-pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
+pub(super) use past::{MESSAGE_PAGE, Pager, turns};
 
 /// What every command is given.
 pub(super) struct Context<'a> {

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::history::HistoryGap;
-use bridge_protocol::{CheckpointId, ConversationId, Cursor, UpstreamId, method};
+use bridge_protocol::history::{Checkpoint, HistoryGap};
+use bridge_protocol::{CheckpointId, ConversationId, ConversationRef, Cursor, UpstreamId, method};
 use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,7 +23,7 @@ use crate::cli::table::{Table, dim, plain};
 use crate::cli::words;
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
-pub(in crate::cli) const CHECKPOINT_PAGE: u32 = 500;
+pub(super) const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
 pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
@@ -143,8 +143,18 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
 
 /// The number of each of the last turns, as `checkpoints` lists them. What cannot be read has none.
 async fn steps(daemon: &Daemon, id: ConversationId, most: usize) -> BTreeMap<CheckpointId, u64> {
+    let listed = turns(daemon, &id.into(), most).await.unwrap_or_default();
+    listed.into_iter().map(|one| (one.id, one.step)).collect()
+}
+
+/// The last turns, newest first.
+pub(in crate::cli) async fn turns(
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    most: usize,
+) -> Outcome<Vec<Checkpoint>> {
     let listed = pages(most, async |before, limit| {
-        let conversation_id = id.into();
+        let conversation_id = conversation.clone();
         let call = method::Checkpoints {
             conversation_id,
             before,
@@ -155,8 +165,7 @@ async fn steps(daemon: &Daemon, id: ConversationId, most: usize) -> BTreeMap<Che
         let before = oldest.map(|oldest| oldest.id.clone());
         Ok((page.checkpoints, before))
     });
-    let (listed, _) = listed.await.unwrap_or_default();
-    listed.into_iter().map(|one| (one.id, one.step)).collect()
+    listed.await.map(|(listed, _)| listed)
 }
 
 /// Printed if a conversation has no history.

@@ -14,7 +14,6 @@ use std::time::Duration;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo};
 use bridge_protocol::event::Event;
-use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{ConversationRef, ErrorKind};
@@ -23,7 +22,6 @@ use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
     ValidationResult, Validator, default_emacs_keybindings,
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::continuing::refused;
@@ -31,7 +29,7 @@ use super::edit::{not_branched, opened, place, replaced};
 use super::files;
 use super::send::{finish, new};
 use super::turn::{Start, Talk, continue_now, request_id};
-use crate::cli::commands::{self, Context};
+use crate::cli::commands::{self, Context, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::Follower;
@@ -50,42 +48,22 @@ const HISTORY_FILE: &str = "chat-history";
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 
 /// Turns that `/rewind` lists.
-const LISTED_TURNS: u32 = 20;
+const LISTED_TURNS: usize = 20;
 
-/// The commands: name, arguments, what it does.
-const COMMANDS: [(&str, &str, &str); 11] = [
-    ("help", "", "Show this list"),
-    ("history", "", "Show what was said"),
-    (
-        "edit",
-        "[TURN] [TEXT]",
-        "Replace a prompt and what followed (default: the last)",
-    ),
-    (
-        "rewind",
-        "[TURN]",
-        "Go back to after a turn (without TURN: list the turns)",
-    ),
-    ("undo", "", "Undo the last edit, rewind, move or reset"),
-    (
-        "fork",
-        "[TURN]",
-        "Continue on a branch; this conversation stays as it is",
-    ),
-    (
-        "continue",
-        "[OPTIONS]",
-        "Continue the interrupted turn (later: --at-reset, --at TIME)",
-    ),
-    ("answer", "", "Answer the agent's open question"),
-    (
-        "model",
-        "[NAME]",
-        "Change the model (without NAME: list the models)",
-    ),
-    ("mode", "[NAME]", "Change the mode (without NAME: list the modes)"),
-    ("exit", "", "Leave; so do /quit and Ctrl-D"),
-];
+/// The commands and what they do.
+const HELP: &str = "  /help                  Show this list
+  /history               Show what was said
+  /edit [TURN] [TEXT]    Replace a prompt and what followed (default: the last)
+  /rewind [TURN]         Go back to after a turn (without TURN: list the turns)
+  /undo                  Undo the last edit, rewind, move or reset
+  /fork [TURN]           Continue on a branch; this conversation stays as it is
+  /continue [OPTIONS]    Continue the interrupted turn (later: --at-reset, --at TIME)
+  /answer                Answer the agent's open question
+  /model [NAME]          Change the model (without NAME: list the models)
+  /mode [NAME]           Change the mode (without NAME: list the modes)
+  /exit                  Leave; so do /quit and Ctrl-D
+  @PATH                  Attach a file
+  Alt-Enter              Begin a new line";
 
 /// `chat`.
 #[derive(Debug, Args)]
@@ -112,20 +90,6 @@ pub(in crate::cli) struct Chat {
 struct Room {
     daemon: Rc<Daemon>,
     conversation: Conversation,
-}
-
-/// What a line is.
-#[derive(Debug, PartialEq, Eq)]
-enum Typed<'t> {
-    Prompt,
-    Command { name: &'t str, rest: &'t str },
-}
-
-/// What follows a command.
-enum Next {
-    Ask,
-    Follow(Start),
-    Leave,
 }
 
 /// Talks in the conversation that was named, picked or made.
@@ -179,17 +143,11 @@ pub(in crate::cli) async fn chat_in(
         if text.trim().is_empty() {
             continue;
         }
-        let next = match typed_as(&text) {
-            Typed::Prompt => room.prompt(context, &text).await,
-            Typed::Command { name, rest } => room.command(context, name, rest, &text).await,
+        let stays = match command_in(&text) {
+            None => room.prompt(context, &text).await,
+            Some((name, rest)) => room.command(context, name, rest, &text).await,
         };
-        let done = match next {
-            Ok(Next::Ask) => Ok(true),
-            Ok(Next::Leave) => Ok(false),
-            Ok(Next::Follow(start)) => room.follow(context, start).await,
-            Err(problem) => Err(problem),
-        };
-        match done {
+        match stays {
             Ok(true) => {}
             Ok(false) => return Ok(Exit::Done),
             Err(problem) => context.output.problem(&problem),
@@ -211,7 +169,11 @@ impl Room {
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
         note(context.output, &cut(&place, columns, look))?;
         // What cannot be read can be talked about all the same.
-        if let Some(last) = self.turns(1).await.unwrap_or_default().first() {
+        if let Some(last) = turns(&self.daemon, &conversation.id.into(), 1)
+            .await
+            .unwrap_or_default()
+            .first()
+        {
             let mark = look.sign("›", ">");
             let prompt = one_line(&last.prompt);
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
@@ -253,13 +215,11 @@ impl Room {
         finish(&talk, ended.as_ref()).map(|_| true)
     }
 
-    /// The turn of a prompt, with the files that it names.
-    async fn prompt(&self, context: &mut Context<'_>, text: &str) -> Outcome<Next> {
+    /// Sends a prompt with the files that it names. False if the user left during its turn.
+    async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Outcome<bool> {
         let content = self.content(context, text).await?;
-        Ok(Next::Follow(Start::Prompt(Start::prompt(
-            self.conversation.id,
-            content,
-        ))))
+        let prompt = Start::prompt(self.conversation.id, content);
+        self.follow(context, Start::Prompt(prompt)).await
     }
 
     /// A text with the files that it names, which are listed.
@@ -272,28 +232,25 @@ impl Room {
         Ok(content)
     }
 
+    /// Carries a command out. False if the user leaves.
     async fn command(
         &mut self,
         context: &mut Context<'_>,
         name: &str,
         rest: &str,
         line: &str,
-    ) -> Outcome<Next> {
+    ) -> Outcome<bool> {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
-        let known = if name == "quit" { "exit" } else { name };
-        let takes_nothing = COMMANDS
-            .iter()
-            .any(|(name, takes, _)| *name == known && takes.is_empty());
-        match (known, given) {
-            (_, Some(rest)) if takes_nothing => {
+        match (name, given) {
+            ("help" | "exit" | "quit" | "history" | "undo" | "answer", Some(rest)) => {
                 return Err(
                     Problem::new(Exit::Usage, format!("unexpected argument: {}", one_line(rest)))
                         .hint(format!("type /{name} alone")),
                 );
             }
-            ("help", _) => help(context.output)?,
-            ("exit", _) => return Ok(Next::Leave),
+            ("help", _) => context.output.note(HELP)?,
+            ("exit" | "quit", _) => return Ok(false),
             ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
             ("continue", Some(options)) => {
                 let id = id.to_string();
@@ -312,9 +269,9 @@ impl Room {
                 let open = self.daemon.call(get).await?.conversation.interrupts;
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, open.is_empty()) {
-                    (_, false) => return Ok(Next::Follow(Start::Running)),
+                    (_, false) => return self.follow(context, Start::Running).await,
                     ("answer", true) => note(context.output, "no question is open")?,
-                    _ => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
+                    _ => return self.follow(context, Start::Continue(continue_now(id))).await,
                 }
             }
             ("edit", _) => return self.edit(context, rest).await,
@@ -342,24 +299,24 @@ impl Room {
             ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
             _ => return self.unknown(context, name, line).await,
         }
-        Ok(Next::Ask)
+        Ok(true)
     }
 
     /// A command of the agent; another one is refused, unless it is not known which the agent has.
-    async fn unknown(&self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome<Next> {
+    async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome<bool> {
         let known = self.agent_commands().await?;
-        if known.is_none_or(|known| known.iter().any(|command| command.name == name)) {
+        let is_it = |command: &Value| command["name"] == name;
+        if known.as_array().is_none_or(|known| known.iter().any(is_it)) {
             return self.prompt(context, line).await;
         }
         Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
             .hint("/help lists the commands; begin the line with a space to send it as text"))
     }
 
-    /// The commands that the agent reports of its open session, which is opened for this; nothing if it reports none.
-    async fn agent_commands(&self) -> Outcome<Option<Vec<AgentCommand>>> {
-        let read = |commands: RawJson| commands.read().ok();
+    /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
+    async fn agent_commands(&self) -> Outcome<Value> {
         if let Some(commands) = self.session().await?.commands {
-            return Ok(read(commands));
+            return Ok(commands.read().unwrap_or_default());
         }
         let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
         let resume = method::Resume {
@@ -369,27 +326,31 @@ impl Room {
         self.daemon.call(resume).await?;
         let reported = async {
             loop {
-                let commands = match follower.next().await?.envelope.event {
-                    Event::Snapshot { session, .. } => session.and_then(|session| session.commands),
-                    Event::Update { update, .. } => {
-                        let update = update.read().ok();
-                        update.and_then(|update: CommandsUpdate| update.available_commands)
+                let commands: Value = match follower.next().await?.envelope.event {
+                    Event::Snapshot { session, .. } => {
+                        let commands = session.and_then(|session| session.commands);
+                        commands
+                            .and_then(|commands| commands.read().ok())
+                            .unwrap_or_default()
                     }
-                    _ => None,
+                    Event::Update { update, .. } => {
+                        let update: Value = update.read().unwrap_or_default();
+                        update["availableCommands"].clone()
+                    }
+                    _ => Value::Null,
                 };
-                if let Some(commands) = commands {
+                if commands.is_array() {
                     return Ok::<_, Problem>(commands);
                 }
             }
         };
-        match tokio::time::timeout(COMMANDS_LIMIT, reported).await {
-            Ok(commands) => Ok(read(commands?)),
-            Err(_) => Ok(None),
-        }
+        tokio::time::timeout(COMMANDS_LIMIT, reported)
+            .await
+            .unwrap_or(Ok(Value::Null))
     }
 
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
-    async fn edit(&self, context: &mut Context<'_>, rest: &str) -> Outcome<Next> {
+    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Outcome<bool> {
         let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (turn, text) = match first.parse::<i64>() {
             Ok(_) => (first, others.trim()),
@@ -399,25 +360,23 @@ impl Room {
         let at = place(&self.daemon, &conversation, turn).await?;
         let prompt = match text.is_empty() {
             true => {
-                let opened = opened(&self.daemon, &conversation, &at).await;
+                let opened = opened(context, &self.daemon, &conversation, &at).await;
                 let opened = opened.map_err(|problem| match problem.exit {
                     Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
                     _ => problem,
                 })?;
-                if let Some(lost) = &opened.lost {
-                    note(context.output, lost)?;
-                }
-                self.content(context, &opened.written.text).await?
+                self.content(context, &opened.text).await?
             }
             false => self.content(context, text).await?,
         };
-        Ok(Next::Follow(Start::Edit(method::Edit {
+        let edit = method::Edit {
             conversation_id: conversation,
             at,
             prompt,
             request_id: Some(request_id()),
             ..Default::default()
-        })))
+        };
+        self.follow(context, Start::Edit(edit)).await
     }
 
     /// Branches after a turn.
@@ -456,20 +415,10 @@ impl Room {
         Ok(answer?.conversation)
     }
 
-    /// The last turns, newest first.
-    async fn turns(&self, count: u32) -> Outcome<Vec<Checkpoint>> {
-        let call = method::Checkpoints {
-            conversation_id: self.conversation.id.into(),
-            before: None,
-            limit: Some(count),
-        };
-        Ok(self.daemon.call(call).await?.checkpoints)
-    }
-
     async fn list_turns(&self, context: &mut Context<'_>) -> Outcome {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
-        let turns = self.turns(LISTED_TURNS).await?;
+        let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
             let line = format!("{:>4}  {}", turn.step, one_line(&turn.prompt));
             context.output.note(&cut(&line, columns, look))?;
@@ -497,18 +446,6 @@ impl Room {
         let id = self.conversation.id.to_string();
         run(context, &["set", &id, &format!("{name}={value}")]).await
     }
-}
-
-/// The part of an update that lists the agent's commands.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CommandsUpdate {
-    available_commands: Option<RawJson>,
-}
-
-#[derive(Deserialize)]
-struct AgentCommand {
-    name: String,
 }
 
 /// A model or a mode that the agent offers.
@@ -576,19 +513,11 @@ fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
 }
 
 /// A line that begins with a slash and a name is a command; a path is not.
-fn typed_as(text: &str) -> Typed<'_> {
-    let Some(line) = text.strip_prefix('/') else {
-        return Typed::Prompt;
-    };
+fn command_in(text: &str) -> Option<(&str, &str)> {
+    let line = text.strip_prefix('/')?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_:".contains(letter);
-    match !name.is_empty() && name.chars().all(is_name) {
-        true => Typed::Command {
-            name,
-            rest: rest.trim(),
-        },
-        false => Typed::Prompt,
-    }
+    (!name.is_empty() && name.chars().all(is_name)).then(|| (name, rest.trim()))
 }
 
 /// The words of a line; quotes hold several together, as in a shell.
@@ -607,15 +536,6 @@ fn unquoted(line: &str) -> Vec<String> {
     }
     words.extend(word);
     words
-}
-
-fn help(output: &mut Output) -> Outcome {
-    for (name, arguments, about) in COMMANDS {
-        let usage = format!("/{name} {arguments}");
-        output.note(&format!("  {usage:<22} {about}"))?;
-    }
-    output.note("  @PATH                  Attach a file")?;
-    output.note("  Alt-Enter              Begin a new line")
 }
 
 /// Runs another command, as if it had been typed in a shell.
@@ -709,17 +629,16 @@ mod tests {
 
     #[test]
     fn a_command_is_a_name_after_a_slash() {
-        let command = |name, rest| Typed::Command { name, rest };
         for (text, expected) in [
-            ("/undo", command("undo", "")),
-            ("/edit 3  another text", command("edit", "3  another text")),
-            ("/mcp:tool_x a", command("mcp:tool_x", "a")),
-            ("/usr/bin/env is what?", Typed::Prompt),
-            ("/ hm", Typed::Prompt),
-            (" /undo", Typed::Prompt),
-            ("undo", Typed::Prompt),
+            ("/undo", Some(("undo", ""))),
+            ("/edit 3  another text", Some(("edit", "3  another text"))),
+            ("/mcp:tool_x a", Some(("mcp:tool_x", "a"))),
+            ("/usr/bin/env is what?", None),
+            ("/ hm", None),
+            (" /undo", None),
+            ("undo", None),
         ] {
-            assert_eq!(typed_as(text), expected, "{text}");
+            assert_eq!(command_in(text), expected, "{text}");
         }
     }
 

@@ -100,11 +100,10 @@ impl Person {
             return std::future::pending().await;
         }
         loop {
-            let is_key = self.is_key(keys);
             let event = tokio::select! {
                 biased;
                 event = keyboard::next_event() => event.ok()?,
-                () = tokio::time::sleep_until(self.counts_at), if is_key => return Some(self.taken()),
+                () = tokio::time::sleep_until(self.counts_at), if is_key(&self.word, keys) => return Some(self.taken()),
             };
             let Event::Key(key) = event else { continue };
             if key.kind != KeyEventKind::Press || !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
@@ -115,39 +114,24 @@ impl Person {
                 KeyCode::Char(letter) => {
                     self.word.push(letter);
                     self.counts_at = Instant::now() + PAUSE;
-                    self.show_word(keys, letter);
+                    show(letter.encode_utf8(&mut [0; 4]));
                 }
-                KeyCode::Enter if !self.word.is_empty() => {
-                    if !is_key {
-                        show("\r\n");
-                    }
-                    return Some(self.taken());
-                }
+                KeyCode::Enter if !self.word.is_empty() => return Some(self.taken()),
                 _ => {}
             }
         }
     }
 
-    fn is_key(&self, keys: &str) -> bool {
-        let mut letters = self.word.chars();
-        letters.next().is_some_and(|first| keys.contains(first)) && letters.next().is_none()
-    }
-
-    /// Shows a word as it is typed. A key that becomes the first letter of a word is shown with the second.
-    fn show_word(&self, keys: &str, letter: char) {
-        let mut before = self.word.chars();
-        before.next_back();
-        let follows_key = before.clone().next().is_some_and(|first| keys.contains(first));
-        match before.count() {
-            0 if self.is_key(keys) => {}
-            1 if follows_key => show(&self.word),
-            _ => show(letter.encode_utf8(&mut [0; 4])),
-        }
-    }
-
     fn taken(&mut self) -> String {
+        show("\r\n");
         std::mem::take(&mut self.word)
     }
+}
+
+/// Whether what was typed is one of the keys.
+fn is_key(word: &str, keys: &str) -> bool {
+    let mut letters = word.chars();
+    letters.next().is_some_and(|first| keys.contains(first)) && letters.next().is_none()
 }
 
 /// Writes to the terminal at once. What cannot be shown is typed blindly.

@@ -45,10 +45,8 @@ struct Way {
     meaning: &'static str,
     /// What is said of the answer.
     said: &'static str,
-    /// What the key does, before the agent's words for the option.
+    /// What the key does; what ends with a colon is followed by the agent's words for the option.
     help: &'static str,
-    /// Whether the agent's words say what it does.
-    is_explained: bool,
 }
 
 const WAYS: [Way; 4] = [
@@ -59,7 +57,6 @@ const WAYS: [Way; 4] = [
         meaning: "once",
         said: "allowed once",
         help: "allows this once; the agent asks again next time",
-        is_explained: false,
     },
     Way {
         kind: "allow_always",
@@ -67,8 +64,7 @@ const WAYS: [Way; 4] = [
         words: ["always", "always"],
         meaning: "always",
         said: "allowed from now on",
-        help: "allows this from now on, as the agent says: ",
-        is_explained: true,
+        help: "allows this from now on, as the agent says:",
     },
     Way {
         kind: "reject_once",
@@ -77,7 +73,6 @@ const WAYS: [Way; 4] = [
         meaning: "no",
         said: "refused",
         help: "refuses this once; the agent continues without it",
-        is_explained: false,
     },
     Way {
         kind: "reject_always",
@@ -85,8 +80,7 @@ const WAYS: [Way; 4] = [
         words: ["never", "never"],
         meaning: "never",
         said: "refused from now on",
-        help: "refuses this from now on: ",
-        is_explained: true,
+        help: "refuses this from now on:",
     },
 ];
 
@@ -113,33 +107,6 @@ pub(super) struct ToolCall {
     kind: Option<String>,
     raw_input: Option<Value>,
     content: Option<Vec<Value>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
-enum Content {
-    #[serde(rename_all = "camelCase")]
-    Diff {
-        path: String,
-        #[serde(default)]
-        old_text: Option<String>,
-        new_text: String,
-    },
-    #[serde(rename = "content")]
-    Text { content: Block },
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Block {
-    #[serde(default)]
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    message: Option<String>,
 }
 
 impl ToolCall {
@@ -197,21 +164,21 @@ impl ToolCall {
         self.input(name)?.as_str()
     }
 
-    /// The contents of kinds that are known here. One that cannot be read hides none of the others.
-    fn contents(&self) -> impl Iterator<Item = Content> {
+    /// Its contents of this type.
+    fn contents(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
         let contents = self.content.iter().flatten();
-        contents.filter_map(|content| Content::deserialize(content).ok())
+        contents.filter(move |content| content["type"] == kind)
     }
 
     /// The files that it changes: path, text before, text after.
     fn edits(&self) -> Vec<(String, String, String)> {
-        let told = self.contents().filter_map(|content| match content {
-            Content::Diff {
-                path,
-                old_text,
-                new_text,
-            } => Some((path, old_text.unwrap_or_default(), new_text)),
-            _ => None,
+        let told = self.contents("diff").filter_map(|diff| {
+            let text = |name: &str| diff[name].as_str().map(str::to_owned);
+            Some((
+                text("path")?,
+                text("oldText").unwrap_or_default(),
+                text("newText")?,
+            ))
         });
         told.collect()
     }
@@ -229,11 +196,9 @@ impl ToolCall {
         Some((path.to_owned(), old.unwrap_or_default(), new.to_owned()))
     }
 
-    fn texts(&self) -> impl Iterator<Item = String> {
-        self.contents().filter_map(|content| match content {
-            Content::Text { content } => content.text,
-            _ => None,
-        })
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let contents = self.contents("content");
+        contents.filter_map(|content| content["content"]["text"].as_str())
     }
 }
 
@@ -275,8 +240,8 @@ impl Question {
             );
         }
         let command_lines = details.len();
-        let described = call.input_text("description").map(str::to_owned);
-        let mut reasons: Vec<String> = described.into_iter().chain(call.texts()).collect();
+        let described = call.input_text("description");
+        let mut reasons: Vec<&str> = described.into_iter().chain(call.texts()).collect();
         reasons.dedup();
         for line in reasons.iter().flat_map(|reason| reason.lines()) {
             details.push(format!("  {}", look.paint(DIM, &look.safe(line))));
@@ -345,7 +310,7 @@ impl Question {
     /// What the keys do, a line each.
     pub(super) fn help(&self) -> Vec<String> {
         let of = |(key, choice): &(char, Choice)| match choice.way_of(*key) {
-            Some(way) if way.is_explained => format!("{key}  {}{}", way.help, choice.words()),
+            Some(way) if way.help.ends_with(':') => format!("{key}  {} {}", way.help, choice.words()),
             Some(way) => format!("{key}  {}", way.help),
             None => format!("{key}  {}", choice.words()),
         };
@@ -454,7 +419,10 @@ pub(super) fn subject(interrupt: &Interrupt) -> String {
         .tool_call
         .as_ref()
         .and_then(|call| call.read::<ToolCall>().ok());
-    let message = || interrupt.request.read::<Message>().ok()?.message;
+    let message = || {
+        let request: Value = interrupt.request.read().ok()?;
+        request["message"].as_str().map(str::to_owned)
+    };
     let text = call.and_then(|call| call.title).or_else(message);
     text.map_or_else(|| "the agent asks".to_owned(), |text| one_line(&text))
 }

@@ -129,8 +129,6 @@ struct OwnTurn {
     id: Option<TurnId>,
     has_ended: bool,
     result: Option<TurnResult>,
-    /// Whether another turn runs that comes first.
-    is_behind_another: bool,
 }
 
 #[derive(Deserialize)]
@@ -476,7 +474,6 @@ impl<'a> Talk<'a> {
                 let may_be_own = own.id.is_none() || own.has_ended;
                 let is_same = |own: &PromptContent| own.to_text() == prompt.to_text();
                 if !watches && !(may_be_own && start.waits_as().is_none_or(is_same)) {
-                    own.is_behind_another |= own.id.is_none();
                     return Ok(());
                 }
                 own.id = Some(turn_id.clone());
@@ -504,8 +501,6 @@ impl<'a> Talk<'a> {
                 if own.id.as_ref() == Some(&turn.turn_id) {
                     own.has_ended = true;
                     own.result = Some(turn.clone());
-                } else {
-                    own.is_behind_another = false;
                 }
                 Ok(())
             }
@@ -530,7 +525,8 @@ impl<'a> Talk<'a> {
                 }
                 Ok(())
             }
-            Event::Resumed { resumed } if !own.is_behind_another => self.resumed(resumed),
+            // Of a prompt that waits its end says so: this may be about the turn before it.
+            Event::Resumed { resumed } if start.waits_as().is_none() => self.resumed(resumed),
             Event::ForeignWriter { upstream_id } => {
                 let session = one_line(upstream_id.as_str());
                 let what = format!(
@@ -573,7 +569,7 @@ impl<'a> Talk<'a> {
                 own.id = running_id.cloned();
                 own.has_ended = own.id.is_none() && open.is_empty();
             }
-            None => own.is_behind_another = running.is_some(),
+            None => {}
             // Cut off and too late for the missed events: what is not running any more has ended.
             Some(_) => own.has_ended = !is_own,
         }
