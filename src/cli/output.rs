@@ -171,10 +171,12 @@ impl Output {
 
     /// The text with its lines broken between words in a chat, where nothing is pasted into a shell.
     fn in_lines(&self, text: &str) -> String {
-        match self.note_look.columns.filter(|_| self.chat.is_some()) {
-            Some(columns) => wrapped(text, columns),
-            None => text.to_owned(),
-        }
+        let Some(columns) = self.note_look.columns.filter(|_| self.chat.is_some()) else {
+            return text.to_owned();
+        };
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let lines = text.split('\n').map(|line| wrapped(line, columns, indent(line)));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -243,26 +245,22 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
     kept
 }
 
-/// The text with lines that are too long broken between words, and as far indented as they began. A longer word is the terminal's.
-pub(super) fn wrapped(text: &str, columns: usize) -> String {
+/// A line that is broken between words where it is too long, and so far indented then. A longer word is the terminal's.
+pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
     let width = |text: &str| anstream::adapter::strip_str(text).to_string().width();
-    let line = |line: &str| {
-        let indent = line.len() - line.trim_start().len();
-        let (mut shown, mut at) = (String::new(), 0);
-        for word in line.split_inclusive(' ') {
-            let needs = width(word.trim_end());
-            if at > indent && at + needs > columns && indent + needs <= columns {
-                shown.truncate(shown.trim_end().len());
-                shown.push('\n');
-                shown.push_str(&" ".repeat(indent));
-                at = indent;
-            }
-            shown.push_str(word);
-            at += width(word);
+    let (mut shown, mut at) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let needs = width(word.trim_end());
+        if at > indent && at + needs > columns && indent + needs <= columns {
+            shown.truncate(shown.trim_end().len());
+            shown.push('\n');
+            shown.push_str(&" ".repeat(indent));
+            at = indent;
         }
-        shown
-    };
-    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+        shown.push_str(word);
+        at += width(word);
+    }
+    shown
 }
 
 /// Fills text up to a width in columns.

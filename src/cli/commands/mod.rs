@@ -161,7 +161,7 @@ const PAGE: usize = 500;
 ///
 /// # Errors
 /// What a call for a page answers.
-async fn pages<T, Cursor>(
+pub(super) async fn pages<T, Cursor>(
     most: usize,
     mut page: impl AsyncFnMut(Option<Cursor>, Option<u32>) -> Outcome<(Vec<T>, Option<Cursor>)>,
 ) -> Outcome<(Vec<T>, bool)> {

@@ -155,12 +155,13 @@ fn the_first_locale_variable_decides_on_signs() {
 fn long_lines_are_broken_between_words() {
     for (text, expected) in [
         ("one two three", "one two\nthree"),
-        ("  one two three\nx", "  one\n  two\n  three\nx"),
+        ("  one two three", "  one\n  two\n  three"),
         ("\u{1b}[1mone two\u{1b}[0m a", "\u{1b}[1mone two\u{1b}[0m\na"),
         ("longer-than-it", "longer-than-it"),
         ("a longer-than-it b", "a longer-than-it\nb"),
         ("", ""),
     ] {
-        assert_eq!(wrapped(text, 8), expected, "{text:?}");
+        let indent = text.len() - text.trim_start().len();
+        assert_eq!(wrapped(text, 8, indent), expected, "{text:?}");
     }
 }

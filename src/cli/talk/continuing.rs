@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::question;
 use super::send::finish;
 use super::turn::{Start, Talk, continue_now};
-use crate::cli::commands::Context;
+use crate::cli::commands::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
@@ -24,9 +24,6 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, HERE};
 use crate::cli::words;
 use crate::paths::shell_word;
-
-/// How many conversations are asked for at once.
-const PAGE: u32 = 500;
 
 /// What `--all` looks for: the states in which a conversation waits, and in any state an interrupted turn.
 const INTERRUPTED: [(Option<ConversationState>, Option<bool>); 4] = [
@@ -245,24 +242,23 @@ async fn all(context: &mut Context<'_>) -> Outcome<Exit> {
 async fn interrupted(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for (state, cut_short) in INTERRUPTED {
-        let mut cursor = None;
-        loop {
-            let page = daemon
-                .call(method::ListConversations {
-                    state,
-                    cut_short,
-                    cursor,
-                    limit: Some(PAGE),
-                    ..Default::default()
-                })
-                .await?;
-            let new = page.conversations.into_iter();
-            found.extend(new.filter(|conversation| seen.insert(conversation.id)));
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                break;
-            }
-        }
+        let (listed, _) = pages(usize::MAX, async |cursor, limit| {
+            let list = method::ListConversations {
+                state,
+                cut_short,
+                cursor,
+                limit,
+                ..Default::default()
+            };
+            let page = daemon.call(list).await?;
+            Ok((page.conversations, page.next_cursor))
+        })
+        .await?;
+        found.extend(
+            listed
+                .into_iter()
+                .filter(|conversation| seen.insert(conversation.id)),
+        );
     }
     Ok(found)
 }
