@@ -110,20 +110,16 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         return Ok(Exit::Done);
     }
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
-    let answer = one_line(answer);
-    let mut line = format!("Answered {answer}: {subject}");
-    let is_over = interrupt.is_some_and(|interrupt| interrupt.orphaned) && answered.turn_id.is_none();
-    match (&answered.turn_id, is_over) {
-        (_, true) => line.push_str("\nThe agent that asked has ended, and so has its turn."),
-        (Some(_), _) => {
-            line.push_str("\nThe agent that asked has ended; a new turn passes the answer on.");
-        }
-        _ => {}
-    }
-    if !is_over {
-        line.push_str(&format!(" See what comes of it: sessionctl attach {id}"));
-    }
-    context.output.note(&line)?;
+    let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
+    let see = format!("See what comes of it: sessionctl attach {id}");
+    let follows = match (is_orphaned, &answered.turn_id) {
+        (true, None) => "The agent that asked has ended, and so has its turn.".to_owned(),
+        (_, Some(_)) => format!("The agent that asked has ended; a new turn passes the answer on. {see}"),
+        (false, None) => see,
+    };
+    context
+        .output
+        .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))?;
     Ok(Exit::Done)
 }
 

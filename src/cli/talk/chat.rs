@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo};
+use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -28,7 +28,7 @@ use super::continuing::refused;
 use super::edit::{not_branched, opened, place, replaced};
 use super::files;
 use super::send::{finish, new};
-use super::turn::{Start, Talk, continue_now, request_id};
+use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::{self, Context, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -180,11 +180,7 @@ impl Room {
             note(context.output, &cut(&prompt, columns, look))?;
             note(context.output, &cut(&one_line(&last.reply), columns, look))?;
         }
-        let is_running = matches!(
-            conversation.state,
-            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
-        );
-        if (is_running || !conversation.interrupts.is_empty())
+        if (is_running(conversation.state) || !conversation.interrupts.is_empty())
             && let Err(problem) = self.follow(context, Start::Running).await
         {
             context.output.problem(&problem);
@@ -289,7 +285,7 @@ impl Room {
                 self.enter(context).await?;
                 note(
                     context.output,
-                    &format!("a branch of {source}; go back with: sessionctl chat {source}"),
+                    &format!("a branch of {source}; to go back, leave and run: sessionctl chat {source}"),
                 )?;
             }
             ("model" | "mode", None) => {

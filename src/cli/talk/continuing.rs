@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::question;
 use super::send::finish;
-use super::turn::{Start, Talk, continue_now};
+use super::turn::{Start, Talk, continue_now, is_running};
 use crate::cli::commands::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -274,10 +274,7 @@ async fn recover(daemon: &Daemon, conversation: &Conversation) -> Outcome<Recove
         let how = question::command(&words::short_id(conversation.id), interrupt);
         return Ok(did(Did::Asks, None, Some(how)));
     }
-    if matches!(
-        conversation.state,
-        ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
-    ) {
+    if is_running(conversation.state) {
         return Ok(did(Did::Nothing, None, Some("a turn is running".to_owned())));
     }
     let now = Timestamp::now();

@@ -13,8 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{ContinueAt, Conversation, EditAnswer, OnBusy};
-use bridge_protocol::daemon::Work;
+use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::HistoryForm;
 use bridge_protocol::link::{Fidelity, Resumed};
@@ -393,14 +392,16 @@ impl<'a> Talk<'a> {
                         self.last_turn().await?;
                     }
                 }
-                work = shown(&mut figures), if figures.is_some() => self.screen.working(work.as_ref()),
+                work = maybe(figures.as_mut().map(Figures::next)), if figures.is_some() => self.screen.working(work.as_ref()),
                 answered = &mut call, if answer.is_none() => {
                     figures = None;
                     let (turn, edited) = answered?;
                     self.edited = edited.or(self.edited.take());
                     answer = Some(turn);
                 }
-                typed = typed(&mut self.person, &self.keys), if self.asks() => self.take_answer(typed).await?,
+                typed = maybe(self.person.as_mut().map(|person| person.answer(&self.keys))), if self.asks() => {
+                    self.take_answer(typed).await?;
+                }
                 _ = self.interrupts.recv() => {
                     figures = None;
                     if start.watches() {
@@ -422,7 +423,7 @@ impl<'a> Talk<'a> {
                         ..Default::default()
                     })));
                 }
-                cancelled = finished(&mut cancelling), if cancelling.is_some() => {
+                cancelled = maybe(cancelling.as_mut()), if cancelling.is_some() => {
                     cancelling = None;
                     cancelled?;
                 }
@@ -716,26 +717,18 @@ async fn returned(reach: &Reach) -> Outcome<Daemon> {
         })
 }
 
-/// Waits for a call that may not have been made.
-async fn finished<F: Future + Unpin>(call: &mut Option<F>) -> F::Output {
-    match call {
-        Some(call) => call.await,
+/// What something becomes, if there is it to wait for.
+async fn maybe<F: Future>(awaited: Option<F>) -> F::Output {
+    match awaited {
+        Some(awaited) => awaited.await,
         None => std::future::pending().await,
     }
 }
 
-/// How far a call has come, where that is watched.
-async fn shown(figures: &mut Option<Figures<'_>>) -> Option<Work> {
-    match figures {
-        Some(figures) => figures.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// What a person types next, if there is one.
-async fn typed(person: &mut Option<Person>, keys: &str) -> Option<String> {
-    match person {
-        Some(person) => person.answer(keys).await,
-        None => std::future::pending().await,
-    }
+/// Whether a turn runs in a conversation of this state.
+pub(super) fn is_running(state: ConversationState) -> bool {
+    matches!(
+        state,
+        ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+    )
 }
