@@ -341,7 +341,8 @@ impl Question {
             whole if whole.starts_with('{') => return None,
             word => word,
         };
-        Some((outcome(interrupt, word)?, one_line(word)))
+        let said = way_named(word).map_or_else(|| one_line(word), |way| way.said.to_owned());
+        Some((outcome(interrupt, word)?, said))
     }
 }
 
@@ -460,15 +461,19 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
     format!("sessionctl answer {conversation} {word}")
 }
 
+/// The way of answering that a word chooses.
+fn way_named(word: &str) -> Option<&'static Way> {
+    let is_it = |way: &&Way| way.words.iter().any(|own| own.eq_ignore_ascii_case(word));
+    WAYS.iter().find(is_it)
+}
+
 /// ACP's outcome of an answer as it is typed: `allow`, `always`, `deny`, an option's id or name, `cancel`, or a whole outcome.
 /// Nothing if the question has no such option.
 pub(super) fn outcome(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
     if answer.trim_start().starts_with('{') {
         return RawJson::from_text(answer.to_owned()).ok();
     }
-    let way = WAYS
-        .iter()
-        .find(|way| way.words.iter().any(|word| word.eq_ignore_ascii_case(answer)));
+    let way = way_named(answer);
     let is_cancelled = answer == "cancel";
     match way {
         Some(way) if way.key == 'n' => return Some(refusal(interrupt)),

@@ -474,7 +474,8 @@ impl<'a> Talk<'a> {
                 // ends before this one's answer comes.
                 let may_be_own = own.id.is_none() || own.has_ended;
                 let is_same = |own: &PromptContent| own.to_text() == prompt.to_text();
-                if !watches && !(may_be_own && start.waits_as().is_none_or(is_same)) {
+                let is_own = watches || (may_be_own && start.waits_as().is_none_or(is_same));
+                if !is_own {
                     return Ok(());
                 }
                 own.id = Some(turn_id.clone());
