@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::method;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -177,33 +177,21 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     let names_folder = folder.is_some();
     let daemon = context.connect().await?;
     let source = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
-    let at = match &options.at {
-        Some(at) => Some(place(&daemon, &source.id.into(), at).await?),
-        None => None,
-    };
-    let title = match options.in_place {
-        true => None,
-        false => options.title.or_else(|| words::fork_title(&source.title)),
-    };
-    let call = daemon.call(method::Fork {
-        conversation_id: source.id.into(),
+    let call = method::Fork {
         in_place: options.in_place,
-        at,
         cwd: folder,
-        title,
+        title: options.title,
         min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
         ..Default::default()
-    });
-    let answer = watched(context.output, &daemon, "conversation/fork", call).await;
-    let answer = answer.map_err(|error| match Problem::from(error) {
-        problem if problem.kind() == Some(ErrorKind::InvalidCwd) => problem.hint(match names_folder {
-            true => "--cwd takes an existing folder".to_owned(),
-            false => format!(
-                "sessionctl fork {} --cwd . uses this folder",
-                words::short_id(source.id)
-            ),
-        }),
-        problem => not_branched(problem, &words::short_id(source.id), options.at.as_deref()),
+    };
+    let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;
+    let answer = answer.map_err(|problem| match (problem.kind(), names_folder) {
+        (Some(ErrorKind::InvalidCwd), true) => problem.hint("--cwd takes an existing folder"),
+        (Some(ErrorKind::InvalidCwd), false) => problem.hint(format!(
+            "sessionctl fork {} --cwd . uses this folder",
+            words::short_id(source.id)
+        )),
+        _ => problem,
     })?;
     select::use_here(&daemon, answer.conversation.id).await;
     if context.output.json {
@@ -228,4 +216,30 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     let note = context.output.note_look.paint(DIM, &branch);
     context.output.note(&note)?;
     Ok(Exit::Done)
+}
+
+/// Branches off after the turn at a place. A new conversation gets a title that tells it from its source.
+pub(in crate::cli) async fn branched(
+    context: &Context<'_>,
+    daemon: &Daemon,
+    source: &Conversation,
+    at: Option<&str>,
+    call: method::Fork,
+) -> Outcome<ForkAnswer> {
+    let place = match at {
+        Some(at) => Some(place(daemon, &source.id.into(), at).await?),
+        None => None,
+    };
+    let title = match call.in_place {
+        true => None,
+        false => call.title.or_else(|| words::fork_title(&source.title)),
+    };
+    let call = daemon.call(method::Fork {
+        conversation_id: source.id.into(),
+        at: place,
+        title,
+        ..call
+    });
+    let answer = watched(context.output, daemon, "conversation/fork", call).await;
+    answer.map_err(|error| not_branched(error.into(), &words::short_id(source.id), at))
 }

@@ -33,7 +33,7 @@ pub(in crate::cli) struct Answer {
     /// Conversation: id, part of its title, or . (the last one used in this folder)
     #[arg(value_name = "CONV")]
     pub(in crate::cli) conversation: Option<String>,
-    /// allow, deny, cancel, always if offered, an option's id or name, or an ACP outcome as JSON
+    /// allow or yes, deny or no, cancel, always if offered, an option's id or name, or an ACP outcome as JSON
     #[arg(value_name = "ANSWER")]
     answer: Option<String>,
     /// Id of the question (default: the only open one)

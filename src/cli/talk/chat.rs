@@ -11,12 +11,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::{ConversationRef, ErrorKind};
 use clap::Args;
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
@@ -25,10 +25,11 @@ use reedline::{
 use serde_json::Value;
 
 use super::continuing::refused;
-use super::edit::{not_branched, opened, place, replaced};
+use super::edit::{opened, place, replaced};
 use super::files;
 use super::send::{finish, new};
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
+use crate::cli::commands::make::branched;
 use crate::cli::commands::{self, Context, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -273,14 +274,14 @@ impl Room {
             ("edit", _) => return self.edit(context, rest).await,
             ("rewind", None) => self.list_turns(context).await?,
             ("rewind", Some(turn)) => {
-                self.branch(Some(turn), true).await?;
+                self.branch(context, Some(turn), true).await?;
                 context
                     .output
                     .note(&format!("Went back to after turn {turn}. /undo takes this back."))?;
             }
             ("fork", turn) => {
                 let source = words::short_id(id);
-                self.conversation = self.branch(turn, false).await?;
+                self.conversation = self.branch(context, turn, false).await?;
                 select::use_here(&self.daemon, self.conversation.id).await;
                 self.enter(context).await?;
                 note(
@@ -376,37 +377,26 @@ impl Room {
     }
 
     /// Branches after a turn.
-    async fn branch(&self, turn: Option<&str>, in_place: bool) -> Outcome<Conversation> {
-        let conversation: ConversationRef = self.conversation.id.into();
-        let at = match turn {
-            Some(turn) => Some(place(&self.daemon, &conversation, turn).await?),
-            None => None,
+    async fn branch(
+        &self,
+        context: &Context<'_>,
+        turn: Option<&str>,
+        in_place: bool,
+    ) -> Outcome<Conversation> {
+        // It may have got its title since the chat began.
+        let get = method::GetConversation {
+            conversation_id: self.conversation.id.into(),
         };
-        let title = match in_place {
-            true => None,
-            false => {
-                // It may have got its title since the chat began.
-                let get = method::GetConversation {
-                    conversation_id: conversation.clone(),
-                };
-                words::fork_title(&self.daemon.call(get).await?.conversation.title)
-            }
-        };
+        let source = self.daemon.call(get).await?.conversation;
         let call = method::Fork {
-            conversation_id: conversation,
             in_place,
-            at,
-            title,
             request_id: Some(request_id()),
             ..Default::default()
         };
-        let id = words::short_id(self.conversation.id);
-        let answer = self.daemon.call(call).await;
-        let answer = answer.map_err(|error| match Problem::from(error) {
-            problem if problem.kind() == Some(ErrorKind::NotResumable) => {
-                problem.hint("the conversation is unchanged")
-            }
-            problem => not_branched(problem, &id, turn),
+        let answer = branched(context, &self.daemon, &source, turn, call).await;
+        let answer = answer.map_err(|problem| match problem.kind() {
+            Some(ErrorKind::NotResumable) => problem.hint("the conversation is unchanged"),
+            _ => problem,
         });
         Ok(answer?.conversation)
     }

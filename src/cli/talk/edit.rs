@@ -268,7 +268,7 @@ pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Opt
     }
 }
 
-/// Opens the prompt of the turn at a place in the editor. What of it the editor does not show is said first.
+/// Opens the prompt of the turn at a place in the editor. What of it the editor does not show is said.
 pub(super) async fn opened(
     context: &mut Context<'_>,
     daemon: &Daemon,
