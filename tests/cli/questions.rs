@@ -291,11 +291,19 @@ fn answer_shows_the_question_and_asks() {
     assert_eq!(asked.status.code(), Some(8));
     let told = text(&asked.stderr);
     assert!(told.contains("    make\n    make install\n"), "{told}");
+    // Whoever leaves cancels nothing.
+    let mut terminal = Terminal::run(&home, 80, &["answer", &id]);
+    terminal.until(ASKED);
+    terminal.type_in("\x03");
+    let (shown, code) = terminal.ended();
+    assert!(shown.contains("the question stays open"), "{shown:?}");
+    assert_eq!(code, Some(1), "{shown:?}");
     let mut terminal = Terminal::run(&home, 80, &["answer", &id]);
     let shown = terminal.until(ASKED);
     assert!(shown.contains("make install"), "{shown:?}");
     terminal.type_in("y");
     let (shown, code) = terminal.ended();
+    assert!(shown.contains("Done"), "{shown:?}");
     assert_eq!(code, Some(0), "{shown:?}");
 }
 

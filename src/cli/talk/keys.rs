@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::cli::keyboard;
 
 /// How long nothing may follow a key before it counts. The next letter of a word comes sooner.
-const PAUSE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// A person who sees standard error.
 pub(super) struct Person {
