@@ -152,7 +152,7 @@ impl Output {
         if self.look.columns.is_some() {
             self.end_line()?;
         }
-        let text = self.advice(text);
+        let text = self.in_lines(&self.advice(text));
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())
@@ -171,11 +171,21 @@ impl Output {
     }
 
     /// The text with the commands of a chat in place of those of a shell, where there are such.
-    fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(super) fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match &self.chat {
             Some(id) => words::in_chat(text, id),
             None => text.into(),
         }
+    }
+
+    /// The text with its lines broken between words in a chat, where nothing is pasted into a shell.
+    fn in_lines(&self, text: &str) -> String {
+        let Some(columns) = self.note_look.columns.filter(|_| self.chat.is_some()) else {
+            return text.to_owned();
+        };
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let lines = text.split('\n').map(|line| wrapped(line, columns, indent(line)));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -205,8 +215,14 @@ impl Output {
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            lines.push_str(&format!("{hint_word} {}\n", self.advice(&one_line(hint))));
+            let hint = self.advice(&one_line(hint)).into_owned();
+            let shell = match self.chat.is_some() && hint.contains("sessionctl ") {
+                true => "in a shell: ",
+                false => "",
+            };
+            lines.push_str(&format!("{hint_word} {shell}{hint}\n"));
         }
+        let lines = self.in_lines(&lines);
         if self.notes.write_all(lines.as_bytes()).is_err() {
             tracing::debug!("standard error is closed");
         }
@@ -236,6 +252,24 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
         .collect();
     kept.push_str(more);
     kept
+}
+
+/// A line that is broken between words where it is too long, and so far indented then. A longer word is the terminal's.
+pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
+    let width = |text: &str| anstream::adapter::strip_str(text).to_string().width();
+    let (mut shown, mut at) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let needs = width(word.trim_end());
+        if at > indent && at + needs > columns && indent + needs <= columns {
+            shown.truncate(shown.trim_end().len());
+            shown.push('\n');
+            shown.push_str(&" ".repeat(indent));
+            at = indent;
+        }
+        shown.push_str(word);
+        at += width(word);
+    }
+    shown
 }
 
 /// Takes out what steers a terminal, or lets text read other than it is: control characters, and those that change the

@@ -136,10 +136,13 @@ impl Teller {
                 ("text", Some(text)) if let Some(path) = attached(text) => {
                     said.push(format!("@{}", one_line(&path)));
                 }
+                // The daemon's words, not the user's.
+                ("text", Some(text)) if let Some(own) = words::own_prompt(text) => {
+                    self.close(DIM, &own, part);
+                }
                 ("text", Some(text)) => {
                     said.push(format!("{}{}", self.look.safe(text).trim_end(), cut_off(part)));
                 }
-                // The daemon's words, not the user's.
                 ("retelling", _) => self.close(DIM, &other(part), part),
                 _ => said.push(format!("{}{}", self.folded(&other(part)), cut_off(part))),
             }

@@ -48,25 +48,34 @@ pub(super) async fn conversation(
     daemon: &Daemon,
     given: Option<&str>,
 ) -> Outcome<Conversation> {
-    let conversation = match given {
-        Some(word) => {
-            let found = resolve(daemon, word).await?;
-            if has_id(&found, word) {
-                return Ok(found);
-            }
-            found
-        }
-        None if picker::is_possible(context.output) => {
-            let picked = picker::pick(context, daemon, false).await?;
-            use_here(daemon, picked.id).await;
-            picked
-        }
-        None => return Err(none_named()),
-    };
+    let conversation = chosen(context, daemon, given).await?;
+    if given.is_some_and(|word| has_id(&conversation, word)) {
+        return Ok(conversation);
+    }
     let line = format!("→ {}", words::name(&conversation));
     let line = context.output.note_look.paint(DIM, &line);
     context.output.note(&line)?;
     Ok(conversation)
+}
+
+/// The same, and prints nothing.
+///
+/// # Errors
+/// No conversation or several match, or none was named and there is no terminal to pick one on.
+pub(super) async fn chosen(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    given: Option<&str>,
+) -> Outcome<Conversation> {
+    match given {
+        Some(word) => resolve(daemon, word).await,
+        None if picker::is_possible(context.output) => {
+            let picked = picker::pick(context, daemon, false).await?;
+            use_here(daemon, picked.id).await;
+            Ok(picked)
+        }
+        None => Err(none_named()),
+    }
 }
 
 fn none_named() -> Problem {

@@ -8,7 +8,7 @@ use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
 };
-use bridge_protocol::turn::FailureKind;
+use bridge_protocol::turn::{ANSWER_PROMPT, CONTINUE_PROMPT, FailureKind};
 use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -56,6 +56,13 @@ pub(super) fn name(conversation: &Conversation) -> String {
     format!("{} {title}", short_id(conversation.id))
         .trim_end()
         .to_owned()
+}
+
+/// A prompt that the daemon wrote, with a mark that says so; nothing for the words of a user.
+pub(super) fn own_prompt(prompt: &str) -> Option<String> {
+    let marks = [(CONTINUE_PROMPT, "continued"), (ANSWER_PROMPT, "answer")];
+    let (_, mark) = marks.iter().find(|(begins, _)| prompt.starts_with(begins))?;
+    Some(format!("[{mark}] {prompt}"))
 }
 
 /// Commands of a shell about a conversation, and what is typed in a chat for them.
@@ -112,7 +119,8 @@ fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
             let at = option.strip_prefix("--at ")?;
             Some((format!("{command} {at}"), taken + arguments.len()))
         }
-        (_, option) if option.starts_with("--") => None,
+        // It takes the options of the shell's.
+        (name, option) if name != "continue" && option.starts_with("--") => None,
         _ => Some(((*command).to_owned(), taken)),
     }
 }

@@ -193,11 +193,79 @@ fn a_chat_names_its_own_commands() {
     terminal.until("/fork cp.");
     terminal.until(MARK);
     enter(&mut terminal, "[[crash]]");
-    terminal.until("hint: nothing is lost; continue with: /continue");
+    terminal.until("continue with: /continue");
     terminal.until(MARK);
     terminal.type_in("\x04");
     let (shown, code) = terminal.ended();
     assert_eq!(code, Some(0), "{shown:?}");
+}
+
+/// What a chat advises can be typed in it, and no word is taken that means nothing.
+#[test]
+fn a_chat_advises_what_can_be_typed_in_it() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    terminal.until("/exit or Ctrl-D leaves");
+    terminal.until(MARK);
+    let mut told = |line: &str| {
+        enter(&mut terminal, line);
+        terminal.until(MARK)
+    };
+    told("one");
+    for (line, words) in [
+        ("/edit", "hint: type the new prompt: /edit TURN TEXT"),
+        ("/rewind zero", "hint: /rewind lists the turns"),
+        ("/fork zero", "hint: /rewind lists the turns"),
+        ("/rewind 9", "hint: /rewind lists the turns"),
+        ("/edit 9 text", "hint: /rewind lists the turns"),
+        ("/continue", "hint: send a prompt: Continue"),
+        ("[[limit 3600]]", "/continue --at-reset"),
+        ("/continue --at-reset", "Cancel with: /continue --cancel"),
+        ("/continue --cancel", "Cancelled the scheduled continuation."),
+        ("/continue --at +1h --text 'Now go on'", "Continues at "),
+        ("/continue --at soon", "hint: give a time of day"),
+        ("/undo 3", "error: unexpected argument: 3"),
+        ("/history 3", "hint: type /history alone"),
+        ("/exit now", "error: unexpected argument: now"),
+    ] {
+        let told = told(line);
+        assert!(told.contains(words), "{line}: {told}");
+        assert!(
+            !told.contains("sessionctl") && !told.contains("command line"),
+            "{line}: {told}"
+        );
+    }
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+}
+
+/// Where the user is and how to leave is said once, and words are not torn.
+#[test]
+fn a_chat_begins_with_three_lines_and_tears_no_word() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "A talk"]);
+    home.said(&["send", &id, "hello"]);
+    for arguments in [&["chat", "."][..], &["chat", &id], &["chat", "talk"]] {
+        let mut terminal = Terminal::run_plain(&home, 80, arguments);
+        let begun = terminal.until("Ctrl-D leaves");
+        let lines: Vec<&str> = begun.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines.len(), 5, "three, and what was said last: {begun:?}");
+        assert_eq!(begun.matches("A talk").count(), 1, "{begun:?}");
+        terminal.until(MARK);
+        terminal.type_in("\x04");
+        terminal.ended();
+    }
+    let mut terminal = Terminal::run_plain(&home, 40, &["chat", &id]);
+    terminal.until("leaves");
+    terminal.until(MARK);
+    enter(&mut terminal, "/help");
+    let shown = terminal.until(MARK);
+    let mut lines = shown.lines().filter(|line| !line.contains('\x1b'));
+    let too_long = lines.find(|line| line.trim_end().chars().count() > 40);
+    assert_eq!(too_long, None, "{shown}");
+    terminal.type_in("\x04");
+    terminal.ended();
 }
 
 /// The agent's own message about a limit is its answer; the error after it must add something.
@@ -270,6 +338,19 @@ fn a_chat_says_what_it_attached_and_what_it_did_not() {
     let file = home.path().canonicalize().unwrap().join("notes.md");
     enter(&mut terminal, "/history");
     terminal.until(&format!("@{}", file.display()));
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    let (shown, code) = terminal.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
+    // So does the text of an editor.
+    let editor = "write() { printf 'now @notes.md' > \"$1\"; }; write";
+    let mut command = home.command(&["chat", "."]);
+    let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1").env("EDITOR", editor));
+    terminal.until("Ctrl-D leaves");
+    terminal.until(MARK);
+    enter(&mut terminal, "/edit");
+    terminal.until("attached: notes.md (18 B)");
+    terminal.until("echo: now @notes.md");
     terminal.until(MARK);
     terminal.type_in("\x04");
     let (shown, code) = terminal.ended();

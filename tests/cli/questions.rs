@@ -1,6 +1,6 @@
 //! Questions and errors in the middle of the agent's words, at a terminal.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -166,31 +166,48 @@ fn a_refusal_after_the_daemon_died_ends_the_turn() {
 fn a_question_whose_daemon_dies_is_left_open_without_a_terminal() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let prompt = "[[ask Really?]]";
-    let mut child = home
-        .command(&["send", &id, prompt, "--on-question", "wait"])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("answer with") {
-        line.clear();
-        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is printed");
-    }
+    let left = home.run(&["send", &id, "[[ask Really?]]"]);
+    assert_eq!(left.status.code(), Some(8), "{left:?}");
     kill_daemon(&home);
-    let mut rest = String::new();
-    told.read_to_string(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(8), "{rest}");
     let how = format!("sessionctl answer {} allow", &id[..8]);
-    assert!(rest.contains(&format!("hint: {how}")), "{rest}");
-    assert!(!rest.contains("sessionctl continue"), "{rest}");
     let refused = home.run(&["continue", &id]);
     assert_eq!(refused.status.code(), Some(5));
     assert!(
         text(&refused.stderr).contains(&format!("hint: {how}")),
         "{refused:?}"
     );
+}
+
+/// Whoever waits for another client's answer waits on when the daemon has died, and follows the turn that the answer brings.
+#[test]
+fn a_question_whose_daemon_dies_is_waited_for() {
+    let home = Home::new();
+    for (answer, code) in [("allow", 0), ("deny", 1)] {
+        let id = home.said(&["new"]);
+        let mut child = home
+            .command(&["send", &id, "[[ask Really?]]", "--on-question", "wait"])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut until = |words: &str| {
+            let found = told
+                .by_ref()
+                .map(Result::unwrap)
+                .find(|line| line.contains(words));
+            assert!(found.is_some(), "{words} is told");
+        };
+        until("answer with");
+        kill_daemon(&home);
+        until("the daemon answers again");
+        until("answer with");
+        home.said(&["answer", &id, answer]);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{answer}: {output:?}");
+        let answered = text(&output.stdout).contains("Before the session was interrupted");
+        assert_eq!(answered, answer == "allow", "{output:?}");
+    }
 }
 
 /// A daemon that was stopped on purpose stays stopped.
@@ -274,11 +291,19 @@ fn answer_shows_the_question_and_asks() {
     assert_eq!(asked.status.code(), Some(8));
     let told = text(&asked.stderr);
     assert!(told.contains("    make\n    make install\n"), "{told}");
+    // Whoever leaves cancels nothing.
+    let mut terminal = Terminal::run(&home, 80, &["answer", &id]);
+    terminal.until(ASKED);
+    terminal.type_in("\x03");
+    let (shown, code) = terminal.ended();
+    assert!(shown.contains("the question stays open"), "{shown:?}");
+    assert_eq!(code, Some(1), "{shown:?}");
     let mut terminal = Terminal::run(&home, 80, &["answer", &id]);
     let shown = terminal.until(ASKED);
     assert!(shown.contains("make install"), "{shown:?}");
     terminal.type_in("y");
     let (shown, code) = terminal.ended();
+    assert!(shown.contains("Done"), "{shown:?}");
     assert_eq!(code, Some(0), "{shown:?}");
 }
 

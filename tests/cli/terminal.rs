@@ -45,6 +45,27 @@ fn a_key_answers_a_question_and_others_do_nothing() {
     }
 }
 
+/// A word is read to its end: a letter in it is no key.
+#[test]
+fn a_typed_word_answers_only_as_a_whole() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for (words, allowed) in [
+        (&["maybe", "yes"][..], true),
+        (&["nothing", "no"], false),
+        (&["anything", "deny"], false),
+    ] {
+        let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
+        terminal.until(ASKED);
+        terminal.type_in(&format!("{}\r", words[0]));
+        terminal.until("Other keys do nothing.");
+        terminal.type_in(&format!("{}\r", words[1]));
+        let (shown, code) = terminal.ended();
+        assert_eq!(shown.contains("Done it"), allowed, "{words:?}: {shown:?}");
+        assert_eq!(code, Some(0), "{shown:?}");
+    }
+}
+
 #[test]
 fn what_was_typed_before_the_question_is_no_answer_to_it() {
     let home = Home::new();

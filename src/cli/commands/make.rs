@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::method;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -173,28 +173,20 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     let names_folder = folder.is_some();
     let (daemon, source) = context.on(options.target.name()).await?;
     let id = words::short_id(source.id);
-    let at = match &options.at {
-        Some(at) => Some(place(&daemon, &source.id.into(), at).await?),
-        None => None,
-    };
-    let title = match options.in_place {
-        true => None,
-        false => options.title.or_else(|| words::fork_title(&source.title)),
-    };
     let call = method::Fork {
         in_place: options.in_place,
-        at,
         cwd: folder,
-        title,
+        title: options.title,
         min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
-        ..method::Fork::of(source.id)
+        ..Default::default()
     };
-    let answer = context.ask(&daemon, call).await.map_err(|problem| {
+    let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;
+    let answer = answer.map_err(|problem| {
         let hint = match names_folder {
             true => "--cwd takes an existing folder".to_owned(),
             false => format!("sessionctl fork {id} --cwd . uses this folder"),
         };
-        not_branched(problem, &id, options.at.as_deref()).hint_if(ErrorKind::InvalidCwd, hint)
+        problem.hint_if(ErrorKind::InvalidCwd, hint)
     })?;
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;
@@ -210,4 +202,30 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),
     };
     context.output.aside(&note).map(|()| Exit::Done)
+}
+
+/// Branches off after the turn at a place. A new conversation gets a title that tells it from its source.
+pub(in crate::cli) async fn branched(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    source: &Conversation,
+    at: Option<&str>,
+    call: method::Fork,
+) -> Outcome<ForkAnswer> {
+    let place = match at {
+        Some(at) => Some(place(daemon, &source.id.into(), at).await?),
+        None => None,
+    };
+    let title = match call.in_place {
+        true => None,
+        false => call.title.or_else(|| words::fork_title(&source.title)),
+    };
+    let call = method::Fork {
+        conversation_id: source.id.into(),
+        at: place,
+        title,
+        ..call
+    };
+    let answer = context.ask(daemon, call).await;
+    answer.map_err(|problem| not_branched(problem, &words::short_id(source.id), at))
 }

@@ -39,7 +39,7 @@ use super::progress::watched;
 use super::select;
 use super::words::Clock;
 
-pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
+pub(super) use past::{MESSAGE_PAGE, Pager, turns};
 
 /// What every command is given.
 pub(super) struct Context<'a> {
@@ -173,7 +173,7 @@ const PAGE: usize = 500;
 ///
 /// # Errors
 /// What a call for a page answers.
-async fn pages<T, Cursor>(
+pub(super) async fn pages<T, Cursor>(
     most: usize,
     mut page: impl AsyncFnMut(Option<Cursor>, Option<u32>) -> Outcome<(Vec<T>, Option<Cursor>)>,
 ) -> Outcome<(Vec<T>, bool)> {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use bridge_protocol::client::Call as _;
 use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
 use bridge_protocol::method::{self, Method as _};
-use bridge_protocol::{CheckpointId, ConversationId, Cursor, UpstreamId};
+use bridge_protocol::{CheckpointId, ConversationId, ConversationRef, Cursor, UpstreamId};
 use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,7 +24,7 @@ use crate::cli::table::{Table, dim, plain};
 use crate::cli::words;
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
-pub(in crate::cli) const CHECKPOINT_PAGE: u32 = 500;
+pub(super) const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
 pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
@@ -51,7 +51,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     let mut seen = Seen::default();
     let (listed, _) = pages(past.most(), async |before, limit| {
         let page = context
-            .ask(&daemon, turns(conversation.id, before, limit))
+            .ask(&daemon, page_of_turns(&conversation.id.into(), before, limit))
             .await?;
         seen.add(page.kept, page.gaps);
         let before = before_oldest(&page.checkpoints);
@@ -160,19 +160,32 @@ async fn from_its_prompt(daemon: &Daemon, id: ConversationId, page: &mut History
 
 /// The number of each of the last turns, as `checkpoints` lists them. What cannot be read has none.
 async fn steps(daemon: &Daemon, id: ConversationId, most: usize) -> BTreeMap<CheckpointId, u64> {
-    let listed = pages(most, async |before, limit| {
-        let page = daemon.call(turns(id, before, limit)).await?;
-        let before = before_oldest(&page.checkpoints);
-        Ok((page.checkpoints, before))
-    });
-    let (listed, _) = listed.await.unwrap_or_default();
+    let listed = turns(daemon, &id.into(), most).await.unwrap_or_default();
     listed.into_iter().map(|one| (one.id, one.step)).collect()
 }
 
+/// The last turns, newest first.
+pub(in crate::cli) async fn turns(
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    most: usize,
+) -> Outcome<Vec<Checkpoint>> {
+    let listed = pages(most, async |before, limit| {
+        let page = daemon.call(page_of_turns(conversation, before, limit)).await?;
+        let before = before_oldest(&page.checkpoints);
+        Ok((page.checkpoints, before))
+    });
+    listed.await.map(|(listed, _)| listed)
+}
+
 /// The call for a page of the turns of a conversation, newest first.
-fn turns(id: ConversationId, before: Option<CheckpointId>, limit: Option<u32>) -> method::Checkpoints {
+fn page_of_turns(
+    conversation: &ConversationRef,
+    before: Option<CheckpointId>,
+    limit: Option<u32>,
+) -> method::Checkpoints {
     method::Checkpoints {
-        conversation_id: id.into(),
+        conversation_id: conversation.clone(),
         before,
         limit,
     }

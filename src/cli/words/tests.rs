@@ -263,7 +263,7 @@ fn a_chat_names_its_own_commands() {
         ("x: sessionctl continue 5d0c2a4e", "x: /continue"),
         (
             "x: sessionctl continue 5d0c2a4e --at-reset",
-            "x: sessionctl continue 5d0c2a4e --at-reset",
+            "x: /continue --at-reset",
         ),
         (
             "x: sessionctl reset 5d0c2a4e, or y: sessionctl fork 5d0c2a4e --at -2",
