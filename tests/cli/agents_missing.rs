@@ -47,7 +47,13 @@ fn new_with_an_agent_that_is_not_installed_fails_with_the_line_that_installs_it(
     let config = "[agents.mine]\nkind = \"claude\"\ncommand = \"/no/such/adapter\"\n\
                   [agents.other]\ncommand = \"/no/such/program\"\n";
     fs::write(home.path().join("config/config.toml"), config).unwrap();
-    for (agent, code) in [("claude", 6), ("mine", 6), ("codex", 6), ("other", 6), ("nobody", 4)] {
+    for (agent, code) in [
+        ("claude", 6),
+        ("mine", 6),
+        ("codex", 6),
+        ("other", 6),
+        ("nobody", 4),
+    ] {
         home.printed(&["new", "--agent", agent], code);
     }
     let listed: Value = serde_json::from_str(&home.said(&["--json", "ls"])).unwrap();

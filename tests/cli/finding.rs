@@ -28,8 +28,7 @@ const KEYS: &str = "Esc leaves";
 /// The command is shown at a terminal of this size without colours.
 #[track_caller]
 fn shown(home: &Home, columns: u16, arguments: &[&str]) -> Vec<String> {
-    let (shown, code) = Terminal::run_plain(home, columns, arguments).ended();
-    assert_eq!(code, Some(0), "{arguments:?}: {shown}");
+    let shown = Terminal::run_plain(home, columns, arguments).exits(0);
     lines(&shown)
 }
 
@@ -324,8 +323,7 @@ fn the_picker_filters_and_shows_the_last_turns() {
         );
     }
     terminal.type_in(ENTER);
-    let (rest, code) = terminal.ended();
-    assert_eq!(code, Some(0));
+    let rest = terminal.exits(0);
     // The screen is restored before the answer.
     let (_, answer) = rest.split_once("\x1b[?1049l").unwrap();
     assert!(
@@ -392,7 +390,7 @@ fn leaving_the_picker_does_nothing() {
     until(&mut terminal, "0 of 3");
     terminal.type_in(ENTER);
     terminal.type_in(ESCAPE);
-    assert_eq!(terminal.ended().1, Some(0));
+    terminal.exits(0);
     assert_eq!(titles(&home).len(), ids.len());
 }
 
@@ -440,8 +438,7 @@ fn the_picker_forks_renames_and_deletes_after_a_question() {
     until(&mut terminal, "Deleted ");
     assert!(!titles(&home).contains(&"Write a poem".to_owned()));
     terminal.type_in(ESCAPE);
-    let (rest, code) = terminal.ended();
-    assert_eq!(code, Some(0));
+    let rest = terminal.exits(0);
     assert!(
         rest.contains(&format!("Deleted {} Write a poem", &last[..8])),
         "{rest:?}"
@@ -466,7 +463,7 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
         terminal.until("loopback in ");
         terminal.until("› ");
         terminal.type_in(CTRL_D);
-        assert_eq!(terminal.ended().1, Some(0));
+        terminal.exits(0);
         assert_eq!(titles(&home).len(), count, "{typed:?}");
     }
 }
@@ -499,9 +496,11 @@ fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
-    let (shown, code) = Terminal::run_plain(&home, 80, &[]).ended();
-    assert_eq!(code, Some(6), "{shown}");
-    check_seen("no agent for the transcripts of the folder", &shown.replace("\r\n", "\n"));
+    let shown = Terminal::run_plain(&home, 80, &[]).exits(6);
+    check_seen(
+        "no agent for the transcripts of the folder",
+        &shown.replace("\r\n", "\n"),
+    );
     let hint = shown.lines().find(|line| line.starts_with("hint: ")).unwrap();
     // `doctor` knows the same line.
     let (_, install) = hint.split_once(": ").unwrap();
@@ -592,7 +591,7 @@ fn a_daemon_that_does_not_answer_is_named() {
     terminal.type_in("poem");
     until(&mut terminal, "> poem");
     terminal.type_in(ESCAPE);
-    assert_eq!(terminal.ended().1, Some(0));
+    terminal.exits(0);
     let listed = home.run(&["ls"]);
     kill_process(process, Signal::CONT).unwrap();
     assert_eq!(listed.status.code(), Some(3), "{listed:?}");

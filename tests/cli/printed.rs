@@ -28,7 +28,10 @@ pub(crate) fn commands(told: &str) -> Vec<&str> {
     let starts = told.match_indices("sessionctl ").map(|(at, _)| &told[at..]);
     let ends = ["\n", "; ", " (", " imports ", " uses "];
     starts
-        .map(|rest| ends.iter().fold(rest, |rest, end| rest.split(end).next().unwrap()))
+        .map(|rest| {
+            ends.iter()
+                .fold(rest, |rest, end| rest.split(end).next().unwrap())
+        })
         .collect()
 }
 

@@ -12,6 +12,9 @@ pub(crate) use crate::pty::Terminal;
 /// What Ctrl-C sends.
 const CTRL_C: &str = "\x03";
 
+/// What Ctrl-D sends.
+const CTRL_D: &str = "\x04";
+
 impl Terminal {
     /// Runs a command of this home at a terminal of its own, so many columns wide.
     pub(crate) fn run(home: &Home, columns: u16, arguments: &[&str]) -> Self {
@@ -22,7 +25,55 @@ impl Terminal {
     pub(crate) fn run_plain(home: &Home, columns: u16, arguments: &[&str]) -> Self {
         Self::of(columns, home.command(arguments).env("NO_COLOR", "1"))
     }
+
+    /// The chat that was started, once it waits for a line. A last prompt, which is shown before, has the mark too.
+    pub(crate) fn waiting(mut self) -> Self {
+        self.until("Ctrl-D leaves");
+        self.until(MARK);
+        self
+    }
+
+    /// Types a line into a chat that waits for it. What is shown after this is no echo of it.
+    pub(crate) fn enter(&mut self, line: &str) {
+        self.type_in(&format!("{line}\r"));
+        self.until("\x1b[?2004l");
+    }
+
+    /// Types a line into a chat, which has to show these words, and then waits for the next line.
+    #[track_caller]
+    pub(crate) fn says(&mut self, line: &str, words: &str) -> String {
+        self.enter(line);
+        let shown = self.until(words);
+        self.until(MARK);
+        shown
+    }
+
+    /// Leaves a chat that waits for a line.
+    #[track_caller]
+    pub(crate) fn leave(mut self) {
+        self.type_in(CTRL_D);
+        self.exits(0);
+    }
+
+    /// What is shown up to the end, which has to have this exit code.
+    #[track_caller]
+    pub(crate) fn exits(self, expected: i32) -> String {
+        let (shown, code) = self.ended();
+        assert_eq!(code, Some(expected), "{shown:?}");
+        shown
+    }
+
+    /// Checks what a person sees at the end, and the exit code; see [`check_seen`].
+    #[track_caller]
+    pub(crate) fn check_end(self, what: &str, expected: i32) {
+        let (seen, code) = self.seen();
+        assert_eq!(code, Some(expected), "{seen}");
+        check_seen(what, &seen);
+    }
 }
+
+/// What the prompt of `chat` begins with.
+pub(crate) const MARK: &str = "› ";
 
 /// The end of the last line of a question.
 pub(crate) const ASKED: &str = "? helps";
@@ -40,9 +91,8 @@ fn a_key_answers_a_question_and_others_do_nothing() {
         terminal.type_in("9aq\r\x1b[A\x1b[200~yes\x1b[201~?");
         terminal.until("Other keys do nothing.");
         terminal.type_in(key);
-        let (shown, code) = terminal.ended();
+        let shown = terminal.exits(0);
         assert_eq!(shown.contains("Done it"), allowed, "{key:?}: {shown:?}");
-        assert_eq!(code, Some(0), "{shown:?}");
     }
 }
 
@@ -67,22 +117,20 @@ fn the_first_ctrl_c_cancels_the_turn_and_the_second_leaves() {
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
     terminal.until("Begun");
     terminal.type_in(CTRL_C);
-    let (shown, code) = terminal.ended();
+    let shown = terminal.exits(1);
     assert!(shown.contains("the turn was cancelled"), "{shown:?}");
-    assert_eq!(code, Some(1), "{shown:?}");
 
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[say Begun]] [[deaf]] [[hang]]"]);
     terminal.until("Begun");
     terminal.type_in(CTRL_C);
     terminal.until("Ctrl-C again leaves at once");
     terminal.type_in(CTRL_C);
-    let (shown, code) = terminal.ended();
+    let shown = terminal.exits(1);
     assert!(
         shown.contains("left before the turn ended")
             && shown.contains(&format!("sessionctl attach {}", &id[..8])),
         "{shown:?}"
     );
-    assert_eq!(code, Some(1), "{shown:?}");
     home.said(&["cancel", &id]);
 }
 
@@ -93,12 +141,11 @@ fn a_question_is_void_when_its_turn_is_cancelled() {
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
     terminal.until(ASKED);
     terminal.type_in(CTRL_C);
-    let (shown, code) = terminal.ended();
+    let shown = terminal.exits(1);
     assert!(
         shown.contains("question withdrawn: the turn was cancelled") && !shown.contains("Done it"),
         "{shown:?}"
     );
-    assert_eq!(code, Some(1), "{shown:?}");
     let show = home.said(&["show", &id]);
     assert!(show.contains("idle") && !show.contains("answer with"), "{show}");
 }
