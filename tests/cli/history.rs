@@ -78,8 +78,7 @@ fn a_terminal_shows_the_numbers_of_the_turns() {
     let shown = |arguments: &[&str]| {
         let mut command = home.command(arguments);
         command.env("PAGER", "").env("NO_COLOR", "1");
-        let (shown, code) = super::terminal::Terminal::of(80, &command).ended();
-        assert_eq!(code, Some(0), "{shown}");
+        let shown = super::terminal::Terminal::of(80, &command).exits(0);
         shown.replace('\r', "")
     };
     let all = shown(&["history", &id]);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::home::Home;
-use super::printed::check_printed;
+use super::printed::{check_printed, commands};
 use super::text;
 
 /// A conversation of one turn in a folder, and where that is to go.
@@ -33,11 +33,11 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
     );
     let moved = home.run(&["mv", &typed, &into]);
     assert_eq!(text(&moved.stdout).trim_end(), "moved 1 conversation and 1 file");
-    let told = text(&moved.stderr);
-    let undo = told.split("sessionctl mv --undo ").nth(1).unwrap();
-    let undo = undo.split_whitespace().next().unwrap();
+    let told = check_printed(&["mv", &typed, &into], &moved, 0);
+    let undo = commands(&told)[0];
+    let id_of_move = undo.rsplit(' ').next().unwrap();
     let listed = home.said(&["mv", "--list"]);
-    assert!(listed.starts_with(undo), "{listed}");
+    assert!(listed.starts_with(id_of_move), "{listed}");
     let folders = format!("{} -> {into}", old.display());
     assert!(
         listed.contains("1 conversation, 1 file") && listed.contains(&folders),
@@ -52,16 +52,15 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
         .unwrap();
     assert_ne!(text(&utc.stdout), text(&there.stdout));
     let told: Value = serde_json::from_str(&home.said(&["mv", "--list", "--json"])).unwrap();
-    assert_eq!(told["moves"][0]["undoId"], undo);
+    assert_eq!(told["moves"][0]["undoId"], id_of_move);
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], into);
     assert_eq!(home.run(&["mv", &typed, &into]).status.code(), Some(4));
 
-    let refused = home.run(&["undo", &id]);
-    assert_eq!(refused.status.code(), Some(5));
-    assert!(text(&refused.stderr).contains(undo), "{}", text(&refused.stderr));
+    // The conversation's own undo names the command that takes back the whole move.
+    assert_eq!(commands(&home.printed(&["undo", &id], 5)), [undo]);
     fs::rename(&new, &old).unwrap();
-    let undone: Value = serde_json::from_str(&home.said(&["mv", "--undo", undo, "--json"])).unwrap();
+    let undone: Value = serde_json::from_str(&home.said_pasted(&format!("{undo} --json"))).unwrap();
     assert_eq!((&undone["moved"], undone.get("undoId")), (&1.into(), None));
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], old.to_str().unwrap());

@@ -35,18 +35,12 @@ fn the_title_and_the_settings_are_changed() {
 fn what_the_agent_does_not_know_is_refused_and_changes_nothing() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    for (setting, known) in [
-        ("model=loop-9", "model is one of loop-1, loop-2"),
-        ("mode=dance", "mode is one of default, plan"),
-        ("no-such-option=1", "model is one of"),
-    ] {
+    for setting in ["model=loop-9", "mode=dance", "no-such-option=1"] {
         for closed in [true, false] {
             if closed {
                 home.said(&["close", &id]);
             }
-            let output = home.run(&["set", &id, setting]);
-            assert_eq!(output.status.code(), Some(6), "{setting}: {output:?}");
-            assert!(text(&output.stderr).contains(known), "{setting}: {output:?}");
+            home.printed(&["set", &id, setting], 6);
         }
     }
     let settings = shown(&home, &id)["settings"].clone();
