@@ -8,13 +8,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     Claude,
     Codex,
 }
 
 impl Format {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Claude => "claude",
             Self::Codex => "codex",
@@ -23,17 +23,17 @@ impl Format {
 }
 
 /// One transcript.
-pub(super) struct Sample {
-    pub(super) name: String,
-    pub(super) format: Format,
-    pub(super) id: String,
-    pub(super) content: Vec<u8>,
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) format: Format,
+    pub(crate) id: String,
+    pub(crate) content: Vec<u8>,
     is_packed: bool,
 }
 
 impl Sample {
     /// Writes it where its agent would have.
-    pub(super) fn put(&self, agents: &Path) {
+    pub(crate) fn put(&self, agents: &Path) {
         let place = match self.format {
             Format::Claude => format!("claude/projects/-home-u-project/{}.jsonl", self.id),
             Format::Codex => format!(
@@ -60,7 +60,7 @@ impl Sample {
 }
 
 /// All of a format, those that others continue first.
-pub(super) fn samples(format: Format) -> Vec<Sample> {
+pub(crate) fn samples(format: Format) -> Vec<Sample> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/transcripts")
         .join(format.name());
