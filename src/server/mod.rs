@@ -22,7 +22,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use bind::{BindError, PrivateSocket, SocketFile, StaleSocket};
+pub use bind::{BindError, PrivateSocket, SocketFile};
 pub use calls::{Handler, Methods};
 pub use line::{Line, LineReader};
 pub use outbox::{Feed, Outbox, OutboxLimits, PushError};
