@@ -22,25 +22,20 @@ pub(super) enum Incoming<'a> {
     Batch(Vec<Entry<'a>>),
 }
 
-/// A request, or the reason why it is none.
-pub(super) type Entry<'a> = Result<Call<'a>, Rejection<'a>>;
+/// A request or a notification, or the reason why it is neither.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    /// As far as it could be read. A call without one is a notification, which is never answered.
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) call: Result<Call<'a>, BridgeError>,
+}
 
-/// A request or a notification.
+/// What is called.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
-    /// None for a notification, which is never answered.
-    pub(super) id: Option<&'a RawValue>,
     pub(super) method: Cow<'a, str>,
     /// As they came; absent and null are the same.
     pub(super) params: Option<&'a RawValue>,
-}
-
-/// Something that is answered with an error before any method is looked up.
-#[derive(Debug)]
-pub(super) struct Rejection<'a> {
-    /// The id as far as it could be read.
-    pub(super) id: Option<&'a RawValue>,
-    pub(super) error: BridgeError,
 }
 
 /// Takes a line apart. `batch_entries` is the most that a batch may hold.
@@ -88,35 +83,53 @@ fn parse_entry(text: &str) -> Entry<'_> {
         }
         Err(error) => Err(parse_error(error)),
     };
-    let envelope = envelope.map_err(|error| Rejection { id: None, error })?;
+    let envelope = match envelope {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            return Entry {
+                id: None,
+                call: Err(error),
+            };
+        }
+    };
+    let refused = |id, why: &str| Entry {
+        id,
+        call: Err(invalid_request(why)),
+    };
     let id = envelope.id;
     if let Some(raw) = id
-        && serde_json::from_str::<Id<'_>>(raw.get()).is_err()
+        && !is_id(raw.get())
     {
         // A number that is not a natural one can still be echoed; anything else is no id.
         let is_number = raw
             .get()
             .starts_with(|first: char| first == '-' || first.is_ascii_digit());
-        return Err(Rejection {
-            id: is_number.then_some(raw),
-            error: invalid_request("an id is a string, a natural number or null"),
-        });
+        return refused(
+            is_number.then_some(raw),
+            "an id is a string, a natural number or null",
+        );
     }
-    let refused = |message: &str| Rejection {
-        id,
-        error: invalid_request(message),
-    };
     if envelope.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
-        return Err(refused("`jsonrpc` is not \"2.0\""));
+        return refused(id, "`jsonrpc` is not \"2.0\"");
     }
     let Some(method) = envelope.method.and_then(decode_string) else {
-        return Err(refused("`method` is missing or not a string"));
+        return refused(id, "`method` is missing or not a string");
     };
-    Ok(Call {
+    let params = envelope.params;
+    Entry {
         id,
-        method,
-        params: envelope.params,
-    })
+        call: Ok(Call { method, params }),
+    }
+}
+
+/// The id of a request as it was found in a line that is too long to be held, if it is one.
+pub(super) fn request_id(text: String) -> Option<Box<RawValue>> {
+    let is_id = is_id(&text);
+    is_id.then(|| RawValue::from_string(text).ok()).flatten()
+}
+
+fn is_id(text: &str) -> bool {
+    serde_json::from_str::<Id<'_>>(text).is_ok()
 }
 
 /// A text; borrowed from the line if it has no escapes, as all real names.
@@ -136,14 +149,14 @@ mod tests {
     use super::*;
     use crate::server::answer;
 
-    fn describe(entry: &Entry<'_>) -> String {
-        match entry {
-            Ok(Call { id, method, params }) => format!(
+    fn describe(Entry { id, call }: &Entry<'_>) -> String {
+        match call {
+            Ok(Call { method, params }) => format!(
                 "call {} {method} {}",
                 id.map_or("-", RawValue::get),
                 params.map_or("-", RawValue::get)
             ),
-            Err(Rejection { id, error }) => {
+            Err(error) => {
                 let answer: serde_json::Value = serde_json::from_str(&answer::failure(*id, error)).unwrap();
                 format!("error {} {}", answer["id"], answer["error"]["code"])
             }
@@ -152,7 +165,10 @@ mod tests {
 
     fn described(line: &[u8]) -> String {
         match parse_line(line, 3) {
-            Err(error) => describe(&Err(Rejection { id: None, error })),
+            Err(error) => describe(&Entry {
+                id: None,
+                call: Err(error),
+            }),
             Ok(Incoming::One(entry)) => describe(&entry),
             Ok(Incoming::Batch(entries)) => {
                 format!(
@@ -160,6 +176,19 @@ mod tests {
                     entries.iter().map(describe).collect::<Vec<_>>().join(", ")
                 )
             }
+        }
+    }
+
+    #[test]
+    fn only_what_can_be_an_id_is_answered() {
+        for (text, is_id) in [
+            ("7", true),
+            (r#""x""#, true),
+            ("null", true),
+            ("tru", false),
+            ("-1", false),
+        ] {
+            assert_eq!(request_id(text.to_owned()).is_some(), is_id, "{text}");
         }
     }
 
