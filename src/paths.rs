@@ -37,7 +37,7 @@ Files:
   ~/.config/sessiond/config.toml
     Configuration, read when the daemon starts. Optional
   ~/.local/share/sessiond
-    Data: journal.jsonl and bodies (all conversations), store (an index, rebuilt from them), kept (copies of transcripts), exports (bundles)
+    Data: journal.jsonl and bodies (all conversations), store (an index, rebuilt from them), kept (backups of transcripts), exports (bundles)
   ~/.local/share/sessiond/sessiond.lock
     Process id and socket of the running daemon, as JSON
   ~/.local/share/sessiond/log/sessiond.log

@@ -14,6 +14,7 @@ mod crash;
 mod daemon;
 mod docs;
 mod faults;
+mod golden;
 #[cfg(target_os = "linux")]
 #[path = "support/in_order.rs"]
 mod in_order;

@@ -102,8 +102,7 @@ objects! {
         findings: Vec<Finding>,
         /// How many more findings were omitted, if there are very many; absent when 0.
         more: u64 = default,
-        /// The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair
-        /// and no tool result to cut.
+        /// The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair.
         repaired: Option<UpstreamId> = default,
         /// What was changed in the copy; absent without one.
         repairs: Option<Repairs> = default,
@@ -129,11 +128,5 @@ objects! {
         /// Tool results that were filled in, as the agent does it.
         #[serde(default)]
         filled_in: u64,
-        /// Texts of tool results that were cut because they are longer than requested.
-        #[serde(default)]
-        cut_outputs: u64,
-        /// How many bytes of those texts were left out.
-        #[serde(default)]
-        cut_bytes: u64,
     }
 }

@@ -458,8 +458,6 @@ words! {
         SideFile,
         /// The folder of a conversation in the daemon's records.
         Metadata,
-        /// One of the agent's own files that name folders. A move updates those names.
-        Settings,
     }
 }
 

@@ -86,9 +86,21 @@ macro_rules! method {
             @scope ($($scope),*) [[$($about),+] $name, $method, $answer] [$($error),*] { $($members)* } {}
         }
     };
-    (@scope (conversation $(, $scope:ident)?) $head:tt [$($error:ident),*] { $($members:tt)* } {}) => {
+    (
+        @scope (conversation $(, $scope:ident)?) [$about:tt $name:literal, $method:ident, $answer:ty] [$($error:ident),*]
+        { $($members:tt)* } {}
+    ) => {
+        impl $method {
+            /// The call about this conversation, with everything else as it is by default.
+            #[must_use]
+            pub fn of(conversation_id: impl Into<$crate::id::ConversationRef>) -> Self {
+                let mut call = Self::default();
+                call.conversation_id = conversation_id.into();
+                call
+            }
+        }
         $crate::method::method! {
-            @scope ($($scope)?) $head [$($error,)* NotFound, Ambiguous, StoreFailed]
+            @scope ($($scope)?) [$about $name, $method, $answer] [$($error,)* NotFound, Ambiguous, StoreFailed]
             {
                 /// The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more.
                 conversation_id: $crate::id::ConversationRef,

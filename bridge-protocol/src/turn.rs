@@ -10,6 +10,12 @@ use crate::id::{InterruptId, TurnId, UpstreamId};
 use crate::link::Resumed;
 use crate::raw::RawJson;
 
+/// The prompt with which the daemon continues a turn whose own prompt the agent has already. No user wrote it.
+pub const CONTINUE_PROMPT: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+
+/// How a prompt begins with which the daemon passes on the answer to a question whose agent has ended. No user wrote it.
+pub const ANSWER_PROMPT: &str = "Before the session was interrupted you asked";
+
 /// Why a turn stopped: ACP's stop reasons, and `failed`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

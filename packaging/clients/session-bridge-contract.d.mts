@@ -116,10 +116,7 @@ export interface CheckAnswer {
   left?: Finding[];
   /** How many more findings were omitted, if there are very many; absent when 0. */
   more?: number;
-  /**
-   * The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair and no
-   * tool result to cut.
-   */
+  /** The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair. */
   repaired?: UpstreamId;
   /** What was changed in the copy; absent without one. */
   repairs?: Repairs;
@@ -919,7 +916,7 @@ export interface MovedFolder {
 }
 
 /** What a step moves. */
-export type MovedKind = "transcript" | "sideFile" | "metadata" | "settings";
+export type MovedKind = "transcript" | "sideFile" | "metadata";
 
 /** What to do with a prompt while another turn is running. */
 export type OnBusy = "fail" | "queue";
@@ -1034,10 +1031,6 @@ export interface RemainingTranscript {
 
 /** The changes in a repaired copy, compared with its source. Absent counts are 0. */
 export interface Repairs {
-  /** How many bytes of those texts were left out. */
-  cutBytes: number;
-  /** Texts of tool results that were cut because they are longer than requested. */
-  cutOutputs: number;
   /** Tool results that were filled in, as the agent does it. */
   filledIn: number;
   /** Records whose parents are missing and that were attached to another record. */
@@ -1586,7 +1579,10 @@ export interface ConversationListParams {
   state?: ConversationState;
   /** Only those with an interrupted turn or a held prompt (true), or only the others (false). Default: both. */
   cutShort?: boolean;
-  /** Only those whose title or folder contains this text, in any case. Default: all. */
+  /**
+   * Only those that have each of these words in title, folder or agent, in any case, or at the beginning of the id.
+   * Default: all.
+   */
   query?: string;
   /** The `nextCursor` of the previous page. Default: the first page. */
   cursor?: Cursor;
@@ -2047,8 +2043,6 @@ export interface TranscriptCheckParams {
   agent?: AgentName;
   /** Whether to write a repaired copy. Default: false. */
   repair?: boolean;
-  /** The longest text of a tool's result in the copy, in bytes; Claude's transcripts only. Default: any length. */
-  maxToolOutput?: number;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
    * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
@@ -2090,8 +2084,6 @@ export interface TranscriptMoveParams {
   from: string;
   /** The folder's new absolute path, which exists. */
   to: string;
-  /** Whether to change the agents' own files that name the folder. Default: false. */
-  settings?: boolean;
   /** Whether to return the plan and change nothing. Default: false. */
   dryRun?: boolean;
   /**
@@ -2145,7 +2137,8 @@ export interface TranscriptMethods {
   keep(params?: TranscriptKeepParams, options?: CallOptions): Promise<KeepAnswer>;
   /**
    * Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them.
-   * Existing files are never replaced; a transcript that does not contain its kept copy is a conflict.
+   * Existing files are never replaced; a transcript that does not contain its kept copy is a conflict. While the
+   * session is open, its missing transcript is not restored; that is `busy`.
    */
   restore(params?: TranscriptRestoreParams, options?: CallOptions): Promise<RestoreAnswer>;
   /**

@@ -137,8 +137,7 @@ class CheckAnswer(_CheckAnswer, total=False):
     # How many more findings were omitted, if there are very many; absent when 0.
     more: int
 
-    # The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair and no
-    # tool result to cut.
+    # The session id of the repaired copy. Absent if no repair was requested, or if there was nothing to repair.
     repaired: UpstreamId
 
     # What was changed in the copy; absent without one.
@@ -1156,7 +1155,7 @@ class MovedFolder(_MovedFolderMembers):
     """The folders of an undone move."""
 
 # What a step moves.
-MovedKind = Literal["transcript", "sideFile", "metadata", "settings"]
+MovedKind = Literal["transcript", "sideFile", "metadata"]
 
 # What to do with a prompt while another turn is running.
 OnBusy = Literal["fail", "queue"]
@@ -1309,12 +1308,6 @@ class RemainingTranscript(_RemainingTranscript, total=False):
 
 class Repairs(TypedDict):
     """The changes in a repaired copy, compared with its source. Absent counts are 0."""
-
-    # How many bytes of those texts were left out.
-    cutBytes: int
-
-    # Texts of tool results that were cut because they are longer than requested.
-    cutOutputs: int
 
     # Tool results that were filled in, as the agent does it.
     filledIn: int
@@ -2114,7 +2107,8 @@ class ConversationMethods:
         `cutShort`: Only those with an interrupted turn or a held prompt (true), or only the others (false). Default:
         both.
 
-        `query`: Only those whose title or folder contains this text, in any case. Default: all.
+        `query`: Only those that have each of these words in title, folder or agent, in any case, or at the beginning
+        of the id. Default: all.
 
         `cursor`: The `nextCursor` of the previous page. Default: the first page.
 
@@ -2911,7 +2905,6 @@ class TranscriptMethods:
         conversationId: Optional[ConversationRef] = None,
         agent: Optional[AgentName] = None,
         repair: Optional[bool] = None,
-        maxToolOutput: Optional[int] = None,
         requestId: Optional[str] = None,
     ) -> CheckAnswer:
         """Checks a transcript for damage, and says what the damage means for a resume. Never changes the transcript
@@ -2933,9 +2926,6 @@ class TranscriptMethods:
 
         `repair`: Whether to write a repaired copy. Default: false.
 
-        `maxToolOutput`: The longest text of a tool's result in the copy, in bytes; Claude's transcripts only.
-        Default: any length.
-
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
         """
@@ -2946,7 +2936,6 @@ class TranscriptMethods:
                 "conversationId": conversationId,
                 "agent": agent,
                 "repair": repair,
-                "maxToolOutput": maxToolOutput,
                 "requestId": requestId,
             },
             True,
@@ -2989,7 +2978,8 @@ class TranscriptMethods:
         agent: Optional[AgentName] = None,
     ) -> RestoreAnswer:
         """Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them.
-        Existing files are never replaced; a transcript that does not contain its kept copy is a conflict.
+        Existing files are never replaced; a transcript that does not contain its kept copy is a conflict. While the
+        session is open, its missing transcript is not restored; that is `busy`.
 
         `upstreamId`: The session, by the agent's own id. Either this or `conversationId`.
 
@@ -3037,7 +3027,6 @@ class TranscriptMethods:
         *,
         from_: str,
         to: str,
-        settings: Optional[bool] = None,
         dryRun: Optional[bool] = None,
         requestId: Optional[str] = None,
     ) -> TreeMoveAnswer:
@@ -3049,8 +3038,6 @@ class TranscriptMethods:
 
         `to`: The folder's new absolute path, which exists.
 
-        `settings`: Whether to change the agents' own files that name the folder. Default: false.
-
         `dryRun`: Whether to return the plan and change nothing. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
@@ -3061,7 +3048,6 @@ class TranscriptMethods:
             {
                 "from": from_,
                 "to": to,
-                "settings": settings,
                 "dryRun": dryRun,
                 "requestId": requestId,
             },

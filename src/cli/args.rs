@@ -165,7 +165,7 @@ pub(super) enum Command {
     Rm(lifecycle::Remove),
     #[command(subcommand)]
     Archive(archive::Archive),
-    /// Copy transcripts now, as archive add
+    /// Back up transcripts now, as archive add
     #[command(hide = true)]
     Keep(archive::Subject),
     /// Restore deleted transcripts, as archive restore
@@ -249,42 +249,13 @@ impl Command {
 }
 
 /// The commands under the headings of the help: clap prints all subcommands under one heading.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("Talk", &["chat", "send", "attach", "answer", "cancel"]),
-    ("Continue", &["continue", "resume"]),
-    (
-        "Find",
-        &[
-            "ls",
-            "show",
-            "history",
-            "tree",
-            "checkpoints",
-            "transcripts",
-            "adopt",
-        ],
-    ),
-    (
-        "Change",
-        &["new", "fork", "edit", "undo", "set", "mv", "reset", "close", "rm"],
-    ),
-    (
-        "Keep",
-        &["archive", "check", "export", "import", "chain", "lineage"],
-    ),
-    (
-        "Set up",
-        &[
-            "agents",
-            "doctor",
-            "status",
-            "start",
-            "stop",
-            "demo",
-            "completions",
-            "man",
-        ],
-    ),
+const GROUPS: [(&str, &str); 6] = [
+    ("Talk", "chat send attach answer cancel"),
+    ("Continue", "continue resume"),
+    ("Find", "ls show history tree checkpoints transcripts adopt"),
+    ("Change", "new fork edit undo set mv reset close rm"),
+    ("Keep", "archive check export import chain lineage"),
+    ("Set up", "agents doctor status start stop demo completions man"),
 ];
 
 /// Destructive commands. Neither these nor hidden commands are suggested for a mistyped one.
@@ -316,10 +287,10 @@ fn completed(arg: Arg) -> Arg {
 fn groups(program: &clap::Command) -> StyledStr {
     let styles = program.get_styles();
     let (header, literal) = (styles.get_header(), styles.get_literal());
-    let names = GROUPS.iter().flat_map(|(_, names)| *names);
-    let width = names.map(|name| name.len()).max().unwrap_or_default();
+    let names = GROUPS.iter().flat_map(|(_, names)| names.split(' '));
+    let width = names.map(str::len).max().unwrap_or_default();
     let groups = GROUPS.map(|(heading, names)| {
-        let lines = names.iter().map(|name| {
+        let lines = names.split(' ').map(|name| {
             let about = program.find_subcommand(name).and_then(clap::Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             format!("\n  {literal}{name:width$}{literal:#}  {about}")
@@ -336,11 +307,38 @@ fn groups(program: &clap::Command) -> StyledStr {
 pub(super) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let parsed = command.try_get_matches_from_mut(line);
-    let mut matches = parsed.map_err(|error| without_harmful_suggestions(error, &command))?;
+    let mut matches = parsed.map_err(|mut error| {
+        if let Some(pair) = pair_in_place_of_option(&error, line) {
+            let tip = ContextValue::StyledStrs(vec![pair.into()]);
+            error.insert(ContextKind::Suggested, tip);
+        }
+        without_harmful_suggestions(error, &command)
+    })?;
     let name = matches.subcommand_name().map(str::to_owned);
     let arguments = Arguments::from_arg_matches_mut(&mut matches);
     let arguments = arguments.map_err(|error| error.format(&mut command))?;
     Ok(Arguments { name, ..arguments })
+}
+
+/// How `set` is called with a pair where it was called with an option, as `new` takes it.
+fn pair_in_place_of_option(error: &clap::Error, line: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let key = ["--title", "--model", "--mode"]
+        .into_iter()
+        .find(|key| option == key)?;
+    let words: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
+    let place = words.iter().position(|word| word == "set")?;
+    let mut after = words.iter().skip(place + 1).filter(|word| !word.starts_with('-'));
+    let conversation = after.next().map_or(".", |word| word);
+    let value = words.iter().skip_while(|word| *word != key).nth(1);
+    let value = value.map_or("VALUE".into(), |value| paths::shell_word(value));
+    let key = key.trim_start_matches('-');
+    Some(format!(
+        "give it as a pair: sessionctl set {} {key}={value}",
+        paths::shell_word(conversation)
+    ))
 }
 
 fn without_harmful_suggestions(mut error: clap::Error, command: &clap::Command) -> clap::Error {

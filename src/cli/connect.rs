@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::client::{Client, ConnectError, FIRST_ANSWER_LIMIT, connect_answering};
 use bridge_protocol::raw::RawJson;
-use jiff::Timestamp;
 use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
 use jsonrpsee::core::params::BatchRequestBuilder;
 use jsonrpsee::core::traits::ToRpcParams;
@@ -69,8 +68,6 @@ const LOCK_FILE_LIMIT_BYTES: u64 = 64 * 1024;
 struct LockFile {
     pid: Option<u32>,
     socket: PathBuf,
-    #[serde(rename = "startedAt")]
-    started_at: Option<Timestamp>,
     config: Option<PathBuf>,
 }
 
@@ -210,10 +207,9 @@ fn next_wait(holder: Option<Option<u32>>, listener: Option<u32>, waited: Duratio
 }
 
 impl Reach {
-    /// The process that held the data folder last, whether or not it still runs, and when it started.
-    pub(super) fn last_daemon(&self) -> Option<(u32, Option<Timestamp>)> {
-        let lock = read_lock(&self.paths.lock_file())?;
-        Some((lock.pid?, lock.started_at))
+    /// The process that held the data folder last, whether or not it still runs.
+    pub(super) fn last_daemon(&self) -> Option<u32> {
+        read_lock(&self.paths.lock_file())?.pid
     }
 
     /// The socket of that process.
@@ -435,7 +431,6 @@ mod tests {
         ] {
             let expected = expected.map(|(pid, socket, config): (_, &str, Option<&str>)| LockFile {
                 pid,
-                started_at: None,
                 socket: socket.into(),
                 config: config.map(Into::into),
             });

@@ -97,11 +97,13 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     exit.into()
 }
 
+/// What to do after a wrong call.
+const HELP: &str = "list the commands and their options: sessionctl help";
+
 /// Prints the help for a call without a command, where there is no terminal to pick a conversation on.
 fn without_command(output: &mut Output) -> ExitCode {
     if output.json {
-        let problem = Problem::new(Exit::Usage, "no command was given");
-        output.problem(&problem.hint("list the commands: sessionctl help"));
+        output.problem(&Problem::new(Exit::Usage, "no command was given").hint(HELP));
         return Exit::Usage.into();
     }
     let help = args::command().render_help();
@@ -137,8 +139,10 @@ fn log_to_stderr(verbose: u8) {
 fn invalid_call(error: &clap::Error) -> Problem {
     let text = error.render().to_string();
     let first = text.lines().next().unwrap_or_default();
-    Problem::new(Exit::Usage, first.trim_start_matches("error: "))
-        .hint("sessionctl help lists the commands and their options")
+    let tip = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("tip: "));
+    Problem::new(Exit::Usage, first.trim_start_matches("error: ")).hint(tip.unwrap_or(HELP))
 }
 
 fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome<Exit> {

@@ -121,28 +121,26 @@ impl Output {
             .map_err(|error| Problem::writing(&error))
     }
 
-    /// Writes one line to standard output.
+    /// Writes one line for people to standard output: nothing if JSON was asked for.
     pub(super) fn line(&mut self, text: &str) -> Outcome {
-        self.text(&format!("{text}\n"))
+        match self.json {
+            true => Ok(()),
+            false => self.text(&format!("{text}\n")),
+        }
     }
 
-    /// Writes a list to standard output. If it is empty, says so on standard error.
+    /// Writes a list for people to standard output. If it is empty, says so on standard error.
     pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> Outcome {
-        let lines = table.lines(self.look);
-        if lines.is_empty() {
-            return self.note(if_empty);
+        match table.lines(self.look).join("\n") {
+            empty if empty.is_empty() => self.note(if_empty),
+            lines => self.line(&lines),
         }
-        self.text(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())
     }
 
     /// Writes one JSON value as one line to standard output, its bytes as they came. Line breaks between its members
     /// are the only thing that is taken away, since a line is one value.
     pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
-        if value.get().contains('\n') {
-            self.line(&value.get().replace('\n', " "))
-        } else {
-            self.line(value.get())
-        }
+        self.text(&(value.get().replace('\n', " ") + "\n"))
     }
 
     /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
@@ -154,19 +152,40 @@ impl Output {
         if self.look.columns.is_some() {
             self.end_line()?;
         }
-        let text = self.advice(text);
+        let text = self.in_lines(&self.advice(text));
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())
             .map_err(|error| Problem::writing(&error))
     }
 
+    /// Writes a secondary line to standard error.
+    pub(super) fn aside(&mut self, text: &str) -> Outcome {
+        self.note(&self.note_look.paint(DIM, text))
+    }
+
+    /// Writes a line to standard error that begins with a word that needs attention.
+    pub(super) fn warning(&mut self, word: &str, text: &str) -> Outcome {
+        let word = self.note_look.paint(ATTENTION, word);
+        self.note(&format!("{word} {text}"))
+    }
+
     /// The text with the commands of a chat in place of those of a shell, where there are such.
-    fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(super) fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match &self.chat {
             Some(id) => words::in_chat(text, id),
             None => text.into(),
         }
+    }
+
+    /// The text with its lines broken between words in a chat, where nothing is pasted into a shell.
+    fn in_lines(&self, text: &str) -> String {
+        let Some(columns) = self.note_look.columns.filter(|_| self.chat.is_some()) else {
+            return text.to_owned();
+        };
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let lines = text.split('\n').map(|line| wrapped(line, columns, indent(line)));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -196,8 +215,14 @@ impl Output {
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            lines.push_str(&format!("{hint_word} {}\n", self.advice(&one_line(hint))));
+            let hint = self.advice(&one_line(hint)).into_owned();
+            let shell = match self.chat.is_some() && hint.contains("sessionctl ") {
+                true => "in a shell: ",
+                false => "",
+            };
+            lines.push_str(&format!("{hint_word} {shell}{hint}\n"));
         }
+        let lines = self.in_lines(&lines);
         if self.notes.write_all(lines.as_bytes()).is_err() {
             tracing::debug!("standard error is closed");
         }
@@ -229,10 +254,22 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
     kept
 }
 
-/// Fills text up to a width in columns.
-pub(super) fn pad(text: &str, columns: usize) -> String {
-    let missing = columns.saturating_sub(text.width());
-    format!("{text}{}", " ".repeat(missing))
+/// A line that is broken between words where it is too long, and so far indented then. A longer word is the terminal's.
+pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
+    let width = |text: &str| anstream::adapter::strip_str(text).to_string().width();
+    let (mut shown, mut at) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let needs = width(word.trim_end());
+        if at > indent && at + needs > columns && indent + needs <= columns {
+            shown.truncate(shown.trim_end().len());
+            shown.push('\n');
+            shown.push_str(&" ".repeat(indent));
+            at = indent;
+        }
+        shown.push_str(word);
+        at += width(word);
+    }
+    shown
 }
 
 /// Takes out what steers a terminal, or lets text read other than it is: control characters, and those that change the

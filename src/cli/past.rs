@@ -71,8 +71,7 @@ impl Teller {
             results.entry(id_of(part)).or_default().push(part);
         }
         for message in messages {
-            let is_result = message.content.iter().any(|part| part.kind == "toolResult");
-            if message.role == Role::User && message.kind.is_none() && !is_result {
+            if is_prompt(message) {
                 self.turn(message);
                 self.prompt(&message.content);
                 continue;
@@ -114,7 +113,7 @@ impl Teller {
         let step = checkpoint.and_then(|checkpoint| turns.steps.get(checkpoint));
         let parts = [
             step.map(|step| format!("turn {step}")),
-            message.at.map(|at| turns.clock.past(at)),
+            message.at.map(|at| turns.clock.short(at)),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         self.shown = checkpoint.cloned();
@@ -137,10 +136,13 @@ impl Teller {
                 ("text", Some(text)) if let Some(path) = attached(text) => {
                     said.push(format!("@{}", one_line(&path)));
                 }
+                // The daemon's words, not the user's.
+                ("text", Some(text)) if let Some(own) = words::own_prompt(text) => {
+                    self.close(DIM, &own, part);
+                }
                 ("text", Some(text)) => {
                     said.push(format!("{}{}", self.look.safe(text).trim_end(), cut_off(part)));
                 }
-                // The daemon's words, not the user's.
                 ("retelling", _) => self.close(DIM, &other(part), part),
                 _ => said.push(format!("{}{}", self.folded(&other(part)), cut_off(part))),
             }
@@ -199,16 +201,19 @@ impl Teller {
         if std::mem::take(&mut self.is_close) {
             self.text.push('\n');
         }
-        let text = match style == Style::new() {
-            true => text.to_owned(),
-            false => self.look.paint(style, text),
-        };
+        let text = self.look.paint(style, text);
         self.text.push_str(&format!("{text}{end}\n\n"));
     }
 
     fn folded(&self, text: &str) -> String {
         cut(&one_line(text), FOLDED_COLUMNS, self.look)
     }
+}
+
+/// Whether a message is what a user said, and no result of a tool.
+pub(super) fn is_prompt(message: &Message) -> bool {
+    let is_result = message.content.iter().any(|part| part.kind == "toolResult");
+    message.role == Role::User && message.kind.is_none() && !is_result
 }
 
 /// A prompt with its mark before each line.

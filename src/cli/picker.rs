@@ -30,7 +30,7 @@ use super::words;
 const LISTED: usize = 1_000;
 
 /// Of how many conversations the last turns are read ahead, so that their last prompt is found too.
-pub(super) const READ_AHEAD: usize = 50;
+const READ_AHEAD: usize = 50;
 
 /// How many messages are shown of the selected conversation.
 const SHOWN_MESSAGES: u32 = 8;
@@ -163,10 +163,14 @@ impl Picker<'_> {
     /// Matches the conversations again; the selected one stays selected.
     fn filter(&mut self) {
         let selected = self.selected().map(|one| one.id);
-        let words = list::words_of(&self.query);
+        let words = self.query.to_lowercase();
+        // As `ls` does it, and in the last prompt.
         let has_each_word = |one: &&Conversation| {
             let prompt = self.last_turns.get(&one.id).map_or("", |last| &last.prompt);
-            list::has_each_word(one, prompt, &words)
+            let id = one.id.to_string();
+            let text = format!("{} {} {} {prompt}", one.title, one.cwd, one.agent).to_lowercase();
+            let mut words = words.split_whitespace();
+            words.all(|word| text.contains(word) || id.starts_with(word))
         };
         self.matched = self.all.iter().filter(has_each_word).cloned().collect();
         let again = self.matched.iter().position(|one| Some(one.id) == selected);
@@ -222,13 +226,12 @@ impl Picker<'_> {
         let Some(one) = self.selected().cloned() else {
             return;
         };
-        let (conversation_id, daemon) = (one.id.into(), self.daemon);
+        let daemon = self.daemon;
         let acted = match action {
             'f' => daemon
                 .call(method::Fork {
-                    conversation_id,
                     title: words::fork_title(&one.title),
-                    ..Default::default()
+                    ..method::Fork::of(one.id)
                 })
                 .await
                 .map(|answer| {
@@ -240,9 +243,8 @@ impl Picker<'_> {
             'r' => {
                 let title = Some(title.to_owned());
                 let update = method::Update {
-                    conversation_id,
                     title,
-                    ..Default::default()
+                    ..method::Update::of(one.id)
                 };
                 daemon.call(update).await.map(|answer| {
                     self.message = format!("Renamed to {}", words::name(&answer.conversation));
@@ -250,20 +252,14 @@ impl Picker<'_> {
                     renamed.for_each(|other| other.clone_from(&answer.conversation));
                 })
             }
-            _ => daemon
-                .call(method::Delete {
-                    conversation_id,
-                    ..Default::default()
-                })
-                .await
-                .map(|_| {
-                    self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
-                    let again = one.head.map(|head| one_line(head.as_str()));
-                    let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
-                    self.deleted
-                        .push(format!("{}{}", self.message, again.unwrap_or_default()));
-                    self.all.retain(|other| other.id != one.id);
-                }),
+            _ => daemon.call(method::Delete::of(one.id)).await.map(|_| {
+                self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
+                let again = one.head.map(|head| one_line(head.as_str()));
+                let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
+                self.deleted
+                    .push(format!("{}{}", self.message, again.unwrap_or_default()));
+                self.all.retain(|other| other.id != one.id);
+            }),
         };
         if let Err(error) = acted {
             self.message = one_line(&Problem::from(error).message.unwrap_or_default());
@@ -294,7 +290,13 @@ impl Picker<'_> {
         let hidden = prompt.width().saturating_sub(columns.saturating_sub(1));
         let mut lines = vec![prompt.chars().skip(hidden).collect::<String>()];
         let cursor = lines[0].width();
-        let listed = list::table(&self.matched, look).lines(look);
+        let mut listed = list::table(&self.matched, look).lines(look);
+        if listed.is_empty() && !self.query.is_empty() {
+            listed.push(format!(
+                "no match for {}; Ctrl-U clears it, Esc leaves",
+                self.query
+            ));
+        }
         let shown = (rows.saturating_sub(5) / 2).max(1);
         let first = self.selected.saturating_sub(shown - 1);
         let mut listed = listed.into_iter();
@@ -358,11 +360,9 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
 
 /// The end of a conversation.
 async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (ConversationId, LastTurns) {
-    let (conversation_id, last) = (id.into(), Some(SHOWN_MESSAGES));
     let history = method::History {
-        conversation_id,
-        last,
-        ..Default::default()
+        last: Some(SHOWN_MESSAGES),
+        ..method::History::of(id)
     };
     let text = match daemon.call(history).await.map_err(Problem::from) {
         Ok(page) => Teller::new(Look {
@@ -373,7 +373,13 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
         Err(problem) => one_line(&problem.message.unwrap_or_default()),
     };
     let lines = text.trim_end().lines().map(str::to_owned).collect();
-    let prompt = list::last_prompt(daemon, id).await;
+    let last = method::Checkpoints {
+        limit: Some(1),
+        ..method::Checkpoints::of(id)
+    };
+    let last = daemon.call(last).await.ok();
+    let last = last.and_then(|page| page.checkpoints.into_iter().next());
+    let prompt = last.map(|last| last.prompt).unwrap_or_default();
     (id, LastTurns { prompt, lines })
 }
 

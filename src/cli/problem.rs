@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::exit::Exit;
+use super::words;
 use crate::paths::PathsError;
 use crate::paths::ownership::Untrusted;
 
@@ -59,11 +60,8 @@ impl Problem {
     /// A problem with these words.
     pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
-            exit,
             message: Some(message.into()),
-            hint: None,
-            error: None,
-            details: None,
+            ..Self::silent(exit)
         }
     }
 
@@ -121,6 +119,14 @@ impl Problem {
         self
     }
 
+    /// The same, with what to do next after this error of the daemon.
+    pub(super) fn hint_if(self, kind: ErrorKind, hint: impl Into<String>) -> Self {
+        match self.kind() == Some(kind) {
+            true => self.hint(hint),
+            false => self,
+        }
+    }
+
     /// The same, with another code.
     pub(super) fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
@@ -154,9 +160,9 @@ impl Problem {
 impl From<BridgeError> for Problem {
     fn from(error: BridgeError) -> Self {
         Self {
-            exit: Exit::of_error(error.kind),
-            hint: hint_for(error.kind).map(str::to_owned),
+            hint: hint_for(&error),
             message: Some(error.message.clone()),
+            exit: Exit::of_error(error.kind),
             error: Some(Box::new(error)),
             details: None,
         }
@@ -203,15 +209,21 @@ impl From<PathsError> for Problem {
 }
 
 /// What to do next after an error of the daemon, where its message does not always say so itself.
-fn hint_for(kind: ErrorKind) -> Option<&'static str> {
-    match kind {
+fn hint_for(error: &BridgeError) -> Option<String> {
+    let hint = match error.kind {
         ErrorKind::NotFound => Some("sessionctl ls lists the conversations"),
         ErrorKind::Ambiguous => Some("give more characters of the id; sessionctl ls lists them"),
         ErrorKind::Busy => Some(
             "wait for the running turn, or stop it with sessionctl cancel; sessionctl send --queue queues a prompt",
         ),
         ErrorKind::InvalidCwd => {
-            Some("create the folder again, or move the conversation to another one: sessionctl mv ID NEW")
+            let id = error.detail("conversationId");
+            return Some(match id.as_str().map(words::short) {
+                Some(id) => format!(
+                    "create the folder again, or move the conversation to another one: sessionctl mv {id} NEW"
+                ),
+                None => "name a folder that exists: --cwd DIR".to_owned(),
+            });
         }
         ErrorKind::AgentUnavailable => Some("sessionctl agents lists the agents and whether they were found"),
         ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),
@@ -229,7 +241,8 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
             "the daemon is older than sessionctl; run sessionctl stop, and the next command starts the new one",
         ),
         _ => None,
-    }
+    };
+    hint.map(str::to_owned)
 }
 
 #[cfg(test)]

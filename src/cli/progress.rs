@@ -3,13 +3,14 @@
 //! It owns when a bar is shown and where its figures come from: while a call runs, the daemon is asked on the same
 //! connection how far that has come. It must not know what the call does.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use bridge_protocol::client::Call as _;
 use bridge_protocol::daemon::Work;
+use bridge_protocol::method;
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
@@ -22,6 +23,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How often the figures are looked up: often enough to be seen moving.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// How often the spinner moves.
+const SPIN: Duration = Duration::from_millis(100);
+
 /// Waits for a call of this method. Where it takes long and standard error is a terminal, a bar is shown there, and is
 /// gone at the end.
 pub(super) async fn watched<T>(
@@ -33,80 +37,60 @@ pub(super) async fn watched<T>(
     if output.json || output.note_look.columns.is_none() {
         return call.await;
     }
-    // A daemon that cannot say it is none to fail for.
-    let look_up = async || {
-        let told = daemon.call(method::RunningWork::default()).await.ok();
-        told.and_then(|told| newest(told.work, method))
-    };
     let mut bar = None;
     let show = |work: Option<&Work>| {
         bar.get_or_insert_with(|| Bar::new(output.note_look.unicode))
             .show(work);
     };
-    shown(call, look_up, show).await
-}
-
-/// A bar among other output. The caller removes it before it prints anything else.
-pub(super) struct Watch<'a> {
-    daemon: &'a Daemon,
-    method: &'a str,
-    unicode: bool,
-    next: Instant,
-    bar: Option<Bar>,
-}
-
-impl<'a> Watch<'a> {
-    /// Watches a call of this method that begins now; nothing where no bar is to be shown.
-    pub(super) fn of(output: &Output, daemon: &'a Daemon, method: &'a str) -> Option<Self> {
-        if output.json || output.note_look.columns.is_none() {
-            return None;
-        }
-        Some(Self {
-            daemon,
-            method,
-            unicode: output.note_look.unicode,
-            next: Instant::now() + PATIENCE,
-            bar: None,
-        })
-    }
-
-    /// Shows how far it has come once it is time for that. Nothing is lost when this is not waited for to its end.
-    pub(super) async fn show(&mut self) {
-        tokio::time::sleep_until(self.next).await;
-        let told = self.daemon.call(method::RunningWork::default()).await.ok();
-        let work = told.and_then(|told| newest(told.work, self.method));
-        let bar = self.bar.get_or_insert_with(|| Bar::new(self.unicode));
-        bar.show(work.as_ref());
-        self.next = Instant::now() + INTERVAL;
-    }
-
-    /// Takes the bar away, until there is something to show again.
-    pub(super) fn hide(&mut self) {
-        self.bar = None;
-    }
+    shown(call, Figures::of(daemon, method), show).await
 }
 
 /// Waits for a call, and shows how far it has come once it takes long.
 async fn shown<T>(
     call: impl Future<Output = T>,
-    look_up: impl AsyncFn() -> Option<Work>,
+    mut figures: Figures<'_>,
     mut show: impl FnMut(Option<&Work>),
 ) -> T {
     let mut call = pin!(call);
-    tokio::select! {
-        done = &mut call => return done,
-        () = tokio::time::sleep(PATIENCE) => {}
-    }
     loop {
-        let work = tokio::select! {
-            done = &mut call => return done,
-            work = look_up() => work,
-        };
-        show(work.as_ref());
         tokio::select! {
             done = &mut call => return done,
-            () = tokio::time::sleep(INTERVAL) => {}
+            work = figures.next() => show(work.as_ref()),
         }
+    }
+}
+
+/// How far a call has come that begins now.
+pub(super) struct Figures<'a> {
+    look_up: Box<dyn Fn() -> LocalBoxFuture<'a, Option<Work>> + 'a>,
+    next: Instant,
+}
+
+impl<'a> Figures<'a> {
+    /// Those of a call of this method.
+    pub(super) fn of(daemon: &'a Daemon, method: &'a str) -> Self {
+        Self::from(move || {
+            // A daemon that cannot say it is none to fail for.
+            let told = daemon.call(method::RunningWork::default());
+            told.map(move |told| newest(told.ok()?.work, method))
+                .boxed_local()
+        })
+    }
+
+    fn from(look_up: impl Fn() -> LocalBoxFuture<'a, Option<Work>> + 'a) -> Self {
+        Self {
+            look_up: Box::new(look_up),
+            next: Instant::now() + PATIENCE,
+        }
+    }
+
+    /// The next figures once it is time for them; nothing where the daemon has none. Nothing is lost when this is not waited for
+    /// to its end.
+    pub(super) async fn next(&mut self) -> Option<Work> {
+        tokio::time::sleep_until(self.next).await;
+        let work = (self.look_up)().await;
+        self.next = Instant::now() + INTERVAL;
+        work
     }
 }
 
@@ -115,43 +99,58 @@ fn newest(work: Vec<Work>, method: &str) -> Option<Work> {
     work.into_iter().rev().find(|one| one.method == method)
 }
 
-/// What is shown. It goes when it is dropped.
-struct Bar {
+/// A line at the end of what a terminal shows that moves while something goes on. It goes when it is dropped.
+pub(super) struct Bar {
     bar: ProgressBar,
-    known: ProgressStyle,
-    unknown: ProgressStyle,
-    untold: ProgressStyle,
+    unicode: bool,
 }
 
 impl Bar {
-    fn new(unicode: bool) -> Self {
-        let style = |template: &str| {
-            ProgressStyle::with_template(template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
-                .progress_chars(if unicode { "█▌░" } else { "#>." })
-        };
-        Self {
-            bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-            known: style("[{bar:30}] {percent:>3}%  {binary_bytes} of {binary_total_bytes}"),
-            unknown: style("{binary_bytes} ..."),
-            untold: style("{elapsed} ..."),
-        }
+    /// A spinner that shows the time.
+    pub(super) fn new(unicode: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let shown = Self { bar, unicode };
+        shown.doing("");
+        shown.bar.enable_steady_tick(SPIN);
+        shown
     }
 
-    fn show(&self, work: Option<&Work>) {
-        let (done, total) = work.map_or((0, 0), |work| (work.done_bytes, work.total_bytes));
-        if (done, total) == (0, 0) {
-            // Of a call that is not on the list, or not yet, only the time is known.
-            self.bar.set_style(self.untold.clone());
-        } else if total == 0 {
-            self.bar.set_style(self.unknown.clone());
-        } else {
-            self.bar.set_style(self.known.clone());
-            // A file that is written to meanwhile may have more than there was.
-            self.bar.set_length(total.max(done));
+    /// Shows a spinner, the time and what is done.
+    pub(super) fn doing(&self, what: &str) {
+        self.style("{spinner} {elapsed} {wide_msg}");
+        self.bar.set_message(what.to_owned());
+    }
+
+    /// Shows how far it has come; only the time where that is not known.
+    pub(super) fn show(&self, work: Option<&Work>) {
+        match work.map_or((0, 0), |work| (work.done_bytes, work.total_bytes)) {
+            (0, 0) => self.doing(""),
+            (done, 0) => {
+                self.style("{spinner} {binary_bytes} ...");
+                self.bar.set_position(done);
+            }
+            (done, total) => {
+                self.style("[{bar:30}] {percent:>3}%  {binary_bytes} of {binary_total_bytes}");
+                // A file that is written to meanwhile may have more than there was.
+                self.bar.set_length(total.max(done));
+                self.bar.set_position(done);
+            }
         }
-        self.bar.set_position(done);
         self.bar.tick();
+    }
+
+    /// Writes while it is out of the way.
+    pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
+    }
+
+    fn style(&self, template: &str) {
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let (done, ticks) = match self.unicode {
+            true => ("█▌░", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ "),
+            false => ("#>.", "|/-\\ "),
+        };
+        self.bar.set_style(style.progress_chars(done).tick_chars(ticks));
     }
 }
 
@@ -187,7 +186,8 @@ mod tests {
                     tokio::time::advance(Duration::from_millis(1)).await;
                 }
             };
-            shown(call, async || None, |_| looks += 1).await;
+            let figures = Figures::from(|| std::future::ready(None).boxed_local());
+            shown(call, figures, |_| looks += 1).await;
             assert_eq!(looks, expected, "{took_ms} ms");
         }
     }

@@ -9,10 +9,9 @@ use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use super::commands::transcripts::that_begins;
-use super::commands::{Context, LEAST_ID_CHARS, this_folder};
+use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::output::DIM;
@@ -49,25 +48,34 @@ pub(super) async fn conversation(
     daemon: &Daemon,
     given: Option<&str>,
 ) -> Outcome<Conversation> {
-    let conversation = match given {
-        Some(word) => {
-            let found = resolve(daemon, word).await?;
-            if has_id(&found, word) {
-                return Ok(found);
-            }
-            found
-        }
-        None if picker::is_possible(context.output) => {
-            let picked = picker::pick(context, daemon, false).await?;
-            use_here(daemon, picked.id).await;
-            picked
-        }
-        None => return Err(none_named()),
-    };
+    let conversation = chosen(context, daemon, given).await?;
+    if given.is_some_and(|word| has_id(&conversation, word)) {
+        return Ok(conversation);
+    }
     let line = format!("→ {}", words::name(&conversation));
     let line = context.output.note_look.paint(DIM, &line);
     context.output.note(&line)?;
     Ok(conversation)
+}
+
+/// The same, and prints nothing.
+///
+/// # Errors
+/// No conversation or several match, or none was named and there is no terminal to pick one on.
+pub(super) async fn chosen(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    given: Option<&str>,
+) -> Outcome<Conversation> {
+    match given {
+        Some(word) => resolve(daemon, word).await,
+        None if picker::is_possible(context.output) => {
+            let picked = picker::pick(context, daemon, false).await?;
+            use_here(daemon, picked.id).await;
+            Ok(picked)
+        }
+        None => Err(none_named()),
+    }
 }
 
 fn none_named() -> Problem {
@@ -142,7 +150,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
 /// The same problem with the time of the deletion on the user's clock.
 fn deleted_at(mut problem: Problem, at: &str) -> Problem {
     if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
-        let local = at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+        let local = words::date(at);
         if let Some((what, _)) = message.split_once(" was deleted at ") {
             *message = format!("{what} was deleted at {local}; its id is never used again");
         }
@@ -196,12 +204,7 @@ pub(super) async fn start(context: &mut Context<'_>) -> Outcome<Exit> {
 /// Fails if this folder has transcripts of an agent, and only the built-in agent is found.
 async fn can_continue(daemon: &Daemon) -> Outcome {
     let known = daemon.call(method::ListAgents::default()).await?;
-    let is_real = |name: &str| name != "loopback";
-    if known
-        .agents
-        .iter()
-        .any(|agent| agent.found && is_real(&agent.kind))
-    {
+    if has_real_agent(&known.agents) {
         return Ok(());
     }
     let transcripts = method::ListTranscripts {
@@ -209,7 +212,7 @@ async fn can_continue(daemon: &Daemon) -> Outcome {
         ..Default::default()
     };
     let transcripts = daemon.call(transcripts).await?.transcripts;
-    let Some(one) = transcripts.into_iter().find(|one| is_real(one.agent.as_str())) else {
+    let Some(one) = transcripts.into_iter().find(|one| one.agent.as_str() != ECHO) else {
         return Ok(());
     };
     let agent = known.agents.iter().find(|agent| agent.name == one.agent);

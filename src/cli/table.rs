@@ -3,12 +3,9 @@
 //! It owns which columns fit and where a line is cut. It must not know what is listed.
 
 use anstyle::Style;
-use comfy_table::{
-    Attribute, Cell as Column, CellAlignment, Color, ColumnConstraint, Row, Table as Layout, Width,
-};
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
+use super::output::{DIM, Look, cut, one_line};
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +14,7 @@ mod tests;
 const LEAST_COLUMNS: usize = 24;
 
 /// The space between two columns.
-const GAP: u16 = 2;
+const GAP: usize = 2;
 
 /// A cell: its text and its style.
 pub(super) type Cell = (String, Style);
@@ -35,15 +32,15 @@ pub(super) fn dim(text: impl Into<String>) -> Cell {
 /// A list. The header of an optional column ends in `?`: it is left out if the terminal is too narrow, the last one first.
 /// A header that begins with `>` aligns to the right. The last column is cut to the terminal's width, no other is cut.
 pub(super) struct Table {
-    headers: Vec<String>,
+    headers: &'static [&'static str],
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
     /// An empty list with these headers.
-    pub(super) fn new(headers: &[&str]) -> Self {
+    pub(super) fn new(headers: &'static [&'static str]) -> Self {
         Self {
-            headers: headers.iter().map(|header| (*header).to_owned()).collect(),
+            headers,
             rows: Vec::new(),
         }
     }
@@ -57,102 +54,66 @@ impl Table {
 
     /// The lines as they are printed: on a terminal the headers are the first line.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
-        match look.columns {
-            _ if self.rows.is_empty() => Vec::new(),
-            Some(columns) => self.laid_out(columns, look),
-            None => self.tab_separated(),
+        let Some(columns) = look.columns else {
+            let texts = |row: &Vec<Cell>| row.iter().map(|(text, _)| text.clone()).collect::<Vec<_>>();
+            return self.rows.iter().map(|row| texts(row).join("\t")).collect();
+        };
+        if self.rows.is_empty() {
+            return Vec::new();
         }
+        let mut widths: Vec<(usize, usize)> = (0..self.headers.len())
+            .map(|index| (index, self.width(index)))
+            .collect();
+        self.leave_out(&mut widths, columns);
+        let headers = (0..self.headers.len()).map(|index| dim(self.name(index)));
+        let headers: Vec<Cell> = headers.collect();
+        let rows = std::iter::once(&headers).chain(&self.rows);
+        rows.map(|row| self.line(row, &widths, columns, look)).collect()
     }
 
-    fn tab_separated(&self) -> Vec<String> {
-        let line = |row: &Vec<Cell>| {
-            let cells: Vec<&str> = row.iter().map(|(text, _)| text.as_str()).collect();
-            cells.join("\t")
-        };
-        self.rows.iter().map(line).collect()
-    }
-
-    fn laid_out(&self, columns: usize, look: Look) -> Vec<String> {
-        let shown = self.that_fit(columns);
-        let mut layout = Layout::new();
-        layout
-            .load_style(comfy_table::presets::NOTHING)
-            .set_truncation_indicator(look.sign("…", "~"))
-            .force_no_tty();
-        if look.coloured {
-            crossterm::style::force_color_output(true);
-            layout.enforce_styling().style_text_only();
-        }
-        let row = |cell: &dyn Fn(usize) -> Column| {
-            let mut row = Row::from(shown.iter().map(|index| cell(*index)));
-            row.max_height(1);
-            row
-        };
-        layout.set_header(row(&|index| laid_out(&dim(self.name(index)))));
-        for cells in &self.rows {
-            layout.add_row(row(&|index| laid_out(&cells[index])));
-        }
-        let last = shown.len().saturating_sub(1);
-        let taken: usize = shown[..last].iter().map(|index| self.width(*index)).sum();
-        for (position, column) in layout.column_iter_mut().enumerate() {
-            column.set_padding((0, if position == last { 0 } else { GAP }));
-            if self.headers[shown[position]].starts_with('>') {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-            if position == last {
+    /// A row with these columns, each an index and its width.
+    fn line(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> String {
+        let (mut line, mut taken) = (String::new(), 0);
+        for (place, (index, width)) in widths.iter().enumerate() {
+            let (text, style) = &row[*index];
+            if place + 1 == widths.len() {
                 let room = columns.saturating_sub(taken).max(1);
-                let room = u16::try_from(room).unwrap_or(u16::MAX);
-                column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(room)));
-                // Cut at the character, not at the word.
-                column.set_delimiter('\0');
+                line.push_str(&look.paint(*style, &cut(text, room, look)));
+                break;
             }
+            let space = " ".repeat(width - text.width());
+            let text = look.paint(*style, text);
+            line.push_str(&match self.headers[*index].starts_with('>') {
+                true => space + &text,
+                false => text + &space,
+            });
+            line.push_str(&" ".repeat(GAP));
+            taken += width + GAP;
         }
-        layout.lines().map(|line| line.trim_end().to_owned()).collect()
+        line.trim_end().to_owned()
     }
 
-    /// The columns for which there is room.
-    fn that_fit(&self, columns: usize) -> Vec<usize> {
-        let mut shown: Vec<usize> = (0..self.headers.len()).collect();
-        let least = |shown: &[usize]| {
-            let [fixed @ .., last] = shown else { return 0 };
-            let taken: usize = fixed.iter().map(|index| self.width(*index)).sum();
-            let last = self.width(*last).saturating_sub(usize::from(GAP));
-            taken + last.min(LEAST_COLUMNS)
-        };
-        while least(&shown) > columns {
-            match shown
+    /// Takes out optional columns until the last one has room.
+    fn leave_out(&self, widths: &mut Vec<(usize, usize)>, columns: usize) {
+        while let [fixed @ .., (_, last)] = widths.as_slice()
+            && fixed.iter().map(|(_, width)| width + GAP).sum::<usize>() + (*last).min(LEAST_COLUMNS)
+                > columns
+            && let Some(place) = widths
                 .iter()
-                .rposition(|index| self.headers[*index].ends_with('?'))
-            {
-                Some(position) => shown.remove(position),
-                None => break,
-            };
+                .rposition(|(index, _)| self.headers[*index].ends_with('?'))
+        {
+            widths.remove(place);
         }
-        shown
     }
 
     /// The header as it is shown.
-    fn name(&self, index: usize) -> &str {
+    fn name(&self, index: usize) -> &'static str {
         self.headers[index].trim_matches(['>', '?'])
     }
 
-    /// The width of a column with the gap after it.
+    /// The width of a column.
     fn width(&self, index: usize) -> usize {
-        let header = self.name(index).width();
         let cells = self.rows.iter().map(|row| row[index].0.width());
-        cells.max().unwrap_or_default().max(header) + usize::from(GAP)
-    }
-}
-
-/// A cell in the words of the layout.
-fn laid_out((text, style): &Cell) -> Column {
-    let cell = Column::new(text);
-    match *style {
-        DIM => cell.add_attribute(Attribute::Dim),
-        STRONG => cell.add_attribute(Attribute::Bold),
-        GOOD => cell.fg(Color::DarkGreen),
-        BAD => cell.fg(Color::DarkRed),
-        ATTENTION => cell.fg(Color::DarkYellow),
-        _ => cell,
+        cells.max().unwrap_or_default().max(self.name(index).width())
     }
 }

@@ -12,7 +12,8 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{ATTENTION, DIM, GOOD, Look, STRONG, cut, one_line};
+use super::output::{ATTENTION, GOOD, Look, STRONG, cut, one_line};
+use super::table::{Cell, dim, plain};
 use super::words;
 
 #[cfg(test)]
@@ -59,7 +60,7 @@ struct Node {
 
 /// The parts of a line with their styles. The part at `flexible` is cut where the terminal is too narrow.
 struct Line {
-    parts: Vec<(String, Style)>,
+    parts: Vec<Cell>,
     flexible: usize,
 }
 
@@ -79,11 +80,7 @@ impl Line {
                 ),
                 false => text.clone(),
             };
-            if *style == Style::new() {
-                text
-            } else {
-                look.paint(*style, &text)
-            }
+            look.paint(*style, &text)
         });
         parts.collect()
     }
@@ -161,16 +158,14 @@ impl Picture<'_> {
         let at = self.left_at(member, parent);
         let at = at.map_or_else(String::new, |step| format!(", forked after step {step}"));
         let mark = match self.asked_for == Some(conversation.id) {
-            true => self.look.sign("← this", "<- this"),
+            true => self.look.sign("  ← this", "  <- this"),
             false => "",
         };
-        let gap = if mark.is_empty() { "" } else { "  " };
         let parts = [
             (words::short_id(conversation.id), STRONG),
-            (title, Style::new()),
-            (" ".to_owned(), Style::new()),
-            (format!("({about}{at})"), DIM),
-            (gap.to_owned(), Style::new()),
+            plain(title),
+            plain(" "),
+            dim(format!("({about}{at})")),
             (mark.to_owned(), ATTENTION),
         ];
         let line = Line {
@@ -237,7 +232,7 @@ impl Picture<'_> {
         tell_left_out(&mut lines, &mut left_out);
         let node = |line: String| Node {
             line: Line {
-                parts: vec![(line, DIM)],
+                parts: vec![dim(line)],
                 flexible: 0,
             },
             below: Vec::new(),
@@ -270,9 +265,9 @@ impl Picture<'_> {
         };
         let parts = [
             (sign.to_owned(), style),
-            (" ".to_owned(), Style::new()),
-            (words::short(id.as_str()), DIM),
-            (format!(" {line}"), Style::new()),
+            plain(" "),
+            dim(words::short(id.as_str())),
+            plain(format!(" {line}")),
             (head.to_owned(), ATTENTION),
         ];
         Line {
@@ -315,7 +310,16 @@ fn sessions(member: &Member) -> Vec<Session> {
         match entry.reason {
             LineageReason::Updated => {}
             LineageReason::Abandoned => session.is_abandoned = true,
-            _ => (session.entry, session.is_abandoned) = (entry.clone(), false),
+            // What has happened to it since, such as a move, does not change how it came to be.
+            _ => {
+                if matches!(
+                    session.entry.reason,
+                    LineageReason::Updated | LineageReason::Abandoned
+                ) {
+                    session.entry = entry.clone();
+                }
+                session.is_abandoned = false;
+            }
         }
         (session.entry.turns, session.entry.carried_turns) = (turns, carried);
     }

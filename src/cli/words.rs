@@ -8,7 +8,7 @@ use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
 };
-use bridge_protocol::turn::FailureKind;
+use bridge_protocol::turn::{ANSWER_PROMPT, CONTINUE_PROMPT, FailureKind};
 use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -56,6 +56,13 @@ pub(super) fn name(conversation: &Conversation) -> String {
     format!("{} {title}", short_id(conversation.id))
         .trim_end()
         .to_owned()
+}
+
+/// A prompt that the daemon wrote, with a mark that says so; nothing for the words of a user.
+pub(super) fn own_prompt(prompt: &str) -> Option<String> {
+    let marks = [(CONTINUE_PROMPT, "continued"), (ANSWER_PROMPT, "answer")];
+    let (_, mark) = marks.iter().find(|(begins, _)| prompt.starts_with(begins))?;
+    Some(format!("[{mark}] {prompt}"))
 }
 
 /// Commands of a shell about a conversation, and what is typed in a chat for them.
@@ -112,7 +119,8 @@ fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
             let at = option.strip_prefix("--at ")?;
             Some((format!("{command} {at}"), taken + arguments.len()))
         }
-        (_, option) if option.starts_with("--") => None,
+        // It takes the options of the shell's.
+        (name, option) if name != "continue" && option.starts_with("--") => None,
         _ => Some(((*command).to_owned(), taken)),
     }
 }
@@ -172,14 +180,12 @@ fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
 
 /// How long ago, in the largest unit that fits.
 pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(at.as_second()).max(0);
-    let (count, unit) = match seconds {
-        0..60 => (seconds, "s"),
-        60..3_600 => (seconds / 60, "min"),
-        3_600..86_400 => (seconds / 3_600, "h"),
-        _ => (seconds / 86_400, "d"),
-    };
-    format!("{count} {unit}")
+    let span = span(now.as_second() - at.as_second());
+    span.split_inclusive(' ')
+        .take(2)
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 /// The present moment and the reader's time zone.
@@ -206,27 +212,14 @@ impl Clock {
         at.to_zoned(self.zone.clone()).strftime(form).to_string()
     }
 
-    /// A time in the past, as short as it can be.
-    pub(super) fn past(&self, at: Timestamp) -> String {
-        let (local, now) = (
-            at.to_zoned(self.zone.clone()),
-            self.now.to_zoned(self.zone.clone()),
-        );
-        let form = match () {
-            () if local.date() == now.date() => "%H:%M",
-            () if local.year() == now.year() => "%a %d %b %H:%M",
-            () => "%Y-%m-%d %H:%M",
-        };
-        local.strftime(form).to_string()
-    }
-
-    /// A time of the next days, as short as it can be.
-    pub(super) fn soon(&self, at: Timestamp) -> String {
-        let local = at.to_zoned(self.zone.clone());
+    /// A time, as short as it can be.
+    pub(super) fn short(&self, at: Timestamp) -> String {
+        let [local, now] = [at, self.now].map(|at| at.to_zoned(self.zone.clone()));
         let form = match at.as_second() - self.now.as_second() {
-            _ if local.date() == self.now.to_zoned(self.zone.clone()).date() => "%H:%M",
-            ..WEEK_SECONDS => "%a %H:%M",
-            _ => "%d %b %H:%M",
+            _ if local.date() == now.date() => "%H:%M",
+            0..WEEK_SECONDS => "%a %H:%M",
+            _ if local.year() == now.year() => "%a %d %b %H:%M",
+            _ => "%Y-%m-%d %H:%M",
         };
         local.strftime(form).to_string()
     }
@@ -252,13 +245,24 @@ pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     }
 }
 
-/// A length of time, rounded to what matters.
-fn span(seconds: i64) -> String {
+/// The local date and time.
+pub(super) fn date(at: Timestamp) -> String {
+    at.to_zoned(TimeZone::system())
+        .strftime("%Y-%m-%d %H:%M")
+        .to_string()
+}
+
+/// A length of time in the two largest units that matter.
+pub(super) fn span(seconds: i64) -> String {
+    let both = |(count, unit), (rest, smaller)| match rest {
+        0 => format!("{count} {unit}"),
+        _ => format!("{count} {unit} {rest} {smaller}"),
+    };
     match seconds {
-        ..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", (seconds + 30) / 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+        ..60 => format!("{} s", seconds.max(0)),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => both((seconds / 3_600, "h"), (seconds % 3_600 / 60, "min")),
+        _ => both((seconds / 86_400, "d"), (seconds % 86_400 / 3_600, "h")),
     }
 }
 
@@ -387,7 +391,7 @@ fn via(via: Via) -> &'static str {
         Via::Load => "the agent loaded it",
         Via::FreshProcess => "a new process of the agent resumed it",
         Via::Located => "found in another folder",
-        Via::Archive => "restored from the kept copy",
+        Via::Archive => "restored from the backup",
         Via::Copied => "an exact copy under a new id",
         Via::Rebuilt => "a repaired copy under a new id",
         Via::OlderLink => "an older state of the history",

@@ -23,6 +23,7 @@ use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
+use crate::transcript::keep::Unreported;
 
 use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::disk;
@@ -99,9 +100,9 @@ pub async fn climb(
         min_fidelity,
         refused,
     );
-    let unreported = unreported_turns(&services, &entry, &record).await;
+    let unreported = unreported(&services, &entry, &record).await;
     let mut climb = Climb::new(goal);
-    if unreported > 0 {
+    if unreported.is_some() {
         climb.note_restored_before();
     }
     let climber = Climber {
@@ -116,8 +117,8 @@ pub async fn climb(
         failed: None,
         last_error: None,
         died: None,
-        was_restored: unreported > 0,
-        kept_lacks: unreported,
+        unreported,
+        kept_lacks: unreported.map_or(0, Unreported::turns),
     };
     let climbed = climber.run(climb, lease).await;
     if apart && let Ok((_, session)) = &climbed {
@@ -127,21 +128,18 @@ pub async fn climb(
     climbed
 }
 
-/// How many turns the head lacks that was restored before, by a daemon that was killed perhaps, and that was not reported since.
-async fn unreported_turns(
+/// What the head lacks that was restored before, by a daemon that was killed perhaps, and that was not reported since.
+async fn unreported(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     record: &ConversationRecord,
-) -> u64 {
-    let Some(head) = record.chain.head().filter(|head| head.written) else {
-        return 0;
-    };
-    let (services, entry, id) = (Arc::clone(services), Arc::clone(entry), head.upstream_id.clone());
+) -> Option<Unreported> {
+    let (services, entry, record) = (Arc::clone(services), Arc::clone(entry), record.clone());
     let look = move || {
-        keeping::unreported_turns(&services, &entry, &id).unwrap_or_else(|error| {
+        keeping::unreported(&services, &entry, &record).unwrap_or_else(|error| {
             // It stays where it is recorded, for a later resume.
-            tracing::warn!(upstream_id = %id, error = chain_text(&error), "whether a restored session lacks turns cannot be read");
-            0
+            tracing::warn!(conversation = %record.id, error = chain_text(&error), "whether a restored session lacks turns cannot be read");
+            None
         })
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
@@ -272,8 +270,8 @@ struct Climber {
     last_error: Option<ConversationError>,
     /// What is said of the process that ended under a way other than opening what is there.
     died: Option<ConversationError>,
-    /// Whether an earlier climb, or somebody else, restored the head, and what it lacks was not reported.
-    was_restored: bool,
+    /// What the head lacks if an earlier climb, or somebody else, restored it, and that was not reported.
+    unreported: Option<Unreported>,
     /// How many turns are later than the kept copy that was restored.
     kept_lacks: u64,
 }
@@ -313,7 +311,7 @@ impl Climber {
                 }
             );
             let look = (can_be_short && is_there).then(|| self.look_at_head(climb.goal()));
-            let is_restored = Climb::keeps_head(&step) && (self.was_restored || !is_there);
+            let is_restored = Climb::keeps_head(&step) && (self.unreported.is_some() || !is_there);
             let loading = match &step {
                 Step::Open { upstream_id, .. } if is_there => Some(self.load(upstream_id, is_restored)),
                 _ => None,
@@ -371,10 +369,7 @@ impl Climber {
                         Ok(counted) => counted.as_ref().and_then(|counted| counted.lost.clone()),
                         Err(unread) => Some(unread.clone()),
                     };
-                    let is_behind = self.kept_lacks > 0 && is_restored;
-                    let lost = lost.or_else(|| {
-                        is_behind.then(|| format!("the kept copy lacks the last turns ({})", self.kept_lacks))
-                    });
+                    let lost = lost.or_else(|| self.lost_by_restoring().filter(|_| is_restored));
                     if let Ok(Some(counted)) = &loaded {
                         climb.note_lacking(counted.lacking);
                     }
@@ -411,6 +406,17 @@ impl Climber {
                     return Ok((opened, session));
                 }
             }
+        }
+    }
+
+    /// What the head lacks because it was restored, in words.
+    fn lost_by_restoring(&self) -> Option<String> {
+        match (self.kept_lacks, self.unreported) {
+            (0, Some(Unreported::Unknown)) => {
+                Some("it was restored from a copy that lacks an unknown number of turns".to_owned())
+            }
+            (0, _) => None,
+            (turns, _) => Some(format!("the kept copy lacks the last turns ({turns})")),
         }
     }
 

@@ -7,10 +7,11 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bridge_protocol::ConversationId;
+use bridge_protocol::{ConversationId, UpstreamId};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 
 use super::error::ConversationError;
+use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::{UnendedSession, UpstreamSession};
 
 /// How many sessions are remembered that have not ended: those of agents that close none stay until their process ends.
@@ -119,6 +120,25 @@ impl ClosedSessions {
         let (pid, handle) = unended.known_as();
         let what = What::Session(pid, handle.to_owned());
         self.add(what, ready(Some(Arc::new(unended))).boxed());
+    }
+
+    /// Removes the copy from which a session of this id was to be opened: once the session has ended, if an agent may have opened it.
+    pub(super) async fn remove_copy(&self, id: &UpstreamId, copy: UncommittedCopy) {
+        let all = self.lock().clone();
+        for closed in all {
+            let may_be_it = match &closed.what {
+                What::Session(_, handle) => handle == id.as_str(),
+                What::Process(_) => true,
+                What::Job => false,
+            };
+            if may_be_it
+                && let Some(unended) = closed.closing.await
+                && !unended.is_known_to_have_ended()
+            {
+                return unended.hold(copy);
+            }
+        }
+        copy.remove().await;
     }
 
     fn add(&self, what: What, closing: BoxFuture<'static, Option<Arc<UnendedSession>>>) -> ClosedSession {

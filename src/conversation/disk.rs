@@ -438,7 +438,7 @@ pub(super) fn rebuild_session(
         root: root.to_path_buf(),
     })?;
     let (new_id, folder) = new_place(root, cwd, note)?;
-    let made = repair(&source, &index, &branch, &folder, new_id.as_str(), None)?;
+    let made = repair(&source, &index, &branch, &folder, new_id.as_str())?;
     let place = checkpoint(agent, id, branch.leaf_uuid());
     Ok((new_id, made.path, place))
 }

@@ -253,8 +253,6 @@ pub struct RepairedHead {
     pub turns: u64,
     /// How much of the history it has.
     pub fidelity: Fidelity,
-    /// Why the conversation goes on with it.
-    pub cause: RollCause,
 }
 
 /// What a change says beside the record: it goes down in the same write or, when that fails, with the next.
@@ -540,8 +538,6 @@ pub enum Effect<R> {
     Repair {
         /// The job's number.
         job: u64,
-        /// The longest text of a tool's result that stays whole, in bytes.
-        output_limit: Option<u64>,
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },

@@ -176,10 +176,10 @@ pub enum ConversationError {
         /// When it accepts calls again.
         retry_at: Timestamp,
     },
-    /// A conversation was made, and its session could not be opened.
+    /// What is wrong with a conversation whose id the caller needs: it was just made, or named otherwise.
     #[error("{error}")]
-    NotOpened {
-        /// Which; nothing else tells the caller its id.
+    OfConversation {
+        /// Which.
         id: ConversationId,
         /// Why.
         error: Box<ConversationError>,
@@ -275,7 +275,7 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
     let (count, ids) = (candidates.len(), list(candidates));
     if is_whole {
         return format!(
-            "\"{name}\" is an upstream id of {count} conversations: {ids}; use the id of one of them"
+            "\"{name}\" is the agent's session id of {count} conversations: {ids}; use the id of one of them"
         );
     }
     format!("\"{name}\" fits {count} conversations: {ids}; use more of the id")

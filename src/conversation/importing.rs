@@ -42,8 +42,9 @@ use crate::transcript::relocate::Relocation;
 use folders::{Folders, Placement};
 pub(super) use placing::Placed;
 use placing::place;
+pub(crate) use plan::FOLDER;
+pub(super) use plan::PLAN;
 use plan::Staging;
-pub(super) use plan::{FOLDER, PLAN};
 use translation::Translation;
 
 /// A conversation whose files are in place, and that is not written down yet.

@@ -23,7 +23,7 @@ use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
 use crate::transcript::blank::is_blank;
-use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed};
+use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed, Unreported};
 use crate::transcript::relocate::Relocation;
 use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
@@ -301,45 +301,42 @@ pub(super) fn refuse_unreported(
     entry: &AgentEntry,
     record: &ConversationRecord,
 ) -> Result<(), ConversationError> {
-    let Some(head) = record.chain.head() else {
-        return Ok(());
+    let lacking = match unreported(services, entry, record) {
+        Ok(None) => return Ok(()),
+        Ok(Some(Unreported::Turns(turns))) => format!("its last turns ({turns})"),
+        Ok(Some(Unreported::Unknown)) => "its last turns (an unknown number)".to_owned(),
+        Err(error) => {
+            return Err(ConversationError::TranscriptDamaged(format!(
+                "whether the transcript of conversation {} is whole cannot be read: {}",
+                record.id,
+                chain_text(&error)
+            )));
+        }
     };
-    let id = &head.upstream_id;
-    match unreported_turns(services, entry, id) {
-        Ok(0) => Ok(()),
-        Ok(turns) => Err(ConversationError::TranscriptDamaged(format!(
-            "session {id} was restored from a copy without its last turns ({turns}), which the conversation has not reported yet; \
-             close it and resume it first: sessionctl close {id}, then sessionctl resume {id}",
-            id = record.id
-        ))),
-        Err(error) => Err(ConversationError::TranscriptDamaged(format!(
-            "the copies of session {id} cannot be read, so it is unknown whether its transcript is whole: {}",
-            chain_text(&error)
-        ))),
-    }
+    Err(ConversationError::TranscriptDamaged(format!(
+        "session {id} was restored from a copy without {lacking}, which the conversation has not reported yet; close it and \
+         resume it first: sessionctl close {id}, then sessionctl resume {id}",
+        id = record.id
+    )))
 }
 
-/// How many turns the restored transcript of a session lacks that its conversation has not reported. A list of copies that is
-/// damaged, or of a newer version, says nothing of the transcript that is there.
+/// What the restored transcript of a conversation's head lacks that the conversation has not reported. The head of an edit or a fork
+/// that was never prompted can be restored too, so it is asked for as well.
 ///
 /// # Errors
-/// If the list cannot be read now.
-pub(super) fn unreported_turns(
+/// If that cannot be read now.
+pub(super) fn unreported(
     services: &Services,
     entry: &AgentEntry,
-    id: &UpstreamId,
-) -> Result<u64, TranscriptError> {
-    let Some((root, _)) = entry.listed_transcripts() else {
-        return Ok(0);
+    record: &ConversationRecord,
+) -> Result<Option<Unreported>, TranscriptError> {
+    let Some(((root, _), head)) = entry.listed_transcripts().zip(record.chain.head()) else {
+        return Ok(None);
     };
-    match services.keeper.archive.unreported_turns(&key(root, id)) {
-        // Nothing is kept under such an id.
-        Err(TranscriptError::InvalidId { .. }) => Ok(0),
-        Err(error @ TranscriptError::Unreadable { .. }) => {
-            tracing::warn!(upstream_id = %id, error = chain_text(&error), "whether a restored session lacks turns is not known");
-            Ok(0)
-        }
-        turns => turns,
+    match services.keeper.archive.unreported(&key(root, &head.upstream_id)) {
+        // Nothing is restored under such an id.
+        Err(TranscriptError::InvalidId { .. }) => Ok(None),
+        unreported => unreported,
     }
 }
 
@@ -469,20 +466,24 @@ pub(super) fn restore(
         return Ok(Vec::new());
     };
     let archive = &services.keeper.archive;
-    for (session, turns) in losses(services, entry, id)? {
-        if turns > 0 {
-            archive.note_unreported(&key(root, &session), turns)?;
-        }
-    }
+    let losses = losses(services, entry, id)?;
+    let lacking = |id: &str| {
+        let of_session = losses.iter().filter(|(session, _)| session.as_str() == id);
+        of_session.map(|(_, turns)| *turns).max().unwrap_or_default()
+    };
     let key = key(root, id);
     // None of its turns is new, also for who hears of the file before this is through.
-    let mut placing = |id: &str, bytes| services.old_bytes.note(&id.into(), bytes);
+    let mut placing = |id: &str, bytes| {
+        services.old_bytes.note(&id.into(), bytes);
+        Ok(())
+    };
     match format {
         Format::Claude => {
             let relocation = relocation(services, entry, &key, id)?;
-            archive.restore_claude(&key, cwd.map(Path::new), &relocation, &mut placing)
+            let lacking = lacking(id.as_str());
+            archive.restore_claude(&key, cwd.map(Path::new), &relocation, lacking, &mut placing)
         }
-        Format::Codex => archive.restore_codex(&key, &mut placing),
+        Format::Codex => archive.restore_codex(&key, lacking, &mut placing),
     }
 }
 

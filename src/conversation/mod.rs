@@ -42,7 +42,7 @@ pub mod services;
 pub mod set_aside;
 pub mod state;
 pub mod transition;
-mod trees;
+pub(crate) mod trees;
 pub mod uncommitted_copies;
 mod unfinished;
 pub mod upstream;

@@ -379,7 +379,6 @@ pub(super) fn told_step(step: &Step) -> PlannedMove {
         kind: match step.kind {
             Kind::Transcript => MovedKind::Transcript,
             Kind::SideFile => MovedKind::SideFile,
-            Kind::Settings => MovedKind::Settings,
         },
         bytes: step.bytes,
     }

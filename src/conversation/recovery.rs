@@ -148,6 +148,7 @@ impl Climb {
         let Some(step) = self.current.take() else { return };
         self.attempts.push(Attempt {
             upstream_id: step.target(),
+            // How it was tried, also of a head that was restored before: what is tried next depends on it.
             via: step.via(),
             error: Some(failure.text().to_owned()),
         });

@@ -159,7 +159,7 @@ impl Registry {
             Ok(resolved) => Ok(resolved.id),
             Err(Lookup::NotFound) => Err(ConversationError::NotFound {
                 what: format!(
-                    "no conversation matches \"{name}\"; give its id, an upstream id that it had, or the first 6 or more \
+                    "no conversation matches \"{name}\"; give its id, the agent's own session id, or at least 6 \
                      characters of either"
                 ),
             }),
@@ -176,7 +176,7 @@ impl Registry {
     /// Makes a conversation, and opens its session if that is wanted. It is durable before anyone hears of it.
     ///
     /// # Errors
-    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::NotOpened`] when
+    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::OfConversation`] when
     /// its session could not be opened.
     pub async fn create(
         self: &Arc<Self>,
@@ -201,7 +201,7 @@ impl Registry {
             match resumed {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Lost),
-                Err(error) => Err(ConversationError::NotOpened {
+                Err(error) => Err(ConversationError::OfConversation {
                     id: made.id,
                     error: Box::new(error),
                 }),

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::{CheckAnswer, Finding, FindingKind, Repairs};
-use bridge_protocol::link::{Fidelity, RollCause};
+use bridge_protocol::link::Fidelity;
 use uuid::Uuid;
 
 use super::checking::{check_answer, check_claude, check_rollout, read_root, unusable};
@@ -37,8 +37,6 @@ use crate::transcript::{reading, rollouts};
 pub(super) struct RepairRequest {
     /// The conversation as it stands.
     pub record: ConversationRecord,
-    /// The longest text of a tool's result that stays whole, in bytes.
-    pub output_limit: Option<u64>,
     /// What has to have ended before.
     pub closed: ClosedSessions,
     /// Where is noted how far it has come.
@@ -74,10 +72,8 @@ pub(super) struct Copied {
     /// The uuid of the source's record with which it ends, where records have any.
     last_uuid: Option<String>,
     turns: u64,
-    /// Whether nothing that counts was lost by the damage, and nothing was cut.
+    /// Whether nothing that counts was lost by the damage.
     is_whole: bool,
-    /// Why it was made.
-    cause: RollCause,
 }
 
 /// Repairs the head of a conversation, once nobody of ours writes to it.
@@ -90,10 +86,10 @@ pub(super) async fn carry_out(
     request: RepairRequest,
 ) -> Result<Done, ConversationError> {
     request.closed.ended().await?;
-    let (record, limit, progress) = (request.record, request.output_limit, request.progress);
+    let (record, progress) = (request.record, request.progress);
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let work = move || {
-        let done = metered(meter, || of_head(&services, &record, limit));
+        let done = metered(meter, || of_head(&services, &record));
         // Here, since a copy that is not wanted is removed when it is dropped, which blocks.
         progress
             .step(0)
@@ -104,11 +100,7 @@ pub(super) async fn carry_out(
     done.map_err(|_| ConversationError::Lost)?
 }
 
-fn of_head(
-    services: &Services,
-    record: &ConversationRecord,
-    output_limit: Option<u64>,
-) -> Result<Done, ConversationError> {
+fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, ConversationError> {
     let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
         what: "the conversation has no session yet, so that there is no transcript to check".to_owned(),
     })?;
@@ -139,7 +131,7 @@ fn of_head(
         answer,
     };
     let folder = own_folder(root, Path::new(&record.cwd));
-    let (mut answer, copied) = copy(services, &entry, &damaged, &folder, output_limit)?;
+    let (mut answer, copied) = copy(services, &entry, &damaged, &folder)?;
     let Some(copied) = copied else {
         return Ok(Done { answer, made: None });
     };
@@ -162,7 +154,6 @@ fn of_head(
         checkpoint,
         turns: copied.turns,
         fidelity,
-        cause: copied.cause,
     };
     Ok(Done {
         answer,
@@ -170,8 +161,8 @@ fn of_head(
     })
 }
 
-/// Makes the repaired copy of a transcript in which something was found that a copy does not have, or results that are to be cut;
-/// none where there is nothing of the kind. Blocks.
+/// Makes the repaired copy of a transcript in which something was found that a copy does not have; none where
+/// there is nothing of the kind. Blocks.
 ///
 /// # Errors
 /// As [`carry_out`], and [`ConversationError::Unsupported`] for what is not done with transcripts of this agent.
@@ -180,26 +171,21 @@ pub(super) fn copy(
     entry: &AgentEntry,
     damaged: &Damaged<'_>,
     folder: &Path,
-    output_limit: Option<u64>,
 ) -> Result<(CheckAnswer, Option<Copied>), ConversationError> {
     let format = read_root(entry)?.1;
     if format == Format::Codex {
-        check_repairable(damaged, output_limit)?;
+        check_repairable(damaged)?;
     }
     let mut answer = damaged.answer.clone();
     let is_mended = |finding: &Finding| mends(format, finding.kind);
-    let is_needed = answer.findings.iter().any(is_mended);
-    if !is_needed && output_limit.is_none() {
+    if !answer.findings.iter().any(is_mended) {
         return Ok((answer, None));
     }
     let before = content_at(&damaged.path);
     let (made, mut copied) = match format {
-        Format::Claude => copy_claude(services, damaged, folder, output_limit)?,
+        Format::Claude => copy_claude(services, damaged, folder)?,
         Format::Codex => copy_rollout(services, damaged)?,
     };
-    if !is_needed && made.repairs.cut_outputs == 0 {
-        return Ok((answer, None));
-    }
     if content_at(&damaged.path) != before {
         return Err(ConversationError::Busy(format!(
             "{} changed while it was being copied; somebody writes to it",
@@ -220,9 +206,6 @@ pub(super) fn copy(
     }
     services.old_bytes.note_copied(&copied.upstream_id, &made.path);
     copied.is_whole &= is_all_there(&made.repairs);
-    if is_needed {
-        copied.cause = RollCause::Damaged;
-    }
     answer.left = found
         .into_iter()
         .filter(|finding| finding.kind.is_damage())
@@ -237,7 +220,7 @@ pub(super) fn copy(
 /// Whether a copy has all that its source has, but for records whose parents are gone. A result that was filled in says that
 /// the true one is not there.
 fn is_all_there(repairs: &Repairs) -> bool {
-    (repairs.left_out, repairs.filled_in, repairs.cut_outputs) == (0, 0, 0)
+    (repairs.left_out, repairs.filled_in) == (0, 0)
 }
 
 fn fidelity(is_whole: bool) -> Fidelity {
@@ -261,13 +244,7 @@ fn mends(format: Format, kind: FindingKind) -> bool {
 }
 
 /// Refuses what a copy of a rollout would not mend.
-fn check_repairable(damaged: &Damaged<'_>, output_limit: Option<u64>) -> Result<(), ConversationError> {
-    if output_limit.is_some() {
-        return Err(ConversationError::Unsupported(
-            "long results of tools can be cut in Claude's transcripts only; leave \"maxToolOutput\" out"
-                .to_owned(),
-        ));
-    }
+fn check_repairable(damaged: &Damaged<'_>) -> Result<(), ConversationError> {
     if rollouts::is_archived(damaged.root, &damaged.path) {
         return Err(ConversationError::Conflict(format!(
             "Codex has this session archived; `codex unarchive {}` brings it back, and then it can be repaired",
@@ -289,7 +266,6 @@ fn copy_claude(
     services: &Services,
     damaged: &Damaged<'_>,
     folder: &Path,
-    output_limit: Option<u64>,
 ) -> Result<(Repaired, Copied), ConversationError> {
     let index = services
         .library
@@ -306,14 +282,7 @@ fn copy_claude(
     let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
     let target = folder.join(file_name(new_id.as_str()).map_err(failed)?);
     services.note_copy(&new_id, &target).map_err(failed)?;
-    let made = repair::repair(
-        &damaged.path,
-        &index,
-        &branch,
-        folder,
-        new_id.as_str(),
-        output_limit,
-    );
+    let made = repair::repair(&damaged.path, &index, &branch, folder, new_id.as_str());
     let made = made.map_err(failed)?;
     services.note_whole_copy(&new_id, &made.path);
     let copied = Copied {
@@ -322,7 +291,6 @@ fn copy_claude(
         last_uuid: Some(branch.leaf_uuid().to_owned()),
         turns: branch.prompt_offsets().len() as u64,
         is_whole: branch.breaks() == 0,
-        cause: RollCause::Other,
     };
     Ok((made, copied))
 }
@@ -343,7 +311,6 @@ fn copy_rollout(services: &Services, damaged: &Damaged<'_>) -> Result<(Repaired,
         last_uuid: None,
         turns: origin.turns as u64,
         is_whole: true,
-        cause: RollCause::Other,
     };
     Ok((made, copied))
 }

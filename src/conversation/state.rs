@@ -290,8 +290,6 @@ pub struct RepairCall<R> {
     pub reply: R,
     /// The idempotency key.
     pub request: Option<Request>,
-    /// The longest text of a tool's result that stays whole, in bytes.
-    pub output_limit: Option<u64>,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
 }

@@ -21,7 +21,7 @@ use crate::files::set_aside::{Unreadable, set_aside};
 use crate::store::ConversationRecord;
 
 /// The folder below the daemon's own in which they are written down.
-pub(super) const FOLDER: &str = "trees";
+pub(crate) const FOLDER: &str = "trees";
 
 /// Whose move the transcripts are that are no conversation's.
 const WHOSE: &str = "tree";

@@ -26,7 +26,7 @@ use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 use crate::transcript::cut::bring_files;
 
 /// The folder below the daemon's own that holds the plans.
-pub(super) const FOLDER: &str = "copies";
+pub(crate) const FOLDER: &str = "copies";
 
 /// The end of the name of the plan for a fork's files.
 const FILES: &str = ".files";

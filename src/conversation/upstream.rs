@@ -3,8 +3,8 @@
 //! Owns the waiting for an answer that comes through a session's inbox. Decides nothing about conversations.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Limit, Settings};
@@ -61,10 +61,21 @@ pub struct UpstreamSession {
     pub copy: Option<UncommittedCopy>,
 }
 
+/// Removes the copy of a session that has ended. The agent may still write to another one: that copy stays, and the next start, for
+/// which every agent has ended, decides.
+fn discard(copy: UncommittedCopy, has_ended: bool) {
+    match has_ended {
+        // Nothing waits for that.
+        true => drop(copy.remove_in_background()),
+        false => copy.leave(),
+    }
+}
+
 impl Drop for UpstreamSession {
     fn drop(&mut self) {
-        // Nothing waits for that.
-        let _removing = self.copy.take().and_then(UncommittedCopy::remove_in_background);
+        if let Some(copy) = self.copy.take() {
+            discard(copy, self.lease.agent().has_stopped());
+        }
         // Nothing that the agent still says under this handle is ours; a newer attachment is left alone.
         self.lease.connection().detach(&self.attachment);
     }
@@ -149,6 +160,7 @@ pub(super) async fn open(
             close_answers_early: entry.profile().close_answers_early,
             is_closed: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            copies: Mutex::default(),
         }),
     };
     let mut giving_up = GiveUpGuard {
@@ -387,6 +399,17 @@ pub struct UnendedSession {
     is_closed: AtomicBool,
     /// Whether it was seen to have ended.
     has_ended: AtomicBool,
+    /// The copies that are removed once it has ended.
+    copies: Mutex<Vec<UncommittedCopy>>,
+}
+
+impl Drop for UnendedSession {
+    fn drop(&mut self) {
+        let has_ended = self.is_known_to_have_ended();
+        for copy in self.take_copies() {
+            discard(copy, has_ended);
+        }
+    }
 }
 
 impl UnendedSession {
@@ -399,6 +422,7 @@ impl UnendedSession {
             close_answers_early: session.close_answers_early,
             is_closed: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            copies: Mutex::default(),
         }
     }
 
@@ -408,7 +432,8 @@ impl UnendedSession {
     ///
     /// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
     /// turns never run in one session; other conversations in that process are notified and continue in a new one.
-    pub async fn close_first(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
+    pub async fn close_first(&self, mut session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
+        session.copy.take().into_iter().for_each(|copy| self.hold(copy));
         let deadline = if by_force { grace } else { session.deadline };
         let handle = self.handle.as_str();
         let has_ended = match self.close(deadline).await {
@@ -437,7 +462,7 @@ impl UnendedSession {
     /// Asks the agent once more to close it. Returns whether it has ended.
     pub async fn has_ended(&self) -> bool {
         if self.is_known_to_have_ended() {
-            return true;
+            return self.note_end(true);
         }
         let has_ended = match self.close(OWN_PROCESS_LIMIT).await {
             Ok(has_ended) => has_ended,
@@ -469,7 +494,24 @@ impl UnendedSession {
 
     fn note_end(&self, has_ended: bool) -> bool {
         self.has_ended.fetch_or(has_ended, Ordering::Relaxed);
+        if has_ended {
+            self.take_copies()
+                .into_iter()
+                .for_each(|copy| discard(copy, true));
+        }
         has_ended
+    }
+
+    /// Has a copy from which the session was, or may have been, opened removed once it has ended.
+    pub fn hold(&self, copy: UncommittedCopy) {
+        self.copies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(copy);
+    }
+
+    fn take_copies(&self) -> Vec<UncommittedCopy> {
+        std::mem::take(&mut *self.copies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until the pool has ended the agent with all its children, for which it has deadlines. Returns whether it could.

@@ -98,6 +98,14 @@ impl StartError {
             | Self::Bind(BindError::Folder(ClaimError::Untrusted(untrusted))) => {
                 Some(untrusted.hint("sessiond"))
             }
+            Self::Folder(FolderError::Misplaced { path, .. }) => {
+                let aside = format!("{}.moved-away", path.display());
+                Some(format!(
+                    "nothing was changed; move it away and start again: mv {} {}",
+                    shell_word(&path.to_string_lossy()),
+                    shell_word(&aside)
+                ))
+            }
             Self::Store(StoreError::NewerJournal { .. } | StoreError::UnknownChange { .. }) => Some(
                 "nothing was changed; install the version that wrote it, or use another folder: \
                  sessiond --home ~/session-bridge-old"

@@ -92,6 +92,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     // Before the first file is written.
     hear_file_limit().map_err(StartError::Signals)?;
     folders::private(Role::Data, &paths.data)?;
+    folders::check_entries(&paths.data)?;
     let info = LockInfo {
         pid: std::process::id(),
         socket: paths.bridge_socket.clone(),

@@ -83,7 +83,7 @@ fn judged(room: Room) -> Diagnostic {
     match severity {
         Severity::Ok => found,
         _ => found.next(
-            "free some room there: without it turns fail and nothing can be kept; sessionctl archive ls shows what copies take, \
+            "free some room there: without it turns fail and nothing can be kept; sessionctl archive ls shows what backups take, \
              and [keep] bytes in the configuration bounds them",
         ),
     }

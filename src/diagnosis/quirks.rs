@@ -39,9 +39,9 @@ pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
     }
     if profile.transcript_format == TranscriptFormat::Opaque {
         let what = match capabilities.fork {
-            true => "what it writes cannot be read: no search, no kept copies, and branches only at the head",
+            true => "what it writes cannot be read: no search, no backups, and branches only at the head",
             false => {
-                "what it writes cannot be read, and it does not fork: no search, no kept copies, no branches"
+                "what it writes cannot be read, and it does not fork: no search, no backups, no branches"
             }
         };
         found.push(quirk(Severity::Note, what));

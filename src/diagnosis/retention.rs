@@ -44,7 +44,7 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
             kept(total.sessions, total.bytes, rules).about(services.keeper.archive.folder().to_string_lossy())
         }
         Err(error) => {
-            let what = format!("what is kept cannot be read: {}", chain_text(&error));
+            let what = format!("the backups cannot be read: {}", chain_text(&error));
             Diagnostic::new(DiagnosticKind::Retention, Severity::Error, what)
                 .next("look at the permissions of the data folder")
         }
@@ -138,22 +138,22 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
         |path| path.display().to_string(),
     );
     let found = match (rules.is_on, rules.days) {
-        (false, _) => of(Severity::Warning, format!("{deletes}, and no copies are kept of them"))
+        (false, _) => of(Severity::Warning, format!("{deletes}, and they are not backed up"))
             .next(format!(
                 "set enabled = true below [keep], sessionctl archive add CONV for some, or a larger cleanupPeriodDays in {settings}"
             )),
         (true, Some(ours)) if ours <= vendor.days => of(
             Severity::Warning,
-            format!("{deletes}, and copies are kept for {}, which is no longer", count(ours, "day")),
+            format!("{deletes}, and backups are kept for {}, which is no longer", count(ours, "day")),
         )
         .next("raise days below [keep], or leave it out"),
-        (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; copies are kept for {}", count(ours, "day"))),
+        (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; backups are kept for {}", count(ours, "day"))),
         (true, None) => {
             let stay = match rules.bytes {
                 Some(_) => "as long as there is room for them",
                 None => "until sessionctl rm --transcripts or archive rm deletes them",
             };
-            of(Severity::Ok, format!("{deletes}; copies stay {stay}"))
+            of(Severity::Ok, format!("{deletes}; backups stay {stay}"))
         }
     };
     let found = found.fact("vendorDays", vendor.days);
@@ -168,7 +168,7 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
 }
 
 fn kept(sessions: u64, bytes: u64, rules: KeepRules) -> Diagnostic {
-    let takes = format!("copies of {} take {}", count(sessions, "session"), size(bytes));
+    let takes = format!("backups of {} take {}", count(sessions, "session"), size(bytes));
     let is_nearly_full = |bound: &u64| u128::from(bytes) * 100 >= u128::from(*bound) * NEARLY_FULL_PERCENT;
     let found = match rules.bytes {
         Some(bound) if is_nearly_full(&bound) => Diagnostic::new(

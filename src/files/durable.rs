@@ -177,19 +177,6 @@ pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
-/// Has two files change places at once. Whether the file system can.
-///
-/// # Errors
-/// What the system answers.
-pub(crate) fn exchange(left: &Path, right: &Path) -> io::Result<bool> {
-    before(left, right);
-    match renameat_with(CWD, left, CWD, right, RenameFlags::EXCHANGE) {
-        Ok(()) => Ok(true),
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// What was synced.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(test), expect(dead_code, reason = "tests look at it"))]

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 use bridge_protocol::BridgeError;
-use jsonrpsee::types::Id;
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -97,17 +96,8 @@ fn parse_entry(text: &str) -> Entry<'_> {
         call: Err(invalid_request(why)),
     };
     let id = envelope.id;
-    if let Some(raw) = id
-        && !is_id(raw.get())
-    {
-        // A number that is not a natural one can still be echoed; anything else is no id.
-        let is_number = raw
-            .get()
-            .starts_with(|first: char| first == '-' || first.is_ascii_digit());
-        return refused(
-            is_number.then_some(raw),
-            "an id is a string, a natural number or null",
-        );
+    if id.is_some_and(|raw| !is_id(raw)) {
+        return refused(None, "an id is a string, a number or null");
     }
     if envelope.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
         return refused(id, "`jsonrpc` is not \"2.0\"");
@@ -124,12 +114,16 @@ fn parse_entry(text: &str) -> Entry<'_> {
 
 /// The id of a request as it was found in a line that is too long to be held, if it is one.
 pub(super) fn request_id(text: String) -> Option<Box<RawValue>> {
-    let is_id = is_id(&text);
-    is_id.then(|| RawValue::from_string(text).ok()).flatten()
+    RawValue::from_string(text).ok().filter(|raw| is_id(raw))
 }
 
-fn is_id(text: &str) -> bool {
-    serde_json::from_str::<Id<'_>>(text).is_ok()
+/// Whether a value can be the id of a request. An id is never read, only echoed as it was written, so any number is one.
+fn is_id(raw: &RawValue) -> bool {
+    match raw.get().as_bytes().first() {
+        Some(b'"') => decode_string(raw).is_some(),
+        Some(first) => *first == b'-' || first.is_ascii_digit() || raw.get() == "null",
+        None => false,
+    }
 }
 
 /// A text; borrowed from the line if it has no escapes, as all real names.
@@ -186,7 +180,8 @@ mod tests {
             (r#""x""#, true),
             ("null", true),
             ("tru", false),
-            ("-1", false),
+            ("-1.5", true),
+            ("true", false),
         ] {
             assert_eq!(request_id(text.to_owned()).is_some(), is_id, "{text}");
         }
@@ -225,9 +220,15 @@ mod tests {
                 "error null -32600",
             ),
             (br#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "error null -32600"),
+            (br#"{"jsonrpc":"2.0","id":-1.50,"method":"m"}"#, "call -1.50 m -"),
+            (br#"{"jsonrpc":"2.0","id":-7,"method":"m"}"#, "call -7 m -"),
             (
-                br#"{"jsonrpc":"2.0","id":-1.5,"method":"m"}"#,
-                "error -1.5 -32600",
+                br#"{"jsonrpc":"2.0","id":true,"method":"m"}"#,
+                "error null -32600",
+            ),
+            (
+                br#"{"jsonrpc":"2.0","id":"\ud800","method":"m"}"#,
+                "error null -32600",
             ),
             (br#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, "error 1 -32600"),
             (br#"{"id":1,"method":"m"}"#, "error 1 -32600"),

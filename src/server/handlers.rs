@@ -83,7 +83,23 @@ where
         if let Some(answer) = self.earlier(&params, request.as_ref())? {
             return Ok(read(&answer)?);
         }
-        Ok(self.act(params, request).await?)
+        let named = params.conversation().cloned();
+        Ok(self
+            .act(params, request)
+            .await
+            .map_err(|error| match (error, named) {
+                // The folder is the conversation's own, or to be.
+                (error @ ConversationError::InvalidCwd(_), Some(named)) => {
+                    match self.registry.resolve(&named) {
+                        Ok(id) => ConversationError::OfConversation {
+                            id,
+                            error: Box::new(error),
+                        },
+                        Err(_) => error,
+                    }
+                }
+                (error, _) => error,
+            })?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Our own copies of transcripts and of the files beside them, which outlive the agents' own.
 //!
-//! Owns their layout: a folder for each root of transcripts, in it a folder for each session, and in that a list and the copies. A
-//! copy is a hard link at first. The link costs nothing, survives when the agent deletes its file, and shares what the agent
+//! Owns their layout: a folder for each root of transcripts, in it a folder for each session, and in that a list and the copies;
+//! and the marks of restored transcripts that lack turns. A copy is a hard link at first. The link costs nothing, survives when the agent deletes its file, and shares what the agent
 //! appends, but also what it rewrites in place. Later the copy is a compressed file, to which only new bytes are appended. If a
 //! file does not continue its newest copy, another copy is made beside that. A copy counts once the list names it, so a kill
 //! leaves the old state or the new one. If a list cannot be read, the folder is set aside. Only files that this module wrote are
@@ -9,6 +9,7 @@
 
 mod folder;
 mod list;
+mod marks;
 mod pruning;
 mod removing;
 mod restoring;
@@ -26,6 +27,7 @@ use crate::files::durable;
 use folder::{Folder, remove_ours};
 use list::digest;
 
+pub use marks::Unreported;
 pub use pruning::{KeptSession, Pruned, Total};
 pub use restoring::{KeptFrom, Placing};
 use unpacking::Shelf;
@@ -150,7 +152,7 @@ impl Archive {
     }
 
     /// How many acknowledged turns of a session are later than the copy that would be restored, if that is known. The file alone may
-    /// not show it, because it contains cancelled turns too.
+    /// not show it, because it contains cancelled turns too. A copy of a transcript that was restored before lacks what that lacked.
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -164,7 +166,9 @@ impl Archive {
             return Ok(None);
         };
         let best = folder.best(name)?;
-        Ok(best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged)))
+        let later = best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged));
+        let unreported = self.unreported(key)?.map(Unreported::turns);
+        Ok(later.max(unreported.filter(|turns| *turns > 0)))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
@@ -176,39 +180,6 @@ impl Archive {
         let place = self.place(key)?;
         let _held = self.lock(key);
         change(&place, |folder| folder.note_changed(at_ms))
-    }
-
-    /// Records durably, before a transcript is restored, that it will lack this many turns which its conversation has not reported
-    /// as missing: once the file is there, nothing else shows that. It stays until [`Archive::note_reported`].
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
-    pub fn note_unreported(&self, key: &Key, turns: u64) -> Result<(), TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        change(&place, |folder| {
-            folder.set_unreported_turns(folder.unreported_turns().max(turns));
-        })
-    }
-
-    /// Records that the conversation has reported what the restored transcript lacks.
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
-    pub fn note_reported(&self, key: &Key) -> Result<(), TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        change(&place, |folder| folder.set_unreported_turns(0))
-    }
-
-    /// How many turns the restored transcript of a session lacks that its conversation has not reported as missing. This waits for
-    /// no copy that is being packed: a list is replaced as a whole.
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
-    pub fn unreported_turns(&self, key: &Key) -> Result<u64, TranscriptError> {
-        let place = self.place(key)?;
-        Ok(Folder::open(&place)?.map_or(0, |folder| folder.unreported_turns()))
     }
 
     /// The copies of a session; none if nothing of it is kept.
@@ -231,13 +202,14 @@ impl Archive {
         Ok(Folder::open(&place)?.is_some_and(|folder| folder.transcript().is_some()))
     }
 
-    /// Deletes all copies of a session.
+    /// Deletes all copies of a session, and what it had to report.
     ///
     /// # Errors
     /// As [`Archive::link`].
     pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
         let place = self.place(key)?;
-        self.remove_folder(&place, key)
+        let noted = self.note_reported(key);
+        self.remove_folder(&place, key).and(noted)
     }
 
     /// Where the copies of a session are.

@@ -11,7 +11,6 @@ pub(super) mod comparing;
 pub(super) mod holders;
 pub mod journal;
 mod neighbours;
-mod settings;
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +29,6 @@ use super::{TranscriptError, parts};
 pub use carrying::{Moving, Watched};
 pub use journal::{Finished, KEPT_FOR, finish, finished, name, newest, settle, take_back};
 pub use neighbours::{Neighbours, SharedNeighbours};
-pub use settings::plan_settings;
 
 /// What each message of a fork says of where it came from.
 pub(super) const FORKED: &str = "\"forkedFrom\"";
@@ -49,8 +47,6 @@ pub enum Kind {
     Transcript,
     /// A file beside one.
     SideFile,
-    /// A file of the agent's own that names folders: it stays in its place, and has others in it.
-    Settings,
 }
 
 /// Where the content of a file comes from.

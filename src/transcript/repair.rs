@@ -1,13 +1,10 @@
 //! Repaired copies of Claude's transcripts, under new ids.
 //!
 //! Owns what becomes of a branch that is damaged: lines that are no records are left out, a record whose parent is not there
-//! names the one that takes its place, all records are of the new session, a call of a tool without a result gets the one that
-//! the agent itself fills in (Claude Code 2.1.316), and long results are cut where that is asked for, which they say. Every
-//! other byte stays, records keep their uuids, and the files that they name come along. Neither other branches nor the places
+//! names the one that takes its place, all records are of the new session, and a call of a tool without a result gets the one
+//! that the agent itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name come along. Neither other branches nor the places
 //! that the agent noted are in the copy: it would go on from one of those, and leave what stands behind. The source is only
 //! read. Blocks; knows nothing of why a transcript is repaired.
-
-mod output;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -69,7 +66,7 @@ pub fn mends(kind: FindingKind) -> bool {
 }
 
 /// Writes the repaired copy of a branch into `folder`, which is made when it is missing. `index` says where the records of
-/// `source` stand, and each text of a tool's result is cut that is longer than `output_limit`, in bytes.
+/// `source` stand.
 ///
 /// # Errors
 /// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is taken,
@@ -80,7 +77,6 @@ pub fn repair(
     branch: &Selection,
     folder: &Path,
     new_id: &str,
-    output_limit: Option<u64>,
 ) -> Result<Repaired, TranscriptError> {
     let unanswered = unanswered(reading::open(source)?, branch);
     let unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
@@ -93,7 +89,6 @@ pub fn repair(
         waiting: BTreeMap::new(),
         old_id: session_of(source),
         new_id,
-        output_limit,
         files: Beside::new(source, folder, new_id),
         repairs: Repairs::default(),
     };
@@ -125,7 +120,6 @@ struct Repairer<'a> {
     waiting: BTreeMap<u64, Vec<u8>>,
     old_id: &'a str,
     new_id: &'a str,
-    output_limit: Option<u64>,
     files: Beside<'a>,
     repairs: Repairs,
 }
@@ -165,10 +159,7 @@ impl Repairer<'_> {
         values.extend(named.map(|(place, text)| (place, text.into_bytes())));
         let mut written = Vec::with_capacity(line.bytes.len() + 1);
         write_with(&mut written, line.bytes, values)?;
-        match self.cut_output(&written) {
-            Some(cut) => writer.write_all(&cut)?,
-            None => writer.write_all(&written)?,
-        }
+        writer.write_all(&written)?;
         if let Some(calls) = self.unanswered.remove(&line.offset) {
             let results = self.fill_in(line.offset, &written, &calls)?;
             self.waiting.insert(line.offset, results);
@@ -195,17 +186,6 @@ impl Repairer<'_> {
         let joins = self.branch.joins();
         let place = joins.binary_search_by_key(&offset, |join| join.offset).ok()?;
         joins.get(place)
-    }
-
-    /// The record with its long results cut.
-    fn cut_output(&mut self, written: &[u8]) -> Option<Vec<u8>> {
-        let text = std::str::from_utf8(written).ok()?.trim_end_matches('\n');
-        let cut = output::cut(text, self.output_limit?, self.old_id)?;
-        let mut shorter = Vec::with_capacity(text.len());
-        write_with(&mut shorter, text.as_bytes(), cut.values).ok()?;
-        self.repairs.cut_outputs += cut.outputs;
-        self.repairs.cut_bytes += cut.bytes;
-        Some(shorter)
     }
 
     /// Results whose places are the end.

@@ -1,6 +1,7 @@
 //! Transcripts that tests make.
 
 mod corpus;
+mod golden;
 
 use std::fs;
 use std::path::PathBuf;

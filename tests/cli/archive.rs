@@ -32,10 +32,10 @@ fn a_transcript_is_copied_and_restored() {
     let home = Home::new();
     let (id, _) = conversation(&home);
     let kept = home.said(&["archive", "add", &id]);
-    assert!(kept.ends_with(".zst") && kept.contains("  /"), "{kept}");
+    assert!(kept.ends_with(".zst") && kept.contains("\t/"), "{kept}");
     assert_eq!(home.said(&["keep", &id]), kept);
     let total = home.said(&["archive", "ls"]);
-    assert!(total.starts_with("1 session kept, 1 file, "), "{total}");
+    assert!(total.starts_with("backups of 1 session: 1 file, "), "{total}");
     let json: Value = serde_json::from_str(&home.said(&["--json", "archive", "ls"])).unwrap();
     assert_eq!(json["total"]["files"], 1);
 
@@ -85,7 +85,7 @@ fn copies_of_no_conversation_are_listed_and_deleted_only_with_yes() {
     let listed = home.said(&["archive", "ls"]);
     let line = listed.lines().nth(2).unwrap();
     assert!(
-        line.starts_with(&session) && line.ends_with("loopback  The blue heron"),
+        line.starts_with(&session) && line.ends_with("loopback\tThe blue heron"),
         "{listed}"
     );
 
@@ -93,11 +93,14 @@ fn copies_of_no_conversation_are_listed_and_deleted_only_with_yes() {
         refused(&home, command, 2);
     }
     assert!(
-        home.said(&["archive", "ls"]).starts_with("1 session kept"),
+        home.said(&["archive", "ls"]).starts_with("backups of 1 session:"),
         "nothing is deleted"
     );
     assert_eq!(home.said(&["archive", "rm", &session, "--yes"]), "");
-    assert!(home.said(&["archive", "ls"]).starts_with("0 sessions kept"));
+    assert!(
+        home.said(&["archive", "ls"])
+            .starts_with("backups of 0 sessions:")
+    );
     refused(&home, &["archive", "rm", &session, "--yes"], 4);
 }
 
@@ -113,10 +116,10 @@ fn prune_deletes_all_copies_of_no_conversation_and_no_other() {
     }
     let output = home.run(&["archive", "prune", "--yes"]);
     assert_eq!(
-        text(&output.stderr).matches("Deleted the copies of").count(),
+        text(&output.stderr).matches("Deleted the backups of").count(),
         2,
         "{output:?}"
     );
-    assert!(home.said(&["archive", "ls"]).starts_with("1 session kept"));
+    assert!(home.said(&["archive", "ls"]).starts_with("backups of 1 session:"));
     assert_eq!(home.said(&["archive", "prune", "--yes"]), "");
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::home::Home;
+use super::printed::{check_printed, commands};
 use super::text;
 
 fn json(printed: &str) -> Value {
@@ -58,29 +59,14 @@ fn an_import_without_a_folder_asks_for_one() {
     let id = there.said(&["new"]);
     there.said(&["send", &id, "long ago"]);
     let path = there.said(&["export", &id]);
-    let output = here.run(&["import", &path]);
-    assert_eq!(output.status.code(), Some(2));
-    let told = text(&output.stderr);
-    let commands = told
-        .split("sessionctl ")
-        .skip(1)
-        .map(|rest| rest.lines().next().unwrap());
-    let mut options: Vec<Vec<&str>> = commands.map(|rest| rest.split(' ').collect()).collect();
-    for command in &mut options {
-        let end = command
-            .iter()
-            .position(|word| matches!(*word, "imports" | "uses"))
-            .unwrap();
-        command.truncate(end);
-    }
-    let [into_this_folder, same_folders] = &options[..] else {
+    let told = here.printed(&["import", &path], 2);
+    let [into_this_folder, same_folders] = commands(&told)[..] else {
         panic!("{told}")
     };
-    assert!(into_this_folder.contains(&"--cwd"), "{told}");
-    assert!(same_folders.contains(&"--same-folders"), "{told}");
-    assert_eq!(here.said(into_this_folder), id);
-    let again = here.said(&[&same_folders[..], &["--new-ids"]].concat());
-    assert_ne!(again, id);
+    assert!(into_this_folder.contains(" --cwd "), "{told}");
+    assert!(same_folders.contains(" --same-folders"), "{told}");
+    assert_eq!(here.said_pasted(into_this_folder), id);
+    assert_ne!(here.said_pasted(&format!("{same_folders} --new-ids")), id);
     let output = here.run(&["import", &path, "--same-folders", "--cwd", "."]);
     assert_eq!(output.status.code(), Some(2));
 }
@@ -91,16 +77,13 @@ fn settings_that_were_left_out_are_named_with_what_takes_them() {
     let id = there.said(&["new", "--mode", "plan"]);
     let path = there.said(&["export", &id]);
     let cwd = tempfile::tempdir().unwrap();
-    let output = here.run(&["import", &path, "--cwd", cwd.path().to_str().unwrap()]);
-    assert!(output.status.success(), "{output:?}");
-    let told = text(&output.stderr);
-    let hint = told.strip_prefix("left out: mode; sessionctl ").unwrap();
-    let (command, _) = hint.split_once(" imports it once more").unwrap();
-    assert!(command.ends_with("--new-ids --trust-settings"), "{command}");
+    let told = here.printed(&["import", &path, "--cwd", cwd.path().to_str().unwrap()], 0);
     // As it is told, it does what it says.
-    let output = here.run(&command.split(' ').collect::<Vec<_>>());
-    assert!(output.status.success(), "{output:?}");
-    assert!(!text(&output.stderr).contains("left out"), "{output:?}");
+    let output = here.pasted(commands(&told)[0]);
+    check_printed(&["import with its settings"], &output, 0);
+    let trusted = text(&output.stdout);
+    let shown = json(&here.said(&["--json", "show", trusted.trim_end()]));
+    assert_eq!(shown["conversation"]["settings"]["mode"], "plan", "{shown}");
 }
 
 #[test]
@@ -148,4 +131,16 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json(&text(&output.stderr))["error"]["kind"], "transcriptDamaged");
     home.printed(&["import", &bundle, "--new-ids", "--cwd", "/nowhere/at/all"], 1);
+}
+
+/// A file that is missing is told in the same words, whatever else was named.
+#[test]
+fn a_missing_bundle_is_told_in_one_way() {
+    let home = Home::new();
+    let told = [
+        &["import", "none.tar.zst"][..],
+        &["import", "none.tar.zst", "--cwd", "."],
+    ]
+    .map(|arguments| home.printed(arguments, 2));
+    assert_eq!(told[0], told[1]);
 }

@@ -32,7 +32,7 @@ fn a_terminal_is_asked_first_and_no_is_the_default() {
         (&["rm", &id], format!("Delete {name}; its transcripts are kept?")),
         (
             &["rm", &id, "--transcripts"],
-            format!("Delete {name} with its transcripts and all copies of them, for good?"),
+            format!("Delete {name} with its transcripts and all backups of them, for good?"),
         ),
     ] {
         for answer in ["n\r", "\r", "what\r"] {
@@ -66,8 +66,7 @@ fn yes_skips_the_question_at_a_terminal() {
     let home = Home::new();
     let id = conversation(&home);
     for command in [&["reset", &id, "--yes"][..], &["-y", "rm", &id, "--transcripts"]] {
-        let (shown, code) = Terminal::run_plain(&home, 200, command).ended();
-        assert_eq!(code, Some(0), "{shown}");
+        let shown = Terminal::run_plain(&home, 200, command).exits(0);
         assert!(!shown.contains("[y/N]"), "{shown}");
     }
 }
@@ -103,8 +102,7 @@ fn what_was_done_is_said_unless_quiet() {
         &["stop"],
     ] {
         let command = [command, &["--yes"]].concat();
-        let (shown, code) = Terminal::run_plain(&home, 200, &command).ended();
-        assert_eq!(code, Some(0), "{command:?}: {shown}");
+        let shown = Terminal::run_plain(&home, 200, &command).exits(0);
         assert_ne!(shown.trim(), "", "{command:?}");
     }
     let output = home.run(&["start", "--quiet"]);

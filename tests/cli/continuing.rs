@@ -147,11 +147,23 @@ fn recover_goes_on_with_all_that_was_cut_short() {
 fn continue_follows_the_turn() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    assert_eq!(home.run(&["send", &id, "[[crash]]"]).status.code(), Some(6));
+    let crashed = home.run(&["send", &id, "[[crash]]"]);
+    assert_eq!(crashed.status.code(), Some(6));
+    let told = text(&crashed.stderr);
+    assert!(
+        !told.contains("nothing is lost") && told.contains("sessionctl continue"),
+        "{told}"
+    );
     let answer = home.said(&["continue", &id]);
     assert!(
         answer.starts_with("echo: ") && answer.contains("cut short"),
         "{answer}"
+    );
+    // The user did not write that.
+    let history = home.said(&["history", &id]);
+    assert!(
+        history.contains("[continued] Your last turn was cut short.") && !history.contains("> Your last"),
+        "{history}"
     );
     let answer = home.said(&["continue", &id, "--text", "And now this"]);
     assert_eq!(answer, "echo: And now this");

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use serde_json::{Value, json};
 
 use super::home::Home;
-use super::printed::check_printed;
+use super::printed::{check_printed, commands};
 use super::text;
 
 /// The prompts of the history, as the agent has them.
@@ -35,9 +35,8 @@ fn an_earlier_prompt_is_replaced_and_brought_back() {
     let edited = home.run(&edit);
     assert_eq!(text(&edited.stdout).trim_end(), "echo: deux mots");
     let told = check_printed(&edit, &edited, 0);
-    assert!(told.contains(&format!("sessionctl undo {}", &id[..8])), "{told}");
     assert_eq!(prompts(&home, &id), ["one", "deux mots"]);
-    home.said(&["undo", &id]);
+    home.said_pasted(commands(&told)[0]);
     assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
 }
 
@@ -50,8 +49,7 @@ fn the_turns_that_an_undo_leaves_behind_can_be_had_back() {
     home.said(&["send", &id, "trois"]);
     let undone = home.run(&["undo", &id]);
     let told = check_printed(&["undo", &id], &undone, 0);
-    let (_, command) = told.trim_end().rsplit_once("sessionctl ").unwrap();
-    let branch = home.said(&command.split(' ').collect::<Vec<_>>());
+    let branch = home.said_pasted(commands(&told)[0]);
     assert_eq!(prompts(&home, &branch), ["one", "deux", "trois"]);
     assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
     // An undo that drops no turn says nothing of one.
@@ -209,18 +207,15 @@ fn what_an_old_prompt_has_beside_its_text_is_told() {
     let mut answer = String::new();
     BufReader::new(socket).read_line(&mut answer).unwrap();
     assert!(answer.contains("end_turn"), "{answer}");
-    let edit = |at: &str| {
+    let edit = |at: &str, what: &str| {
         let editor = "more() { printf ' again' >> \"$1\"; }; more";
         let mut command = home.command(&["edit", &id, "--at", at]);
         let edited = command.env("EDITOR", editor).output().unwrap();
-        assert!(edited.status.success(), "{edited:?}");
-        text(&edited.stderr)
+        check_printed(&["edit with the editor", what], &edited, 0);
     };
-    let told = edit("4");
-    assert!(told.contains("has 2 pictures beside its text"), "{told}");
+    edit("4", "a prompt with two pictures");
     assert_eq!(prompts(&home, &id), ["one", "two", "three", "look again"]);
-    let told = edit("1");
-    assert!(!told.contains("beside its text"), "{told}");
+    edit("1", "a prompt of text");
 }
 
 #[test]
@@ -332,16 +327,10 @@ fn a_step_counts_in_what_is_kept_of_a_transcript_that_is_gone() {
     ] {
         let output = home.run(words);
         let told = text(&output.stdout);
-        assert!(
-            output.status.success() && told.contains(said),
-            "{words:?}: {output:?}"
-        );
+        assert!(told.contains(said), "{words:?}: {output:?}");
+        check_printed(words, &output, 0);
         let is_json = words.contains(&"-");
-        let noted = text(&output.stderr).contains("from the kept copy of session ");
-        assert!(
-            noted != is_json && told.contains("\"kept\"") == is_json,
-            "{words:?}: {output:?}"
-        );
+        assert_eq!(told.contains("\"kept\""), is_json, "{words:?}: {output:?}");
     }
     assert!(!projects.exists());
     let edited = home.run(&["edit", &id, "--at", "2", "deux"]);

@@ -1,7 +1,7 @@
 //! The names of exported files say what is in them.
 
 use super::home::Home;
-use super::text;
+use super::printed::commands;
 
 /// A name that promises another format is refused, with the commands that make a file of a format that there
 /// is.
@@ -17,28 +17,14 @@ fn a_name_that_promises_another_format_is_refused() {
         "fix-v1.2.md",
         "talk.tar.gz",
     ] {
-        let output = home.run(&["export", &id, "-o", name]);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told = home.printed(&["export", &id, "-o", name], 2);
         assert!(!home.path().join(name).exists(), "{name}");
-        let told = text(&output.stderr);
-        let hint = told.lines().find_map(|line| line.strip_prefix("hint: ")).unwrap();
-        let commands: Vec<&str> = hint.split("; ").collect();
-        assert_eq!(commands.len(), 2, "{hint}");
-        for command in commands {
-            let words = &command[command.find("sessionctl ").unwrap()..];
-            let exe = env!("CARGO_BIN_EXE_sessionctl");
-            let pasted = words.replacen("sessionctl", exe, 1);
-            let output = std::process::Command::new("sh")
-                .args(["-c", &pasted])
-                .env("SESSIOND_HOME", home.path())
-                .current_dir(home.path())
-                .output()
-                .unwrap();
-            assert!(output.status.success(), "{pasted}: {output:?}");
-            let path = text(&output.stdout);
+        assert_eq!(commands(&told).len(), 2, "{told}");
+        for command in commands(&told) {
+            let path = home.said_pasted(command);
             let stem = name.trim_end_matches(".gz").rsplit_once('.').unwrap().0;
             assert!(path.contains(&format!("/{stem}.")), "{name}: {path}");
-            std::fs::remove_file(path.trim_end()).unwrap();
+            std::fs::remove_file(path).unwrap();
         }
     }
     // Whoever names the format has said what the file is.

@@ -26,14 +26,9 @@ fn a_branch_is_what_is_used_next() {
     home.said(&["fork", &parent, "--in-place"]);
     assert_eq!(here(&home), parent);
 
-    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &parent]);
-    terminal.until("Ctrl-D leaves");
-    terminal.type_in("/fork\r");
-    terminal.until("a branch of");
-    terminal.until("› ");
-    terminal.type_in("\x04");
-    let (shown, code) = terminal.ended();
-    assert_eq!(code, Some(0), "{shown}");
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &parent]).waiting();
+    terminal.says("/fork", "a branch of");
+    terminal.leave();
     let last = here(&home);
     assert!(![parent, branch].contains(&last), "{last}");
 }
@@ -80,6 +75,6 @@ fn a_picked_conversation_is_used_next() {
     terminal.type_in("first");
     terminal.until("1 of 2");
     terminal.type_in("\r");
-    assert_eq!(terminal.ended().1, Some(0));
+    terminal.exits(0);
     assert_eq!(here(&home), first);
 }

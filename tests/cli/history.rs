@@ -47,7 +47,14 @@ fn history_is_what_was_said_with_tools_folded() {
     let at = |words: &str| told.find(words).unwrap_or_else(|| panic!("{words:?}: {told}"));
     assert!(at("> [[say First words]]") < at("First words\n"));
     assert!(at("[read {\"path\":\"a.rs\"}]") < at("> second") && at("> second") < at("echo: second"));
-    assert_eq!(home.said(&["history", &id, "-n", "1"]), "echo: second");
+    // Never a reply without its prompt.
+    assert_eq!(
+        home.said(&["history", &id, "-n", "1"]),
+        "> second\n\necho: second"
+    );
+    home.printed(&["history", &id, "-n", "1"], 0);
+    let all = home.run(&["history", &id, "-n", "100"]);
+    assert_eq!(text(&all.stderr), "");
 
     let pages = lines(&home.said(&["--json", "history", &id]));
     assert_eq!(pages.len(), 1);
@@ -71,8 +78,7 @@ fn a_terminal_shows_the_numbers_of_the_turns() {
     let shown = |arguments: &[&str]| {
         let mut command = home.command(arguments);
         command.env("PAGER", "").env("NO_COLOR", "1");
-        let (shown, code) = super::terminal::Terminal::of(80, &command).ended();
-        assert_eq!(code, Some(0), "{shown}");
+        let shown = super::terminal::Terminal::of(80, &command).exits(0);
         shown.replace('\r', "")
     };
     let all = shown(&["history", &id]);

@@ -37,6 +37,24 @@ impl Home {
         check_printed(arguments, &self.run(arguments), code)
     }
 
+    /// Runs a command as a person pastes it into a shell.
+    pub(crate) fn pasted(&self, command: &str) -> Output {
+        let exe = env!("CARGO_BIN_EXE_sessionctl");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &command.replacen("sessionctl", exe, 1)]);
+        shell.env_clear().env("LC_ALL", "C.UTF-8");
+        shell.env("SESSIOND_HOME", self.path()).current_dir(self.path());
+        shell.output().unwrap()
+    }
+
+    /// What a pasted command that must work prints on standard output.
+    #[track_caller]
+    pub(crate) fn said_pasted(&self, command: &str) -> String {
+        let output = self.pasted(command);
+        assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
+        super::text(&output.stdout).trim_end().to_owned()
+    }
+
     /// What a command that must work prints, without the line end.
     #[track_caller]
     pub(crate) fn said(&self, arguments: &[&str]) -> String {

@@ -12,6 +12,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use super::home::Home;
+use super::terminal::Terminal;
 use super::text;
 
 #[test]
@@ -220,6 +221,35 @@ pub(crate) fn kill_and_wait(process: Pid) {
     kill_process(process, Signal::KILL).unwrap();
     #[cfg(target_os = "linux")]
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+}
+
+/// Whoever answered a question sees what came of it, also once the turn has ended.
+#[test]
+fn attach_begins_with_the_last_turn() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "Earlier"]);
+    let asked = home.run(&[
+        "send",
+        &id,
+        "[[ask First?]] [[tool Read {}]] [[say First is done]]",
+    ]);
+    assert_eq!(asked.status.code(), Some(8), "{asked:?}");
+    home.said(&["answer", &id, "yes"]);
+    home.said(&["send", "--queue", &id, "[[tool Read {}]] [[say Second]]"]);
+    let mut attached = Terminal::run_plain(&home, 80, &["attach", &id]);
+    let shown = attached.until("idle");
+    assert!(!shown.contains("First is done"), "{shown:?}");
+    let shown = attached.until("Second\r\n");
+    assert!(
+        shown.contains("> [[tool Read {}]]") && !shown.contains("Earlier"),
+        "{shown:?}"
+    );
+    home.said(&["send", &id, "After"]);
+    attached.until("echo: After");
+    attached.type_in("\x03");
+    let (shown, code) = attached.ended();
+    assert_eq!(code, Some(0), "{shown:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::home::Home;
-use super::printed::check_printed;
+use super::printed::{check_printed, commands};
 use super::text;
 
 /// A conversation of one turn in a folder, and where that is to go.
@@ -33,27 +33,34 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
     );
     let moved = home.run(&["mv", &typed, &into]);
     assert_eq!(text(&moved.stdout).trim_end(), "moved 1 conversation and 1 file");
-    let told = text(&moved.stderr);
-    let undo = told.split("sessionctl mv --undo ").nth(1).unwrap();
-    let undo = undo.split_whitespace().next().unwrap();
+    let told = check_printed(&["mv", &typed, &into], &moved, 0);
+    let undo = commands(&told)[0];
+    let id_of_move = undo.rsplit(' ').next().unwrap();
     let listed = home.said(&["mv", "--list"]);
-    assert!(listed.starts_with(undo), "{listed}");
+    assert!(listed.starts_with(id_of_move), "{listed}");
     let folders = format!("{} -> {into}", old.display());
     assert!(
         listed.contains("1 conversation, 1 file") && listed.contains(&folders),
         "{listed}"
     );
+    // On the clock of this machine.
+    let utc = home.command(&["mv", "--list"]).env("TZ", "UTC").output().unwrap();
+    let there = home
+        .command(&["mv", "--list"])
+        .env("TZ", "Asia/Tokyo")
+        .output()
+        .unwrap();
+    assert_ne!(text(&utc.stdout), text(&there.stdout));
     let told: Value = serde_json::from_str(&home.said(&["mv", "--list", "--json"])).unwrap();
-    assert_eq!(told["moves"][0]["undoId"], undo);
+    assert_eq!(told["moves"][0]["undoId"], id_of_move);
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], into);
-    assert!(home.said(&["mv", &typed, &into]).starts_with("nothing ran in "));
+    assert_eq!(home.run(&["mv", &typed, &into]).status.code(), Some(4));
 
-    let refused = home.run(&["undo", &id]);
-    assert_eq!(refused.status.code(), Some(5));
-    assert!(text(&refused.stderr).contains(undo), "{}", text(&refused.stderr));
+    // The conversation's own undo names the command that takes back the whole move.
+    assert_eq!(commands(&home.printed(&["undo", &id], 5)), [undo]);
     fs::rename(&new, &old).unwrap();
-    let undone: Value = serde_json::from_str(&home.said(&["mv", "--undo", undo, "--json"])).unwrap();
+    let undone: Value = serde_json::from_str(&home.said_pasted(&format!("{undo} --json"))).unwrap();
     assert_eq!((&undone["moved"], undone.get("undoId")), (&1.into(), None));
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], old.to_str().unwrap());
@@ -86,6 +93,44 @@ fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
     assert_eq!(home.said(&["undo", &id]), format!("back in {}", old.display()));
 }
 
+/// Claude Code's list of folders is its own. A conversation of another agent does not need it.
+#[test]
+fn a_move_says_that_claude_asks_about_the_new_folder() {
+    let home = Home::new();
+    let config = home.path().join("config");
+    fs::create_dir_all(&config).unwrap();
+    // Any program that is there.
+    let program = env!("CARGO_BIN_EXE_sessionctl");
+    let agents = format!("default_agent = \"loopback\"\n[agents.claude]\ncommand = \"{program}\"\n");
+    fs::write(config.join("config.toml"), agents).unwrap();
+    let (id, old, new) = begun(&home);
+    fs::rename(&old, &new).unwrap();
+    let asks = |arguments: &[&str]| text(&home.run(arguments).stderr).contains("Claude Code will ask once");
+    assert!(asks(&["mv", old.to_str().unwrap(), new.to_str().unwrap()]));
+    fs::create_dir(&old).unwrap();
+    assert!(!asks(&["mv", &id, old.to_str().unwrap()]));
+}
+
+/// The dot names another conversation once the one that it named has left the folder.
+#[test]
+fn a_move_out_of_this_folder_says_what_the_dot_means_then() {
+    let home = Home::new();
+    let folder = home.path().join("elsewhere");
+    fs::create_dir(&folder).unwrap();
+    let folder = folder.to_str().unwrap();
+    let first = home.said(&["new", "--title", "First"]);
+    home.said(&["new", "--title", "Second"]);
+    for left in [Some(&first), None] {
+        let output = home.run(&["mv", ".", folder]);
+        let told = text(&output.stderr);
+        let means = left.map_or("no conversation".to_owned(), |id| format!("{} First", &id[..8]));
+        assert!(
+            told.contains(&format!("In this folder, . now means {means}\n")),
+            "{told}"
+        );
+    }
+}
+
 #[test]
 fn what_cannot_be_meant_says_what_to_do() {
     let home = Home::new();
@@ -97,6 +142,7 @@ fn what_cannot_be_meant_says_what_to_do() {
         (&["mv", "--undo", "x", &id], 2),
         (&["mv", "--list", &id], 2),
         (&["mv", "./none", "./nowhere"], 1),
+        (&["mv", "/nope/x", "/tmp"], 4),
         (&["mv", &id, "./nowhere"], 1),
         (&["mv", "old", &folder], 4),
         (&["mv", "--undo", "x"], 4),

@@ -23,6 +23,18 @@ pub(crate) fn check_printed(arguments: &[&str], output: &Output, code: i32) -> S
     printed
 }
 
+/// The commands that a text names, as they can be pasted. One ends with its line, or before what is said of it.
+pub(crate) fn commands(told: &str) -> Vec<&str> {
+    let starts = told.match_indices("sessionctl ").map(|(at, _)| &told[at..]);
+    let ends = ["\n", "; ", " (", " imports ", " uses "];
+    starts
+        .map(|rest| {
+            ends.iter()
+                .fold(rest, |rest, end| rest.split(end).next().unwrap())
+        })
+        .collect()
+}
+
 /// The text with a whole id for each that is shortened to its first 8 characters.
 pub(super) fn with_whole_ids(text: &str) -> String {
     let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-');

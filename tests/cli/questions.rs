@@ -1,14 +1,14 @@
 //! Questions and errors in the middle of the agent's words, at a terminal.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::chatting::check_seen;
 use super::home::Home;
+use super::printed::commands;
 use super::stub::{ID, Stub};
-use super::terminal::{ASKED, Terminal};
+use super::terminal::{ASKED, MARK, Terminal};
 use super::{run, sessionctl, text};
 
 fn plain(stub: &Stub) -> Terminal {
@@ -60,9 +60,7 @@ fn a_turn_whose_daemon_dies_is_picked_up() {
     terminal.until("Begun");
     kill_daemon(&home);
     terminal.until("starting it again");
-    let (seen, code) = terminal.seen();
-    check_seen("send whose daemon is killed", &seen);
-    assert_eq!(code, Some(0), "{seen}");
+    terminal.check_end("send whose daemon is killed", 0);
     let history = home.said(&["history", &id]);
     assert_eq!(
         history.matches("[[hang]]").count(),
@@ -79,12 +77,11 @@ fn a_question_whose_daemon_dies_is_asked_again() {
         let id = home.said(&["new"]);
         let prompt = "[[ask Really?]] [[say Done it]]";
         let mut terminal = match chats {
-            true => Terminal::run_plain(&home, 80, &["chat", &id]),
+            true => Terminal::run_plain(&home, 80, &["chat", &id]).waiting(),
             false => Terminal::run_plain(&home, 80, &["send", &id, prompt]),
         };
         if chats {
-            terminal.until("Ctrl-D leaves");
-            terminal.type_in(&format!("{prompt}\r"));
+            terminal.enter(prompt);
         }
         terminal.until(ASKED);
         kill_daemon(&home);
@@ -96,13 +93,16 @@ fn a_question_whose_daemon_dies_is_asked_again() {
             "{again:?}"
         );
         terminal.type_in("y");
-        if chats {
-            terminal.until("context ");
-            terminal.until("› ");
-            terminal.type_in("\x04");
+        match chats {
+            true => {
+                terminal.until("context ");
+                terminal.until(MARK);
+                terminal.leave();
+            }
+            false => {
+                terminal.exits(0);
+            }
         }
-        let (shown, code) = terminal.ended();
-        assert_eq!(code, Some(0), "{shown:?}");
         let state: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
         assert_eq!(
             state["conversation"]["interrupts"],
@@ -126,17 +126,15 @@ fn a_chat_asks_what_was_left_open_and_shows_the_turn() {
             // The question stays open, and is asked again.
             terminal.type_in("\x03");
             terminal.until("hint: /answer");
-            terminal.until("› ");
-            terminal.type_in(&format!("{command}\r"));
+            terminal.until(MARK);
+            terminal.enter(command);
             terminal.until(ASKED);
         }
         terminal.type_in("y");
         terminal.until("Before the session was interrupted");
         terminal.until("context ");
-        terminal.until("› ");
-        terminal.type_in("\x04");
-        let (shown, code) = terminal.ended();
-        assert_eq!(code, Some(0), "{shown:?}");
+        terminal.until(MARK);
+        terminal.leave();
     }
 }
 
@@ -151,8 +149,7 @@ fn a_refusal_after_the_daemon_died_ends_the_turn() {
     terminal.until("the daemon answers again");
     terminal.until(ASKED);
     terminal.type_in("n");
-    let (shown, code) = terminal.ended();
-    assert_eq!(code, Some(1), "{shown:?}");
+    let shown = terminal.exits(1);
     let hint = format!("sessionctl send {} 'Continue'", &id[..8]);
     assert!(
         shown.contains(&hint) && !shown.contains("sessionctl continue"),
@@ -166,31 +163,45 @@ fn a_refusal_after_the_daemon_died_ends_the_turn() {
 fn a_question_whose_daemon_dies_is_left_open_without_a_terminal() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let prompt = "[[ask Really?]]";
-    let mut child = home
-        .command(&["send", &id, prompt, "--on-question", "wait"])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("answer with") {
-        line.clear();
-        assert_ne!(told.read_line(&mut line).unwrap(), 0, "the question is printed");
-    }
+    let left = home.run(&["send", &id, "[[ask Really?]]"]);
+    assert_eq!(left.status.code(), Some(8), "{left:?}");
     kill_daemon(&home);
-    let mut rest = String::new();
-    told.read_to_string(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(8), "{rest}");
-    let how = format!("sessionctl answer {} allow", &id[..8]);
-    assert!(rest.contains(&format!("hint: {how}")), "{rest}");
-    assert!(!rest.contains("sessionctl continue"), "{rest}");
-    let refused = home.run(&["continue", &id]);
-    assert_eq!(refused.status.code(), Some(5));
-    assert!(
-        text(&refused.stderr).contains(&format!("hint: {how}")),
-        "{refused:?}"
-    );
+    let refused = home.printed(&["continue", &id], 5);
+    let answers = commands(&refused);
+    assert_eq!(answers, [answers[0]; 2]);
+    home.said_pasted(answers[0]);
+}
+
+/// Whoever waits for another client's answer waits on when the daemon has died, and follows the turn that the answer brings.
+#[test]
+fn a_question_whose_daemon_dies_is_waited_for() {
+    let home = Home::new();
+    for (answer, code) in [("allow", 0), ("deny", 1)] {
+        let id = home.said(&["new"]);
+        let mut child = home
+            .command(&["send", &id, "[[ask Really?]]", "--on-question", "wait"])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut until = |words: &str| {
+            let found = told
+                .by_ref()
+                .map(Result::unwrap)
+                .find(|line| line.contains(words));
+            assert!(found.is_some(), "{words} is told");
+        };
+        until("answer with");
+        kill_daemon(&home);
+        until("the daemon answers again");
+        until("answer with");
+        home.said(&["answer", &id, answer]);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{answer}: {output:?}");
+        let answered = text(&output.stdout).contains("Before the session was interrupted");
+        assert_eq!(answered, answer == "allow", "{output:?}");
+    }
 }
 
 /// A daemon that was stopped on purpose stays stopped.
@@ -223,9 +234,7 @@ fn a_command_of_three_lines_is_asked_about_whole() {
         let mut terminal = Terminal::run(&home, columns, &["send", &id, prompt]);
         terminal.until(ASKED);
         terminal.type_in("y");
-        let (seen, code) = terminal.seen();
-        check_seen(&format!("approving a command at {columns} columns"), &seen);
-        assert_eq!(code, Some(0), "{seen}");
+        terminal.check_end(&format!("approving a command at {columns} columns"), 0);
     }
 }
 
@@ -243,9 +252,7 @@ fn a_change_is_asked_about_with_its_diff() {
         "{asked:?}"
     );
     terminal.type_in("n");
-    let (seen, code) = terminal.seen();
-    check_seen("refusing a change", &seen);
-    assert_eq!(code, Some(0), "{seen}");
+    terminal.check_end("refusing a change", 0);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
     // What is too long to be shown is read in the pager.
     let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
@@ -259,8 +266,7 @@ fn a_change_is_asked_about_with_its_diff() {
     terminal.until("line 59");
     terminal.until(ASKED);
     terminal.type_in("y");
-    let (shown, code) = terminal.ended();
-    assert_eq!(code, Some(0), "{shown:?}");
+    terminal.exits(0);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
 }
 
@@ -274,12 +280,19 @@ fn answer_shows_the_question_and_asks() {
     assert_eq!(asked.status.code(), Some(8));
     let told = text(&asked.stderr);
     assert!(told.contains("    make\n    make install\n"), "{told}");
+    // Whoever leaves cancels nothing.
+    let mut terminal = Terminal::run(&home, 80, &["answer", &id]);
+    terminal.until(ASKED);
+    terminal.type_in("\x03");
+    let (shown, code) = terminal.ended();
+    assert!(shown.contains("the question stays open"), "{shown:?}");
+    assert_eq!(code, Some(1), "{shown:?}");
     let mut terminal = Terminal::run(&home, 80, &["answer", &id]);
     let shown = terminal.until(ASKED);
     assert!(shown.contains("make install"), "{shown:?}");
     terminal.type_in("y");
-    let (shown, code) = terminal.ended();
-    assert_eq!(code, Some(0), "{shown:?}");
+    terminal.until("Done");
+    terminal.exits(0);
 }
 
 #[test]
@@ -287,7 +300,5 @@ fn a_limit_says_when_it_resets_and_what_helps() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let terminal = Terminal::run(&home, 200, &["send", &id, "Write it [[limit 5400]]"]);
-    let (seen, code) = terminal.seen();
-    check_seen("send at a limit", &seen);
-    assert_eq!(code, Some(7), "{seen}");
+    terminal.check_end("send at a limit", 7);
 }

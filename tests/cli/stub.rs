@@ -262,7 +262,10 @@ fn methods() -> Methods {
         ("transcript/check", r#"{"findings":[]}"#),
         ("conversation/history", r#"{"messages":[]}"#),
         ("conversation/move", r#"{"plan":[],"moved":0}"#),
-        ("transcript/move", r#"{"plan":[],"moved":0}"#),
+        (
+            "transcript/move",
+            r#"{"plan":[{"from":"/a","to":"/b","kind":"metadata","bytes":0}],"moved":0}"#,
+        ),
         ("transcript/undo", r#"{"plan":[],"moved":0}"#),
         ("transcript/keep", r#"{"kept":[],"enabled":true}"#),
         ("transcript/restore", r#"{"restored":[]}"#),

@@ -4,12 +4,16 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use super::chatting::check_seen;
 use super::history;
 use super::home::Home;
 pub(crate) use crate::pty::Terminal;
 
 /// What Ctrl-C sends.
 const CTRL_C: &str = "\x03";
+
+/// What Ctrl-D sends.
+const CTRL_D: &str = "\x04";
 
 impl Terminal {
     /// Runs a command of this home at a terminal of its own, so many columns wide.
@@ -21,7 +25,55 @@ impl Terminal {
     pub(crate) fn run_plain(home: &Home, columns: u16, arguments: &[&str]) -> Self {
         Self::of(columns, home.command(arguments).env("NO_COLOR", "1"))
     }
+
+    /// The chat that was started, once it waits for a line. A last prompt, which is shown before, has the mark too.
+    pub(crate) fn waiting(mut self) -> Self {
+        self.until("Ctrl-D leaves");
+        self.until(MARK);
+        self
+    }
+
+    /// Types a line into a chat that waits for it. What is shown after this is no echo of it.
+    pub(crate) fn enter(&mut self, line: &str) {
+        self.type_in(&format!("{line}\r"));
+        self.until("\x1b[?2004l");
+    }
+
+    /// Types a line into a chat, which has to show these words, and then waits for the next line.
+    #[track_caller]
+    pub(crate) fn says(&mut self, line: &str, words: &str) -> String {
+        self.enter(line);
+        let shown = self.until(words);
+        self.until(MARK);
+        shown
+    }
+
+    /// Leaves a chat that waits for a line.
+    #[track_caller]
+    pub(crate) fn leave(mut self) {
+        self.type_in(CTRL_D);
+        self.exits(0);
+    }
+
+    /// What is shown up to the end, which has to have this exit code.
+    #[track_caller]
+    pub(crate) fn exits(self, expected: i32) -> String {
+        let (shown, code) = self.ended();
+        assert_eq!(code, Some(expected), "{shown:?}");
+        shown
+    }
+
+    /// Checks what a person sees at the end, and the exit code; see [`check_seen`].
+    #[track_caller]
+    pub(crate) fn check_end(self, what: &str, expected: i32) {
+        let (seen, code) = self.seen();
+        assert_eq!(code, Some(expected), "{seen}");
+        check_seen(what, &seen);
+    }
 }
+
+/// What the prompt of `chat` begins with.
+pub(crate) const MARK: &str = "› ";
 
 /// The end of the last line of a question.
 pub(crate) const ASKED: &str = "? helps";
@@ -39,8 +91,28 @@ fn a_key_answers_a_question_and_others_do_nothing() {
         terminal.type_in("9aq\r\x1b[A\x1b[200~yes\x1b[201~?");
         terminal.until("Other keys do nothing.");
         terminal.type_in(key);
-        let (shown, code) = terminal.ended();
+        let shown = terminal.exits(0);
         assert_eq!(shown.contains("Done it"), allowed, "{key:?}: {shown:?}");
+    }
+}
+
+/// A word is read to its end: a letter in it is no key.
+#[test]
+fn a_typed_word_answers_only_as_a_whole() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for (words, allowed) in [
+        (&["maybe", "yes"][..], true),
+        (&["nothing", "no"], false),
+        (&["anything", "deny"], false),
+    ] {
+        let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
+        terminal.until(ASKED);
+        terminal.type_in(&format!("{}\r", words[0]));
+        terminal.until("Other keys do nothing.");
+        terminal.type_in(&format!("{}\r", words[1]));
+        let (shown, code) = terminal.ended();
+        assert_eq!(shown.contains("Done it"), allowed, "{words:?}: {shown:?}");
         assert_eq!(code, Some(0), "{shown:?}");
     }
 }
@@ -66,22 +138,20 @@ fn the_first_ctrl_c_cancels_the_turn_and_the_second_leaves() {
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
     terminal.until("Begun");
     terminal.type_in(CTRL_C);
-    let (shown, code) = terminal.ended();
+    let shown = terminal.exits(1);
     assert!(shown.contains("the turn was cancelled"), "{shown:?}");
-    assert_eq!(code, Some(1), "{shown:?}");
 
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[say Begun]] [[deaf]] [[hang]]"]);
     terminal.until("Begun");
     terminal.type_in(CTRL_C);
     terminal.until("Ctrl-C again leaves at once");
     terminal.type_in(CTRL_C);
-    let (shown, code) = terminal.ended();
+    let shown = terminal.exits(1);
     assert!(
         shown.contains("left before the turn ended")
             && shown.contains(&format!("sessionctl attach {}", &id[..8])),
         "{shown:?}"
     );
-    assert_eq!(code, Some(1), "{shown:?}");
     home.said(&["cancel", &id]);
 }
 
@@ -92,12 +162,11 @@ fn a_question_is_void_when_its_turn_is_cancelled() {
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
     terminal.until(ASKED);
     terminal.type_in(CTRL_C);
-    let (shown, code) = terminal.ended();
+    let shown = terminal.exits(1);
     assert!(
         shown.contains("question withdrawn: the turn was cancelled") && !shown.contains("Done it"),
         "{shown:?}"
     );
-    assert_eq!(code, Some(1), "{shown:?}");
     let show = home.said(&["show", &id]);
     assert!(show.contains("idle") && !show.contains("answer with"), "{show}");
 }
@@ -219,8 +288,7 @@ fn a_manual_page_is_shown_by_man() {
     let page = |name: &str| super::text(&super::run(folder.path(), &["man", name]).stdout);
 
     let (told, code) = shown(&["man", "send"]);
-    let note = "man is not installed";
-    assert!(told.starts_with(&page("send")) && told.contains(note), "{told}");
+    check_seen("man without man", told.strip_prefix(&page("send")).unwrap());
     assert_eq!(code, Some(0));
 
     let man = programs.join("man");
@@ -242,6 +310,6 @@ fn a_manual_page_is_shown_by_man() {
 
     put("#!/bin/sh\nexit 3\n");
     let (told, code) = shown(&["man", "send"]);
-    assert!(told.contains("error: man could not show the page"), "{told}");
+    check_seen("a failing man", &told);
     assert_eq!(code, Some(1));
 }

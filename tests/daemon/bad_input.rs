@@ -241,6 +241,17 @@ async fn what_is_no_request_gets_its_error_and_the_connection_goes_on() {
         Refusal(code, kind, false).check(&answer, line);
         assert!(answer["id"].is_null(), "{answer}");
     }
+    // An id is not read, only echoed.
+    for id in ["-7", "-1.50", "2e3", "123456789012345678901234567890", "null"] {
+        raw.write(format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"daemon/status\"}}\n"
+        ))
+        .await;
+        let answer = raw.line().await;
+        let is_echoed =
+            answer.contains(&format!("\"id\":{id},")) || answer.ends_with(&format!("\"id\":{id}}}"));
+        assert!(is_echoed && answer.contains("\"result\":"), "{id}: {answer}");
+    }
     raw.write(b"\xff\xfe\n").await;
     Refusal(-32700, "parseError", false).check(&raw.next().await, "bad UTF-8");
     let status = raw.ask("daemon/status", json!({})).await;

@@ -28,7 +28,7 @@ fn put(home: &Home, id: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
 }
 
 /// Some turns of a session in the home's project, each with a reply.
-fn turns(home: &Home, id: &str, count: usize) -> String {
+pub(crate) fn turns(home: &Home, id: &str, count: usize) -> String {
     let mut lines = String::new();
     let mut parent = Value::Null;
     for turn in 0..count {

@@ -28,6 +28,18 @@ pub(crate) fn check(call: &str, kind: &str, message: &str) {
     );
 }
 
+/// Fails if a daemon that does not start prints words that are not in the file of what commands print; gives
+/// the error's line.
+#[track_caller]
+pub(crate) fn check_start<'a>(arguments: &str, code: Option<i32>, printed: &'a str) -> &'a str {
+    assert_eq!(code, Some(1), "{arguments}: {printed}");
+    let error = printed.lines().find(|line| line.starts_with("error: ")).unwrap();
+    let words = &printed[printed.find(error).unwrap()..];
+    let [command, words] = [&format!("sessiond {arguments}"), words].map(|text| plain(text.trim_end()));
+    compare("printed-words.txt", &format!("{command} => 1: {words}"));
+    error
+}
+
 /// Fails if this file of fixtures lacks the line.
 #[track_caller]
 pub(crate) fn compare(file: &str, line: &str) {

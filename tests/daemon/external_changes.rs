@@ -542,16 +542,8 @@ async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     command.env_clear().envs(environment).stdin(Stdio::null());
     let output = command.output().unwrap();
     let words = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{words}");
-    let data = home.data();
-    assert!(
-        words.contains("error: ") && words.contains(data.to_str().unwrap()),
-        "{words}"
-    );
-    assert!(
-        words.contains("hint: nothing is lost; free some room on that disk and start again"),
-        "{words}"
-    );
+    let error = error_words::check_start("on a full disk", output.status.code(), &words);
+    assert!(error.contains(home.data().to_str().unwrap()), "{words}");
     assert_eq!(kept("journal.jsonl"), journal);
 
     let (_daemon, app) = home.opened().await;

@@ -184,6 +184,7 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     let head = app.get(id).await.head.unwrap();
     let path = transcript(&home, head.as_str());
     let text = fs::read(&path).unwrap();
+    app.close(id).await;
     for by in [json!({"conversationId": id}), json!({"upstreamId": head})] {
         let kept = keep(&app, by.clone()).await.unwrap().kept;
         assert_eq!(kept.len(), 1);

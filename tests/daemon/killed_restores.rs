@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bridge_protocol::error::ErrorKind;
@@ -11,10 +11,11 @@ use bridge_protocol::link::{Fidelity, LineageReason, Resumed, Via};
 use bridge_protocol::{CheckpointId, ConversationId};
 use serde_json::{Value, json};
 
+use crate::carrying::files_below;
 use crate::codex::{ROOT_ID, rollout};
 use crate::codex_watching;
 use crate::gate::Gate;
-use crate::home::Home;
+use crate::home::{Daemon, Home};
 use crate::keeping::{keep, lose};
 use crate::scripted::{self, LOAD_NEEDS, SILENT_ON_LOAD};
 use crate::signs::Watched;
@@ -30,16 +31,51 @@ async fn resume(app: &App, id: ConversationId) -> Resumed {
     serde_json::from_value(answer.unwrap()["resumed"].clone()).unwrap()
 }
 
-/// The list of copies of the session whose id is given.
-fn list_of(home: &Home, session: &str) -> Value {
-    let roots = fs::read_dir(home.data().join("kept")).unwrap();
-    let mut lists = roots.map(|root| root.unwrap().path().join(session).join("kept.json"));
-    let list = lists.find(|list| list.exists()).unwrap();
-    serde_json::from_slice(&fs::read(list).unwrap()).unwrap()
+/// The file that says what the restored transcript of a session lacks.
+fn mark_of(home: &Home, session: &str) -> Option<PathBuf> {
+    let marks = files_below(&home.data().join("kept/unreported")).into_iter();
+    let mut marks = marks.filter(|mark| mark.ends_with(format!("{session}.mark")));
+    marks.next()
 }
 
 fn unreported(home: &Home, session: &str) -> Value {
-    list_of(home, session)["note"]["unreportedTurns"].clone()
+    let Some(mark) = mark_of(home, session) else {
+        return Value::Null;
+    };
+    let line: Value = serde_json::from_slice(&fs::read(mark).unwrap()).unwrap();
+    line["note"]["turns"].clone()
+}
+
+/// The one list of copies.
+fn list(home: &Home) -> PathBuf {
+    let mut lists = files_below(&home.data().join("kept"));
+    lists.retain(|path| path.ends_with("kept.json"));
+    let [list] = &lists[..] else { panic!("{lists:?}") };
+    list.clone()
+}
+
+/// A closed conversation whose transcript holds a cancelled turn, which is not counted, and lacks the last turn, because it was
+/// restored from an older copy. The transcript does not show that.
+async fn restored(home: &Home) -> (Daemon<'_>, App, ConversationId) {
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    cancelled_turn(&daemon, &app, id).await;
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    app.close(id).await;
+    lose(home);
+    let params = json!({"conversationId": id});
+    let restored = app.call("transcript/restore", params).await.unwrap();
+    assert_eq!(restored["missingTurns"], json!(1));
+    (daemon, app, id)
+}
+
+async fn cancelled_turn(daemon: &Daemon<'_>, app: &App, id: ConversationId) {
+    let mut raw = daemon.raw().await;
+    let (running, _) = raw.run(id, "[[hang]]").await;
+    app.ask("conversation/cancel", id).await;
+    raw.answer(running).await;
 }
 
 async fn assert_reported_once(app: &App, id: ConversationId) {
@@ -81,10 +117,7 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     app.call("conversation/update", plan).await.unwrap();
     // A turn that was cancelled before the agent said a word stands in the transcript, and is not counted: so the transcript does
     // not show what it lacks.
-    let mut raw = daemon.raw().await;
-    let (running, _) = raw.run(id, "[[hang]]").await;
-    app.ask("conversation/cancel", id).await;
-    raw.answer(running).await;
+    cancelled_turn(&daemon, &app, id).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
@@ -92,6 +125,7 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     let head = app.get(id).await.head.unwrap();
     app.close(id).await;
     lose(&home);
+    let mut raw = daemon.raw().await;
     // The agent has opened the restored session by then, and nothing was reported.
     gate.hold("session/set_mode");
     raw.send("conversation/resume", json!({"conversationId": id}))
@@ -157,12 +191,7 @@ async fn what_a_restored_rollout_lacks_is_reported_by_the_next_daemon() {
             .await;
         watched.wait_for("second load", || (loads(&home) == before + 2).then_some(()));
         assert!(path.exists(), "it is restored");
-        assert_eq!(
-            unreported(&home, ROOT_ID),
-            json!(1),
-            "{}",
-            list_of(&home, ROOT_ID)
-        );
+        assert_eq!(unreported(&home, ROOT_ID), json!(1));
         daemon.kill();
         fs::remove_file(home.path().join(SILENT_ON_LOAD)).unwrap();
 
@@ -177,14 +206,10 @@ async fn what_a_restored_rollout_lacks_is_reported_by_the_next_daemon() {
 
 /// The list as it is after a link was copied: how many turns are in it is not known.
 fn forget_turns(home: &Home) {
-    let lists: Vec<_> = crate::carrying::files_below(&home.data().join("kept"))
-        .into_iter()
-        .filter(|path| path.ends_with("kept.json"))
-        .collect();
-    let [list] = &lists[..] else { panic!("{lists:?}") };
-    let mut line: Value = serde_json::from_slice(&fs::read(list).unwrap()).unwrap();
+    let list = list(home);
+    let mut line: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
     line["note"].as_object_mut().unwrap().remove("turns").unwrap();
-    write_list(list, line);
+    write_list(&list, line);
 }
 
 fn write_list(list: &Path, mut line: Value) {
@@ -221,47 +246,162 @@ async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
     let restored = app.call("transcript/restore", restore).await.unwrap();
     assert_eq!(restored["missingTurns"], json!(1));
     drop(daemon);
-    // Old copies are deleted at a start, but not the only place that says what is missing.
+    // Old copies are deleted at a start, but not what says what is missing.
     home.configure("default_agent = \"loopback\"\n[keep]\nenabled = false\ndays = 1\n");
     let passed = home.data().join("kept/passed");
     let watched = Watched::below(&home.data());
     let (daemon, app) = home.opened().await;
     watched.wait_for("look at all copies", || passed.exists().then_some(()));
+    let copies = keep_total(&app).await;
+    assert_eq!(copies, 0);
     assert_reported_once(&app, id).await;
     assert_eq!(unreported(&home, head.as_str()), Value::Null);
     drop(daemon);
 }
 
+async fn keep_total(app: &App) -> u64 {
+    keep(app, json!({})).await.unwrap().total.unwrap().sessions
+}
+
+/// How a list of copies, or a mark, becomes one that cannot be read.
+const SPOILED: [&str; 2] = ["damaged", "of a newer version"];
+
+fn spoil(path: &Path, how: &str) {
+    let mut line: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    if how == "damaged" {
+        line["crc32"] = json!(1);
+        fs::write(path, format!("{line}\n")).unwrap();
+    } else {
+        line["version"] = json!(9);
+        write_list(path, line);
+    }
+}
+
+/// What a transcript lacks is known even if the list of its copies is not.
 #[tokio::test]
-async fn a_list_of_the_version_before_is_read_and_one_of_a_later_version_left_alone() {
+async fn a_list_that_cannot_be_read_hides_no_missing_turns() {
+    for how in SPOILED {
+        let home = Home::keeping_nothing();
+        let (_daemon, app, id) = restored(&home).await;
+        spoil(&list(&home), how);
+        refused(app.fork(id, false).await, ErrorKind::TranscriptDamaged);
+        assert_reported_once(&app, id).await;
+        app.fork(id, false).await.unwrap();
+        app.close(id).await;
+        let resumed = resume(&app, id).await;
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    }
+}
+
+/// A conversation that was never restored is whole, whatever becomes of the list of its copies.
+#[tokio::test]
+async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
+    for how in SPOILED {
+        let home = Home::keeping_nothing();
+        let (_daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["first"]).await;
+        app.close(id).await;
+        keep(&app, json!({"conversationId": id})).await.unwrap();
+        let list = list(&home);
+        spoil(&list, how);
+        let written = fs::read(&list).unwrap();
+        app.fork(id, false).await.unwrap();
+        let resumed = resume(&app, id).await;
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+        app.close(id).await;
+        lose(&home);
+        let params = json!({"conversationId": id});
+        assert!(app.call("transcript/restore", params).await.is_err());
+        assert_eq!(fs::read(list).unwrap(), written);
+    }
+}
+
+/// That there is a mark says that turns are missing.
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
+    for how in SPOILED {
+        let home = Home::keeping_nothing();
+        let (_daemon, app, id) = restored(&home).await;
+        let head = app.get(id).await.head.unwrap();
+        spoil(&mark_of(&home, head.as_str()).unwrap(), how);
+        refused(app.fork(id, false).await, ErrorKind::TranscriptDamaged);
+        let strict = json!({"conversationId": id, "minFidelity": "full"});
+        refused(
+            app.call("conversation/resume", strict).await,
+            ErrorKind::NotResumable,
+        );
+        let resumed = resume(&app, id).await;
+        assert_eq!(
+            (resumed.via, resumed.fidelity, resumed.missing_turns),
+            (Via::Archive, Fidelity::Partial, 0)
+        );
+        app.fork(id, false).await.unwrap();
+        app.close(id).await;
+        let resumed = resume(&app, id).await;
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    }
+}
+
+/// What was not restored lacks nothing.
+#[tokio::test]
+async fn a_restore_that_fails_leaves_no_mark() {
     let home = Home::keeping_nothing();
     let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
     app.close(id).await;
-    keep(&app, json!({"conversationId": id})).await.unwrap();
+    let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    app.close(id).await;
     let head = app.get(id).await.head.unwrap();
-    let lists = crate::carrying::files_below(&home.data().join("kept"));
-    let list = lists.iter().find(|path| path.ends_with("kept.json")).unwrap();
-    let mut line = list_of(&home, head.as_str());
-    // Without a report, so that earlier versions of the program read it too.
-    assert_eq!(line["version"], json!(2));
     let path = home.transcript(head.as_str()).unwrap();
     let text = fs::read(&path).unwrap();
-    for (version, is_read) in [(3, true), (4, false)] {
-        line["version"] = json!(version);
-        write_list(list, line.clone());
-        let written = fs::read(list).unwrap();
-        lose(&home);
-        let restored = app
-            .call("transcript/restore", json!({"conversationId": id}))
-            .await;
-        assert_eq!(restored.is_ok(), is_read, "{version}");
-        if !is_read {
-            assert_eq!(fs::read(list).unwrap(), written);
-            // The list says nothing of a transcript that is there.
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, &text).unwrap();
-            app.fork(id, false).await.unwrap();
-        }
+    lose(&home);
+    // The folder of the transcript cannot be made.
+    let projects = home.data().join("loopback/projects");
+    fs::write(&projects, "").unwrap();
+    let restore = || app.call("transcript/restore", json!({"conversationId": id}));
+    restore().await.unwrap_err();
+    fs::remove_file(&projects).unwrap();
+    // The copy is damaged.
+    let copy = Path::new(&kept.kept[0].path);
+    let mut bytes = fs::read(copy).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    fs::write(copy, bytes).unwrap();
+    restore().await.unwrap_err();
+    // The agent's own file is back, whole.
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, &text).unwrap();
+    app.fork(id, false).await.unwrap();
+    let resumed = resume(&app, id).await;
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+}
+
+/// The agent would go on with what it has in memory, and nobody would be told what the file lacks.
+#[tokio::test]
+async fn nothing_is_restored_into_an_open_session() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let head = app.get(id).await.head.unwrap();
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    let names = [json!({"conversationId": id}), json!({"upstreamId": head})];
+    // Nothing is to be done.
+    for params in &names {
+        let answer = app.call("transcript/restore", params.clone()).await.unwrap();
+        assert_eq!(answer["restored"], json!([]));
     }
+    lose(&home);
+    for params in names {
+        let error = refused(app.call("transcript/restore", params).await, ErrorKind::Busy);
+        let close = format!("sessionctl close {id}");
+        assert!(error.message.contains(&close), "{}", error.message);
+    }
+    assert!(home.transcript(head.as_str()).is_none());
+    app.close(id).await;
+    let restore = json!({"conversationId": id});
+    let restored = app.call("transcript/restore", restore).await.unwrap();
+    assert_eq!(restored["missingTurns"], json!(1));
+    assert_reported_once(&app, id).await;
 }

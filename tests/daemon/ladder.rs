@@ -438,7 +438,8 @@ async fn a_folder_that_is_gone_changes_nothing() {
     app.close(id).await;
     let chain = app.chain(id).await;
     fs::remove_dir(&folder).unwrap();
-    refused(app.try_send(id, "second").await, ErrorKind::InvalidCwd);
+    let missing = refused(app.try_send(id, "second").await, ErrorKind::InvalidCwd);
+    assert_eq!(missing.detail("conversationId"), json!(id));
     let resume = app
         .call("conversation/resume", json!({"conversationId": id}))
         .await;

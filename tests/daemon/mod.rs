@@ -100,6 +100,7 @@ mod loading;
 mod lost_changes;
 mod lost_turns;
 mod many_moves;
+mod misplaced_files;
 pub(crate) mod moved_trees;
 pub(crate) mod moving;
 #[cfg(target_os = "linux")]

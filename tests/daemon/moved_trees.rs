@@ -335,35 +335,6 @@ async fn long_names_and_links_lead_where_the_agent_looks() {
     assert_eq!((resumed.len(), resumed[0].cwd.as_str()), (1, new.as_str()));
 }
 
-/// The other files in which Claude Code names folders are changed when somebody says so, and come back.
-#[tokio::test]
-async fn the_agents_own_notes_name_the_new_folder_when_that_is_asked_for() {
-    let home = Home::new();
-    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
-    let (_daemon, app) = home.opened().await;
-    app.begun(&old, &["one"]).await;
-    let settings = home.data().join("loopback/.claude.json");
-    let text = |cwd: &str| format!("{{\n  \"projects\": {{\"{cwd}/sub\": {{\"n\": 1.0}}}}\n}}\n");
-    fs::write(&settings, text(&old)).unwrap();
-    let read = || fs::read_to_string(&settings).unwrap();
-    let first = move_tree(&app, &old, &new).await.unwrap();
-    assert_eq!(read(), text(&old));
-    undo_tree(&app, &first.undo_id.unwrap()).await.unwrap();
-
-    let params = json!({"from": old, "to": new, "settings": true});
-    let moved = call(&app, "transcript/move", params).await.unwrap();
-    assert_eq!(read(), text(&new));
-    let noted: Vec<_> = moved
-        .plan
-        .iter()
-        .filter(|planned| planned.kind == MovedKind::Settings)
-        .collect();
-    assert_eq!((noted.len(), moved.moved), (1, 2));
-    assert_eq!(noted[0].from, settings.to_str().unwrap());
-    undo_tree(&app, &moved.undo_id.unwrap()).await.unwrap();
-    assert_eq!(read(), text(&old));
-}
-
 /// One whose agent nobody knows any more stays, and is told; the others go.
 #[tokio::test]
 async fn a_conversation_of_an_agent_that_is_gone_stays() {

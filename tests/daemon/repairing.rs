@@ -180,11 +180,7 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
     app.send(id, "[[tool Read {}]]").await;
     let (old, path) = head(&home, &app, id).await;
     let names = transcripts(&home);
-    for params in [
-        json!({"conversationId": id}),
-        json!({"upstreamId": old}),
-        json!({"conversationId": id, "maxToolOutput": 100_000}),
-    ] {
+    for params in [json!({"conversationId": id}), json!({"upstreamId": old})] {
         let answer = repair(&app, params).await.unwrap();
         assert_eq!(answer, CheckAnswer::default());
     }
@@ -254,7 +250,7 @@ async fn a_repeated_call_repairs_once() {
     let params = json!({"upstreamId": old, "requestId": "r1"});
     assert_eq!(repair(&app, params).await.unwrap(), first);
     assert_eq!(app.chain(id).await.len(), 2);
-    let other = json!({"upstreamId": old, "requestId": "r1", "maxToolOutput": 5});
+    let other = json!({"upstreamId": old, "requestId": "r1", "agent": "loopback"});
     refused(repair(&app, other).await, ErrorKind::Conflict);
     assert_eq!(transcripts(&home).len(), 2);
 }
@@ -271,14 +267,14 @@ async fn a_repair_is_repeated_after_a_deletion() {
     let by_conversation = json!({"conversationId": id, "requestId": "r1"});
     let first = repair(&app, by_conversation.clone()).await.unwrap();
     let new = first.repaired.clone().unwrap();
-    let by_transcript = json!({"upstreamId": new, "requestId": "r2", "maxToolOutput": 5});
+    let by_transcript = json!({"upstreamId": new, "requestId": "r2"});
     let second = repair(&app, by_transcript.clone()).await.unwrap();
     app.ask("conversation/delete", id).await;
     let before = transcripts(&home);
     assert_eq!(repair(&app, by_conversation).await.unwrap(), first);
     assert_eq!(repair(&app, by_transcript).await.unwrap(), second);
     assert_eq!(transcripts(&home), before);
-    let other = json!({"conversationId": id, "requestId": "r1", "maxToolOutput": 5});
+    let other = json!({"upstreamId": old, "requestId": "r1"});
     refused(repair(&app, other).await, ErrorKind::Conflict);
 }
 
@@ -315,63 +311,6 @@ async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
     assert_eq!(app.remembered(adopted).await, ["one", "two", "three"]);
 }
 
-#[tokio::test]
-async fn long_results_are_cut_where_that_is_asked_for() {
-    let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["[[tool Read {}]]", "two"]).await;
-    let (old, path) = head(&home, &app, id).await;
-    app.close(id).await;
-    let text = fs::read_to_string(&path).unwrap();
-    let mut lines: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let is_result = |line: &&mut Value| line["message"]["content"][0]["type"] == "tool_result";
-    let result = lines.iter_mut().find(is_result).unwrap();
-    result["message"]["content"][0]["content"] = json!("x".repeat(5_000));
-    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
-    fs::write(&path, text.join("\n") + "\n").unwrap();
-    let params = json!({"conversationId": id, "maxToolOutput": 1_000});
-    let mut events = app.events(id).await;
-    let answer = repair(&app, params).await.unwrap();
-    assert_eq!(answer.findings, []);
-    let repairs = answer.repairs.unwrap();
-    assert_eq!((repairs.cut_outputs, repairs.cut_bytes), (1, 4_000));
-    let new = answer.repaired.unwrap();
-    let copy = fs::read_to_string(home.transcript(new.as_str()).unwrap()).unwrap();
-    assert!(copy.contains("4000 of the 5000 bytes of this output"), "{copy}");
-    assert!(copy.contains(old.as_str()) && !copy.contains(&"x".repeat(1_001)));
-    let entry = app.lineage(id).await.pop().unwrap();
-    // Nothing was damaged, and not all of it is there.
-    assert_eq!(
-        (entry.reason, entry.cause, entry.fidelity),
-        (LineageReason::Rebuilt, Some(RollCause::Other), Fidelity::Partial)
-    );
-    assert_eq!(answer.fidelity, Some(Fidelity::Partial));
-    let Event::Rolled { cause, fidelity, .. } = events.until("rolled").await else {
-        unreachable!("it is the event that was waited for");
-    };
-    assert_eq!((cause, fidelity), (RollCause::Other, Fidelity::Partial));
-    assert_eq!(app.remembered(id).await, ["[[tool Read {}]]", "two"]);
-    let zero = json!({"conversationId": id, "maxToolOutput": 0});
-    refused(repair(&app, zero).await, ErrorKind::InvalidParams);
-    let alone = app.call(
-        "transcript/check",
-        json!({"conversationId": id, "maxToolOutput": 9}),
-    );
-    refused(alone.await, ErrorKind::InvalidParams);
-
-    // All of it is in the source, and a branch in place at its end goes back to that.
-    let at = app.chain(id).await.pop().unwrap().from_checkpoint_id;
-    let back = json!({"conversationId": id, "at": at, "inPlace": true});
-    let fork = app.call("conversation/fork", back).await.unwrap();
-    assert_eq!(fork["fidelity"], "full");
-    let (_, path) = head(&home, &app, id).await;
-    assert!(fs::read_to_string(path).unwrap().contains(&"x".repeat(5_000)));
-    assert_eq!(app.remembered(id).await, ["[[tool Read {}]]", "two"]);
-}
-
 /// Codex' rollouts: lines that are no records are left out; what Codex refuses otherwise is told.
 #[tokio::test]
 async fn a_rollout_is_repaired_under_a_new_id() {
@@ -389,8 +328,6 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
     let named = json!({"conversationId": id});
     let history = app.call("conversation/history", named.clone()).await.unwrap();
-    let cut = json!({"conversationId": id, "maxToolOutput": 9});
-    refused(repair(&app, cut).await, ErrorKind::Unsupported);
     let answer = repair(&app, named.clone()).await.unwrap();
     assert_eq!(kinds(&answer), [FindingKind::GarbageLine, FindingKind::TornLine]);
     assert_eq!(answer.repairs.unwrap().left_out, 2);

@@ -9,74 +9,18 @@ use bridge_protocol::ConversationId;
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::error_words::check_start;
 use crate::home::{Daemon, Home};
 use crate::signs::Watched;
 use crate::support::DEADLINE;
 use crate::test_programs;
 
-/// A configuration that cannot be used is told with its file and what is wrong in it; nothing is started.
-#[test]
-fn a_configuration_that_cannot_be_used_is_told_with_what_is_wrong() {
-    let table = [
-        ("default_agent = \"loopback\"\n[agents\n", "line 2"),
-        ("colour = \"red\"\n", "unknown field `colour`"),
-        ("[limits]\nidle_minutes = \"soon\"\n", "line 2"),
-        (
-            "[limits]\nmax_line_bytes = 10\n",
-            "limits.max_line_bytes must be at least 4096",
-        ),
-        (
-            "default_agent = \"hal\"\n",
-            "default_agent is \"hal\", which is none of the agents: ",
-        ),
-        (
-            "[agents.mine]\ncommand = \"x\"\nkind = \"clade\"\n",
-            "agent \"mine\": unknown agent kind \"clade\": known are claude, codex",
-        ),
-        (
-            "[agents.mine]\ncommand = \"x\"\ntranscripts = \"relative\"\n",
-            "agent \"mine\": transcripts \"relative\" is a relative path",
-        ),
-        (
-            "[agents.mine]\ncommand = \"bin/agent\"\n",
-            "agent \"mine\": command \"bin/agent\" is a relative path",
-        ),
-        (
-            "[agents.mine]\nkind = \"generic\"\n",
-            "agent \"mine\": it has no command",
-        ),
-        (
-            "[agents.mine]\ncommand = \"x\"\nshell = true\n",
-            "unknown field `shell`",
-        ),
-        (
-            "[agents.mine]\ncommand = 7\n",
-            "agents.mine.command: invalid type",
-        ),
-        ("[agents]\nmine = \"x\"\n", "agents.mine: invalid type"),
-    ];
-    for (config, words) in table {
-        let home = Home::new();
-        home.configure(config);
-        let (status, said) = home.run(&[]);
-        assert_eq!(status.code(), Some(1), "{config}: {said}");
-        let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
-        assert!(error.contains(home.config_file().to_str().unwrap()), "{said}");
-        assert!(said.contains(words), "{said:?} lacks {words:?}");
-        assert!(said.contains("hint: fix "), "{said}");
-        assert!(!home.socket().exists(), "{config}");
-    }
-}
-
 #[test]
 fn a_configuration_that_is_named_has_to_be_there() {
     let home = Home::new();
     let (status, said) = home.run(&["--config", "elsewhere.toml"]);
-    assert_eq!(status.code(), Some(1));
-    assert!(
-        said.contains("cannot read") && said.contains("elsewhere.toml"),
-        "{said}"
-    );
+    let error = check_start("--config elsewhere.toml", status.code(), &said);
+    assert!(error.contains("elsewhere.toml"), "{error}");
     let (status, said) = home.run(&["--colour"]);
     assert_eq!(status.code(), Some(2), "{said}");
 }
@@ -97,11 +41,9 @@ async fn a_second_daemon_is_told_of_the_first_and_leaves_it_alone() {
     let elsewhere = home.path().join("other.sock");
     for arguments in [&[][..], &["--socket", elsewhere.to_str().unwrap()]] {
         let (status, said) = home.run(arguments);
-        assert_eq!(status.code(), Some(1));
-        let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
+        let error = check_start(&arguments.join(" "), status.code(), &said);
         assert!(error.contains(&daemon.pid().to_string()), "{error}");
         assert!(error.contains(home.socket().to_str().unwrap()), "{error}");
-        assert!(said.contains("hint: "), "{said}");
         assert!(!elsewhere.exists());
     }
     let status = daemon.app().await.call("daemon/status", json!({})).await.unwrap();
@@ -113,13 +55,9 @@ fn a_socket_that_cannot_be_is_refused() {
     let home = Home::new();
     let long = home.path().join("x".repeat(110));
     let in_the_way = home.config_file();
-    for (socket, words) in [
-        (long.to_str().unwrap(), "choose a shorter one with --socket"),
-        (in_the_way.to_str().unwrap(), "is not a socket"),
-    ] {
-        let (status, said) = home.run(&["--socket", socket]);
-        assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains(words), "{said}");
+    for (socket, what) in [(&long, "a long path"), (&in_the_way, "a file")] {
+        let (status, said) = home.run(&["--socket", socket.to_str().unwrap()]);
+        check_start(&format!("--socket {what}"), status.code(), &said);
     }
     assert!(in_the_way.exists(), "what was there is left alone");
     drop(home.start());

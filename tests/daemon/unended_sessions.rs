@@ -1,10 +1,15 @@
 //! Sessions that their agent does not end: what changes their files is refused until nobody can write to them
 //! any more, however often it is asked for.
 
-use bridge_protocol::ConversationId;
+use std::path::PathBuf;
+
 use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::link::LineageReason;
+use bridge_protocol::{CheckpointId, ConversationId};
 use serde_json::{Value, json};
 
+use crate::carrying::files_below;
+use crate::daemon::bad_transcripts::turns;
 use crate::home::{Home, kill_now};
 use crate::moving::move_to;
 use crate::scripted;
@@ -35,6 +40,14 @@ async fn repair(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
     app.call("transcript/check", params).await
 }
 
+fn kill_agents(home: &Home) {
+    for (pid, line) in home.processes() {
+        if line.contains("scripted-agent") {
+            kill_now(pid);
+        }
+    }
+}
+
 #[tokio::test]
 async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_asked_for() {
     let home = home();
@@ -51,11 +64,7 @@ async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_as
     assert_eq!(app.get(id).await.cwd, home.project());
 
     let log = Watched::below(home.path());
-    for (pid, line) in home.processes() {
-        if line.contains("scripted-agent") {
-            kill_now(pid);
-        }
-    }
+    kill_agents(&home);
     log.wait_for("report of the agent's end", || {
         home.logged().contains("an agent has ended").then_some(())
     });
@@ -84,4 +93,78 @@ async fn files_are_left_alone_while_an_agent_may_still_open_the_session() {
         assert_eq!(moved.unwrap_err().kind, ErrorKind::Busy);
     }
     assert_eq!(app.get(id).await.cwd, home.project());
+}
+
+/// A conversation that was adopted from a transcript of two turns, and the checkpoint of its last turn.
+async fn adopted(home: &Home, app: &App) -> (ConversationId, CheckpointId) {
+    let projects = home.path().join("claude/projects/-home-u-project");
+    std::fs::create_dir_all(&projects).unwrap();
+    std::fs::write(projects.join("s1.jsonl"), turns(home, "s1", 2)).unwrap();
+    let adopted = app.call("conversation/adopt", json!({"upstreamId": "s1"})).await;
+    let id = serde_json::from_value(adopted.unwrap()["conversation"]["id"].clone()).unwrap();
+    (id, app.checkpoints(id).await.pop().unwrap().id)
+}
+
+/// The transcripts of all sessions but that which was adopted.
+fn copies(home: &Home) -> Vec<PathBuf> {
+    let mut found = files_below(&home.path().join("claude"));
+    found.retain(|path| !path.ends_with("s1.jsonl"));
+    found
+}
+
+/// A copy that was deleted earlier would come back as a stub, or what the agent writes would be lost.
+#[tokio::test]
+async fn the_copy_of_an_edit_that_failed_stays_until_its_session_has_ended() {
+    let home = home();
+    configure(&home, "[limits]\nsession_open_ms = 1");
+    let (_daemon, app) = home.opened().await;
+    let (id, at) = adopted(&home, &app).await;
+    std::fs::write(home.path().join(scripted::SILENT_ON_LOAD), "").unwrap();
+    let edit = json!({"conversationId": id, "at": at, "prompt": "instead"});
+    app.call("conversation/edit", edit).await.unwrap_err();
+    let elsewhere = home.folder_named("elsewhere");
+    for _ in 0..2 {
+        let moved = move_to(&app, id, &elsewhere).await;
+        assert_eq!(moved.unwrap_err().kind, ErrorKind::Busy);
+        assert_eq!(copies(&home).len(), 1);
+    }
+    let watched = Watched::below(home.path());
+    kill_agents(&home);
+    watched.wait_for("report of the agent's end", || {
+        home.logged().contains("an agent has ended").then_some(())
+    });
+    while let Err(error) = move_to(&app, id, &elsewhere).await {
+        assert_eq!((error.kind, error.retryable), (ErrorKind::Busy, true));
+    }
+    watched.wait_for("end of the copy", || copies(&home).is_empty().then_some(()));
+}
+
+/// The lineage names a branch for ever. A call that needs its file reports that the file is missing.
+#[tokio::test]
+async fn an_abandoned_branch_without_a_file_is_reported_as_missing() {
+    let home = home();
+    let (_daemon, app) = home.opened().await;
+    let (id, at) = adopted(&home, &app).await;
+    let refusal = r#"{"jsonrpc":"2.0","id":$P,"error":{"code":-32000,"message":"Authentication required"}}"#;
+    let edit = json!({"conversationId": id, "at": at, "prompt": refusal});
+    app.call("conversation/edit", edit).await.unwrap_err();
+    // Its answer comes after all earlier changes are written.
+    let update = json!({"conversationId": id, "title": "a title"});
+    app.call("conversation/update", update).await.unwrap();
+    let abandoned = app.lineage(id).await.pop().unwrap();
+    assert_eq!(abandoned.reason, LineageReason::Abandoned);
+    let branch = abandoned.upstream_id;
+    let [copy] = &copies(&home)[..] else { panic!() };
+    std::fs::remove_file(copy).unwrap();
+    // It leads to the conversation that had it, as every id does.
+    let found = app
+        .call("conversation/adopt", json!({"upstreamId": branch}))
+        .await;
+    assert_eq!(found.unwrap()["conversation"]["id"], json!(id));
+    let check = app.call("transcript/check", json!({"upstreamId": branch})).await;
+    assert_eq!(check.unwrap_err().kind, ErrorKind::NotFound);
+    let place = at.as_str().replace("s1", branch.as_str());
+    let fork = json!({"conversationId": id, "at": place});
+    let fork = app.call("conversation/fork", fork).await;
+    assert_eq!(fork.unwrap_err().kind, ErrorKind::AgentError);
 }

@@ -192,8 +192,8 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
     adapter.stop();
     let told = bridge.history(id);
     let cwd = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
-    // Its own settings, with a project as its program for the terminal notes one. Nothing of it runs that
-    // could write them.
+    // Its own settings, with a project as its program for the terminal notes one, are left alone. Nothing of it
+    // runs that could write them.
     bridge.close(id);
     let settings = bridge.lab.transcript_root().join(".claude.json");
     let read = || -> Value {
@@ -214,14 +214,12 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
             .call(MoveTree {
                 from,
                 to,
-                settings: true,
                 ..Default::default()
             })
             .await
     });
     let moved = moved.expect("transcript/move");
     assert_eq!(moved.left_out, Vec::<String>::new());
-    noted["projects"] = json!({cwd(&new): {"hasTrustDialogAccepted": true}});
     assert_eq!(read(), noted);
     assert_eq!(listed_in(&bridge, &new), [(head.clone(), cwd(&new))]);
     let inner = new.join("deep");

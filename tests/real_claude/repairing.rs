@@ -17,15 +17,12 @@ const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet
 
 const WITH_TWO: &str = r#"[[tool Bash {"command":"echo a","description":"a"};;Bash {"command":"echo b","description":"b"}]] [[text done]]"#;
 
-const WITH_MUCH: &str = r#"[[tool Bash {"command":"seq 100 999","description":"count"}]] [[text done]]"#;
-
-pub(crate) fn repair(bridge: &Bridge, id: ConversationId, max_tool_output: Option<u64>) -> CheckAnswer {
+pub(crate) fn repair(bridge: &Bridge, id: ConversationId) -> CheckAnswer {
     let client = bridge.client();
     let repaired = bridge.call(async move {
         let call = client.call(Check {
             conversation_id: Some(id.into()),
             repair: true,
-            max_tool_output,
             ..Default::default()
         });
         call.await
@@ -73,7 +70,7 @@ fn the_model_is_sent_the_repaired_history() {
         lines[reply].replace_range(1..20, "@");
     });
     assert!(bridge.get(id).live);
-    let answer = repair(&bridge, id, None);
+    let answer = repair(&bridge, id);
     let kinds: Vec<FindingKind> = answer.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(
         kinds,
@@ -134,7 +131,7 @@ fn each_of_several_calls_has_a_result() {
                 take_result(lines, output);
             }
         });
-        let answer = repair(&bridge, id, None);
+        let answer = repair(&bridge, id);
         let filled_in = answer.repairs.expect("a copy").filled_in;
         assert_eq!(filled_in, gone.len() as u64);
         let text = format!("go on {number}");
@@ -155,44 +152,4 @@ fn each_of_several_calls_has_a_result() {
         ];
         assert_eq!(bridge.lab.model.asked(&text), expected, "{gone:?}");
     }
-}
-
-/// What is cut says so to the model, and the source has all of it.
-#[test]
-#[ignore = "installs the real adapter"]
-fn the_model_is_told_of_a_result_that_was_cut() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_MUCH);
-    let old = bridge.head(id);
-    let answer = repair(&bridge, id, Some(11));
-    assert_eq!(
-        (
-            answer.findings.as_slice(),
-            answer.repairs.expect("a copy").cut_outputs
-        ),
-        (&[][..], 1)
-    );
-    bridge.prompted(id, "go on");
-    let cut = format!(
-        "100\n101\n102\n\n[Cut off here: 3588 of the 3599 bytes of this output are not in this copy of the session. All of it is in \
-         session {old}.]"
-    );
-    let expected = [
-        user(WITH_MUCH),
-        model("calling"),
-        tool_use("Bash"),
-        tool_result(&cut),
-        model("done"),
-        user("go on"),
-    ];
-    assert_eq!(bridge.lab.model.asked("go on"), expected);
-    let source = bridge.lab.transcript(&old).expect("the transcript");
-    assert!(
-        fs::read_to_string(source)
-            .expect("the transcript")
-            .contains("998\\n999")
-    );
 }

@@ -408,7 +408,8 @@ impl<L: Lab> Bridge<L> {
     }
 
     /// Waits until the daemon holds copies of so many sessions, asking again with each change of its data
-    /// folder.
+    /// folder: no event of the protocol says that a copy is complete, and completing one changes the folder.
+    /// Between changes this sleeps.
     pub(crate) fn wait_kept(&self, sessions: u64) {
         Watched::below(&self.home.path().join("data")).wait_for("kept copies", || {
             let client = self.client();

@@ -44,7 +44,8 @@ methods! {
         state: Option<ConversationState>,
         /// Only those with an interrupted turn or a held prompt (true), or only the others (false). Default: both.
         cut_short: Option<bool>,
-        /// Only those whose title or folder contains this text, in any case. Default: all.
+        /// Only those that have each of these words in title, folder or agent, in any case, or at the beginning of the id.
+        /// Default: all.
         query: Option<String>,
         /// The `nextCursor` of the previous page. Default: the first page.
         cursor: Option<Cursor>,

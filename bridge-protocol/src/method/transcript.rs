@@ -46,8 +46,6 @@ methods! {
         agent: Option<AgentName>,
         /// Whether to write a repaired copy. Default: false.
         repair: bool = default,
-        /// The longest text of a tool's result in the copy, in bytes; Claude's transcripts only. Default: any length.
-        max_tool_output: Option<u64>,
     }
 
     /// Copies the transcripts of a conversation's sessions, or of one session, with their side files into the daemon's data
@@ -64,9 +62,10 @@ methods! {
     }
 
     /// Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them. Existing
-    /// files are never replaced; a transcript that does not contain its kept copy is a conflict.
+    /// files are never replaced; a transcript that does not contain its kept copy is a conflict. While the session is open, its
+    /// missing transcript is not restored; that is `busy`.
     "transcript/restore" => Restore() -> RestoreAnswer,
-    [NotFound, Ambiguous, Conflict, Unsupported, TranscriptDamaged, StoreFailed] {
+    [NotFound, Ambiguous, Busy, Conflict, Unsupported, TranscriptDamaged, StoreFailed] {
         /// The session, by the agent's own id. Either this or `conversationId`.
         upstream_id: Option<UpstreamId>,
         /// The conversation. Either this or `upstreamId`.
@@ -95,8 +94,6 @@ methods! {
         from: String,
         /// The folder's new absolute path, which exists.
         to: String,
-        /// Whether to change the agents' own files that name the folder. Default: false.
-        settings: bool = default,
         /// Whether to return the plan and change nothing. Default: false.
         dry_run: bool = default,
     }

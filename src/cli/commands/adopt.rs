@@ -14,7 +14,6 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
 use crate::cli::select;
 use crate::cli::words;
 
@@ -75,15 +74,14 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     let agent = options.agent.map(Into::into);
     let daemon = context.connect().await?;
     let id = whole_id(&daemon, &options.id, agent.as_ref()).await?;
-    let call = daemon.call(method::Adopt {
+    let call = method::Adopt {
         upstream_id: id.clone(),
         agent: agent.clone(),
         cwd: cwd.clone(),
         title: options.title.clone(),
         ..Default::default()
-    });
-    let adopted = watched(context.output, &daemon, "conversation/adopt", call).await;
-    let answer = match adopted.map_err(Problem::from) {
+    };
+    let answer = match context.ask(&daemon, call).await {
         Ok(answer) => answer,
         Err(problem) if problem.kind() == Some(ErrorKind::TranscriptDamaged) => {
             let upstream_id = Some(id.clone());
@@ -107,9 +105,6 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         Err(problem) => return Err(not_found(problem)),
     };
     select::use_here(&daemon, answer.conversation.id).await;
-    if context.output.json {
-        return context.answer(&daemon, "conversation/adopt").map(|()| Exit::Done);
-    }
     context.output.line(&answer.conversation.id.to_string())?;
     for missing in &answer.missing {
         let (id, why) = (&missing.upstream_id, one_line(&missing.detail));
@@ -146,9 +141,6 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     };
     let is_damaged = left.iter().any(|finding| finding.kind.is_damage());
     let exit = if is_damaged { Exit::Failed } else { Exit::Done };
-    if context.output.json {
-        return context.answer(&daemon, "transcript/check").map(|()| exit);
-    }
     tell_kept(context, &answer.kept)?;
     print_findings(context, &answer.findings)?;
     let look = context.output.look;
@@ -159,9 +151,8 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     if let Some(repaired) = &answer.repaired {
         print_repaired(context, &daemon, repaired, &answer).await?;
     } else if !is_damaged {
-        context
-            .output
-            .line(&look.paint(GOOD, "nothing is wrong with it"))?;
+        let line = look.paint(GOOD, "nothing is wrong with it");
+        context.output.line(&line)?;
     } else if is_repaired {
         context
             .output
@@ -187,9 +178,7 @@ async fn print_repaired(
         context.output.note("not repaired:")?;
         print_findings(context, &answer.left)?;
     }
-    let get = method::GetConversation {
-        conversation_id: repaired.as_str().into(),
-    };
+    let get = method::GetConversation::of(repaired.as_str());
     context.output.note(&match daemon.call(get).await {
         Ok(held) => format!("conversation {} continues with it", held.conversation.id),
         Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),
@@ -201,7 +190,6 @@ fn repairs_in_words(repairs: Repairs) -> String {
         (repairs.left_out, "line left out", "lines left out"),
         (repairs.joined, "record joined", "records joined"),
         (repairs.filled_in, "result filled in", "results filled in"),
-        (repairs.cut_outputs, "output cut", "outputs cut"),
     ];
     let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
     let counts: Vec<String> = counts
@@ -224,13 +212,10 @@ fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> Outcome {
     let look = context.output.look;
     for finding in findings {
         let style = if finding.kind.is_damage() { ATTENTION } else { DIM };
-        let (place, kind) = (
-            look.paint(DIM, &place(finding)),
-            look.paint(style, &finding.kind.to_string()),
-        );
-        context
-            .output
-            .line(&format!("{place}  {kind}: {}", one_line(&finding.detail)))?;
+        let place = look.paint(DIM, &place(finding));
+        let kind = look.paint(style, &finding.kind.to_string());
+        let line = format!("{place}  {kind}: {}", one_line(&finding.detail));
+        context.output.line(&line)?;
     }
     Ok(())
 }
@@ -254,15 +239,15 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
         (Some(target), None) => Some(whole_id(daemon, target, agent.as_ref()).await?),
         _ => None,
     };
-    let call = daemon.call(method::Check {
+    let call = method::Check {
         upstream_id,
         conversation_id: conversation.as_ref().map(|found| found.id.into()),
         agent,
         repair: options.repair,
         ..Default::default()
-    });
-    let checked = watched(context.output, daemon, "transcript/check", call).await;
-    checked.map_err(|error| match (Problem::from(error), conversation) {
+    };
+    let checked = context.ask(daemon, call).await;
+    checked.map_err(|problem| match (problem, conversation) {
         // Its transcript, since the conversation was found.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
             let id = words::short_id(found.id);
@@ -279,8 +264,5 @@ async fn whole_id(daemon: &Daemon, id: &str, agent: Option<&AgentName>) -> Outco
 }
 
 fn not_found(problem: Problem) -> Problem {
-    match problem.kind() {
-        Some(ErrorKind::NotFound) => problem.hint("sessionctl transcripts lists them"),
-        _ => problem,
-    }
+    problem.hint_if(ErrorKind::NotFound, "sessionctl transcripts lists them")
 }

@@ -1,26 +1,25 @@
-//! `archive`: the daemon's own copies of transcripts.
+//! `archive`: the daemon's backups of transcripts.
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::keep::{KeepAnswer, UnclaimedSession};
-use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method};
+use bridge_protocol::method::{self, Method as _};
+use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId};
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
 
-use super::Context;
+use super::{Context, clock};
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{DIM, one_line, pad};
+use crate::cli::output::{DIM, STRONG, one_line};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
-use crate::cli::select;
-use crate::cli::words;
+use crate::cli::table::{Table, dim, plain};
+use crate::cli::{select, words};
 
-/// List, make, restore and delete copies of transcripts
+/// List, make, restore and delete backups of transcripts
 ///
-/// Transcripts are copied automatically unless the configuration has [keep] enabled = false. The next prompt of a conversation
-/// restores a deleted transcript from its copy. Copies stay when a conversation is deleted without its transcripts; those copies
-/// belong to no conversation.
+/// Transcripts are backed up automatically unless the configuration has [keep] enabled = false. The next prompt of a conversation
+/// restores a deleted transcript from its backup. Backups stay when a conversation is deleted without its transcripts; they
+/// belong to no conversation then.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -29,19 +28,19 @@ Examples:
   sessionctl archive restore 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf
   sessionctl archive prune")]
 pub(in crate::cli) enum Archive {
-    /// Show the size of all copies, and list those of no conversation
+    /// Show the size of all backups, and list those of no conversation
     Ls,
-    /// Copy transcripts now
+    /// Back up transcripts now
     Add(Subject),
     /// Restore deleted transcripts; existing files are never replaced
     Restore(Subject),
-    /// Delete the copies of a session that no conversation has
+    /// Delete the backups of a session that no conversation has
     Rm(Orphan),
-    /// Delete all copies of sessions that no conversation has
+    /// Delete all backups of sessions that no conversation has
     Prune,
 }
 
-/// Whose copies.
+/// Whose backups.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Subject {
     /// Conversation or agent session id
@@ -70,7 +69,7 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
         Archive::Add(subject) => add(context, subject).await,
         Archive::Restore(subject) => restore(context, subject).await,
         Archive::Rm(Orphan { id, agent }) => {
-            let what = format!("Delete all copies of the session {id}, for good");
+            let what = format!("Delete all backups of the session {id}, for good");
             let daemon = context.connect().await?;
             context.confirm(&what, Unasked::NeedsYes)?;
             forget(context, &daemon, UpstreamId::new(id), agent.map(Into::into)).await?;
@@ -82,21 +81,17 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
 
 async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let answer = all(context, &daemon).await?;
-    if context.output.json {
-        context.answer(&daemon, "transcript/keep")?;
-        return Ok(Exit::Done);
-    }
+    let answer = context.ask(&daemon, method::Keep::default()).await?;
     let total = answer.total.unwrap_or_default();
     let line = format!(
-        "{} kept, {}, {} on the disk",
+        "backups of {}: {}, {} on the disk",
         words::count(total.sessions, "session", "sessions"),
         words::count(total.files, "file", "files"),
         words::size(total.bytes)
     );
     context.output.line(&line)?;
     if !answer.enabled {
-        let off = "transcripts are not copied automatically: [keep] enabled = false";
+        let off = "transcripts are not backed up automatically: [keep] enabled = false";
         context.output.line(&context.output.look.paint(DIM, off))?;
     }
     if total.unclaimed == 0 {
@@ -104,79 +99,61 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     }
     let orphans = words::count(total.unclaimed, "session", "sessions");
     context.output.line(&format!("of no conversation: {orphans}"))?;
-    let now = Timestamp::now();
+    let clock = clock();
+    let mut table = Table::new(&["SESSION", ">CHANGED", ">SIZE", "AGENT", "TITLE"]);
     for session in &answer.unclaimed {
-        let UnclaimedSession { agent, title, .. } = session;
-        let line = format!(
-            "{}  {}  {}  {}  {}",
-            one_line(session.upstream_id.as_str()),
-            pad(&words::age(session.changed_at, now), 6),
-            pad(&words::size(session.bytes), 7),
-            one_line(agent.as_ref().map_or("no agent", AgentName::as_str)),
-            one_line(title)
-        );
-        context.output.line(line.trim_end())?;
+        table.row([
+            (session.upstream_id.to_string(), STRONG),
+            dim(clock.when(session.changed_at, context.output.look)),
+            plain(words::size(session.bytes)),
+            dim(session.agent.as_ref().map_or("no agent", AgentName::as_str)),
+            plain(session.title.as_str()),
+        ]);
     }
+    context.output.table(&table, "")?;
     if let more @ 1.. = total.unclaimed - answer.unclaimed.len() as u64 {
         let more = format!("and {}", words::count(more, "older one", "older ones"));
         context.output.line(&context.output.look.paint(DIM, &more))?;
     }
-    context.output.note(
-        "sessionctl archive restore ID restores one; sessionctl archive prune deletes the copies of all",
-    )?;
+    context
+        .output
+        .note("sessionctl archive restore ID restores one; sessionctl archive prune deletes all of them")?;
     Ok(Exit::Done)
-}
-
-/// What all copies take, and which belong to no conversation.
-async fn all(context: &mut Context<'_>, daemon: &Daemon) -> Outcome<KeepAnswer> {
-    let call = daemon.call(method::Keep::default());
-    Ok(watched(context.output, daemon, "transcript/keep", call).await?)
 }
 
 async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let (upstream_id, conversation_id) = named(&daemon, &subject).await?;
-    let call = daemon.call(method::Keep {
+    let keep = method::Keep {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
-    });
-    let answer = watched(context.output, &daemon, "transcript/keep", call).await?;
-    if context.output.json {
-        context.answer(&daemon, "transcript/keep")?;
-        return Ok(Exit::Done);
-    }
+    };
+    let answer = context.ask(&daemon, keep).await?;
+    let mut table = Table::new(&[">SIZE", "FILE"]);
     for file in &answer.kept {
-        let line = format!("{}  {}", pad(&words::size(file.bytes), 7), one_line(&file.path));
-        context.output.line(&line)?;
+        table.row([plain(words::size(file.bytes)), plain(file.path.as_str())]);
     }
-    if answer.kept.is_empty() {
-        context.output.note("no transcript to copy yet")?;
-    }
-    Ok(Exit::Done)
+    let if_empty = "no transcript to back up yet";
+    context.output.table(&table, if_empty).map(|()| Exit::Done)
 }
 
 async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let (upstream_id, conversation_id) = named(&daemon, &subject).await?;
-    let call = daemon.call(method::Restore {
+    let restore = method::Restore {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
-    });
-    let answer = watched(context.output, &daemon, "transcript/restore", call).await?;
-    if context.output.json {
-        context.answer(&daemon, "transcript/restore")?;
-        return Ok(Exit::Done);
-    }
+    };
+    let answer = context.ask(&daemon, restore).await?;
     for path in &answer.restored {
         context.output.line(&one_line(path))?;
     }
     if answer.missing_turns > 0 {
         let turns = words::count(answer.missing_turns, "turn", "turns");
-        context.output.note(&format!(
-            "the copy is older than the conversation: {turns} missing"
-        ))?;
+        let older = format!("the backup is older than the conversation: {turns} missing");
+        context.output.note(&older)?;
     }
     if answer.restored.is_empty() {
         context.output.note("nothing to restore: all files exist")?;
@@ -184,22 +161,21 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     Ok(Exit::Done)
 }
 
-/// Deletes the copies of all sessions that no conversation has.
+/// Deletes the backups of all sessions that no conversation has.
 async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let answer = all(context, &daemon).await?;
+    let all = daemon.call(method::Keep::default());
+    let answer = watched(context.output, &daemon, method::Keep::NAME, all).await?;
     let (orphans, count) = (answer.unclaimed, answer.total.unwrap_or_default().unclaimed);
     let more = count.saturating_sub(orphans.len() as u64);
     if orphans.is_empty() {
-        context
-            .output
-            .note("nothing to delete: all copies belong to conversations")?;
-        return Ok(Exit::Done);
+        let note = "nothing to delete: all backups belong to conversations";
+        return context.output.note(note).map(|()| Exit::Done);
     }
     let bytes = orphans.iter().map(|session| session.bytes).sum();
     let sessions = words::count(orphans.len() as u64, "session", "sessions");
     let what = format!(
-        "Delete the copies of {sessions} of no conversation ({}), for good",
+        "Delete the backups of {sessions} of no conversation ({}), for good",
         words::size(bytes)
     );
     context.confirm(&what, Unasked::NeedsYes)?;
@@ -215,7 +191,7 @@ async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
     Ok(Exit::Done)
 }
 
-/// Deletes the copies of a session that no conversation has.
+/// Deletes the backups of a session that no conversation has.
 async fn forget(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -223,14 +199,14 @@ async fn forget(
     agent: Option<AgentName>,
 ) -> Outcome {
     let session = words::short(upstream_id.as_str());
-    let call = daemon.call(method::Forget { upstream_id, agent });
-    let answer = watched(context.output, daemon, "transcript/forget", call).await?;
-    let done = if answer.needed {
-        format!("not deleted: other kept sessions depend on the copies of {session}")
-    } else {
-        format!("Deleted the copies of {session} ({}).", words::size(answer.bytes))
-    };
-    context.done(daemon, "transcript/forget", &done).map(drop)
+    let answer = context.ask(daemon, method::Forget { upstream_id, agent }).await?;
+    context.output.note(&match answer.needed {
+        true => format!("not deleted: backups of other sessions depend on those of {session}"),
+        false => format!(
+            "Deleted the backups of {session} ({}).",
+            words::size(answer.bytes)
+        ),
+    })
 }
 
 /// The conversation of this name, unless an agent is named; else the session of this id.

@@ -1,7 +1,7 @@
 //! Carrying conversations elsewhere: `export`, `import`.
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::method;
+use bridge_protocol::method::{self, Method as _};
 use clap::{Args, ValueEnum, ValueHint};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 
-use super::past::tell_kept;
+use super::past::{tell_incomplete, tell_kept};
 use super::{Context, real_folder, text_of, this_folder};
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, one_line};
+use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
-use crate::cli::{select, words};
+use crate::cli::select::{self, Target};
+use crate::cli::words;
 use crate::paths::shell_word;
 
 /// Export a conversation to a bundle or as JSON
@@ -31,9 +32,8 @@ Examples:
   sessionctl export . -o conversation.json
   sessionctl export 90e2e180 -o - | jq '.messages[].content'")]
 pub(in crate::cli) struct Export {
-    /// Conversation: id or its first 6 characters, part of the title, or . (omit to pick one)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
+    #[command(flatten)]
+    pub(in crate::cli) target: Target,
     /// File format (default: json if FILE is - or ends in .json, otherwise bundle)
     #[arg(long, value_name = "FORMAT")]
     pub(in crate::cli) format: Option<ExportAs>,
@@ -83,8 +83,7 @@ pub(in crate::cli) struct Import {
 /// Exports a conversation, and prints the path of the file, or the JSON.
 pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
     let (format, path) = target(&options)?;
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.target.name()).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
     let call = daemon.call(method::Export {
         conversation_id: conversation.id.into(),
@@ -92,7 +91,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         path,
         secrets: options.secrets,
     });
-    let answer = watched(context.output, &daemon, "conversation/export", call).await;
+    let answer = watched(context.output, &daemon, method::Export::NAME, call).await;
     let answer = answer.map_err(|error| match Problem::from(error) {
         problem if needs_no_file && problem.exit == Exit::Usage => problem
             .with_exit(Exit::Failed)
@@ -105,14 +104,15 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
             tell_kept(context, &file.kept)?;
             tell_missing(context, &file.missing)?;
             for gap in &file.gaps {
-                tell_incomplete(context, gap.upstream_id.as_str(), &gap.detail)?;
+                tell_incomplete(context, &gap.upstream_id, &gap.detail)?;
             }
             if !file.missing_values.is_empty() {
                 let values = values(&file.missing_values);
-                tell_left_out(context, &format!("{values}; --secrets includes them"))?;
+                let what = format!("{values}; --secrets includes them");
+                context.output.warning("left out:", &what)?;
             }
         }
-        _ => context.answer(&daemon, "conversation/export")?,
+        _ => context.answer(&daemon, method::Export::NAME)?,
     }
     Ok(Exit::Done)
 }
@@ -135,7 +135,7 @@ fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
         None if to_stdout => ExportFormat::Json,
         None => named.ok_or_else(|| {
             unknown_name(
-                options.conversation.as_deref().unwrap_or("."),
+                options.target.name().unwrap_or("."),
                 output.unwrap_or(Path::new("")),
             )
         })?,
@@ -197,8 +197,8 @@ fn unknown_name(conversation: &str, path: &Path) -> Problem {
 pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
     let path = absolute(&options.path)?;
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
+    check_bundle(&options.path)?;
     if folder.is_none() && !options.same_folders {
-        check_bundle(&options.path)?;
         return Err(without_folder(&path, &options));
     }
     let again = |flags: &[&str]| import_again(&path, folder.as_deref(), flags);
@@ -208,49 +208,38 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
         (again(&["--new-ids"]), again(&["--new-ids", "--trust-settings"]))
     };
     let daemon = context.connect().await?;
-    let call = daemon.call(method::Import {
+    let call = method::Import {
         path,
         cwd: folder,
         same_folders: options.same_folders,
         new_ids: options.new_ids,
         trust_settings: options.trust_settings,
         ..Default::default()
-    });
-    let answer = watched(context.output, &daemon, "conversation/import", call).await;
-    let answer = answer.map_err(|error| match Problem::from(error) {
-        problem if problem.exit == Exit::Busy && !options.new_ids => {
-            problem.hint(format!("{as_new} imports it under new ids"))
+    };
+    let answer = context.ask(&daemon, call).await.map_err(|problem| {
+        if problem.exit == Exit::Busy && !options.new_ids {
+            return problem.hint(format!("{as_new} imports it under new ids"));
         }
-        problem if problem.kind() == Some(ErrorKind::TranscriptDamaged) => {
-            problem.hint("create a bundle where the conversation is: sessionctl export .")
-        }
-        problem => problem,
+        let hint = "create a bundle where the conversation is: sessionctl export .";
+        problem.hint_if(ErrorKind::TranscriptDamaged, hint)
     })?;
     select::use_here(&daemon, answer.conversation.id).await;
-    if context.output.json {
-        context.answer(&daemon, "conversation/import")?;
-        return Ok(Exit::Done);
-    }
     context.output.line(&answer.conversation.id.to_string())?;
     tell_missing(context, &answer.missing)?;
     for session in &answer.unchanged {
         let lines = words::count(session.lines, "line is", "lines are");
         let detail = format!("{lines} too long to be changed: the agent may ignore them");
-        tell_incomplete(context, session.upstream_id.as_str(), &detail)?;
+        tell_incomplete(context, &session.upstream_id, &detail)?;
     }
     if !answer.left_out.is_empty() {
-        let mark = context.output.note_look.paint(ATTENTION, "left out:");
         let names = one_line(&answer.left_out.join(", "));
-        context.output.note(&format!(
-            "{mark} {names}; {trusted} imports it once more, with all of them"
-        ))?;
+        let what = format!("{names}; {trusted} imports it once more, with all of them");
+        context.output.warning("left out:", &what)?;
     }
     if !answer.missing_values.is_empty() {
         let values = values(&answer.missing_values);
-        tell_left_out(
-            context,
-            &format!("{values}, which were not exported; sessionctl export --secrets includes them"),
-        )?;
+        let what = format!("{values}, which were not exported; sessionctl export --secrets includes them");
+        context.output.warning("left out:", &what)?;
     }
     Ok(Exit::Done)
 }
@@ -281,24 +270,10 @@ fn values(missing: &[MissingValue]) -> String {
     format!("values of MCP servers ({named})")
 }
 
-fn tell_left_out(context: &mut Context<'_>, what: &str) -> Outcome {
-    let mark = context.output.note_look.paint(ATTENTION, "left out:");
-    context.output.note(&format!("{mark} {what}"))
-}
-
 fn tell_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Outcome {
     missing
         .iter()
-        .try_for_each(|one| tell_incomplete(context, one.upstream_id.as_str(), &one.detail))
-}
-
-/// Says what is missing of a session, or of its transcript.
-fn tell_incomplete(context: &mut Context<'_>, session: &str, detail: &str) -> Outcome {
-    let mark = context.output.note_look.paint(ATTENTION, "incomplete:");
-    let session = words::short(&one_line(session));
-    context
-        .output
-        .note(&format!("{mark} session {session}: {}", one_line(detail)))
+        .try_for_each(|one| tell_incomplete(context, &one.upstream_id, &one.detail))
 }
 
 /// Neither a folder nor the bundle's own folders were chosen.
@@ -403,7 +378,9 @@ mod tests {
 
     fn export(format: Option<ExportAs>, output: Option<&str>) -> Export {
         Export {
-            conversation: Some(".".to_owned()),
+            target: Target {
+                conversation: Some(".".to_owned()),
+            },
             format,
             output: output.map(Into::into),
             secrets: false,

@@ -45,7 +45,7 @@ const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
     let mut told = Told::default();
     told.tell(context, folders::all(&context.reach.paths))?;
-    let last = context.reach.last_daemon().map(|(pid, _)| pid);
+    let last = context.reach.last_daemon();
     let (daemon, status) = match reached(context).await {
         Ok(reached) => reached,
         Err(problem) => {

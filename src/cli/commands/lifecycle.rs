@@ -10,19 +10,19 @@ use crate::cli::confirm::Unasked;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, Target};
+use crate::cli::select::Target;
 use crate::cli::{start as starting, words};
 use crate::paths::shell_word;
 
 /// Delete a conversation permanently
 ///
-/// The agent's transcripts and their copies stay unless --transcripts is given: sessionctl adopt makes a conversation of
+/// The agent's transcripts and their backups stay unless --transcripts is given: sessionctl adopt makes a conversation of
 /// them again. On a terminal, rm asks first. Elsewhere it acts; with --transcripts it needs --yes there.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Remove {
     #[command(flatten)]
     pub(in crate::cli) target: Target,
-    /// Delete the transcripts too: the agent's files and all copies
+    /// Delete the transcripts too: the agent's files and all backups
     #[arg(long)]
     transcripts: bool,
 }
@@ -47,67 +47,52 @@ pub(in crate::cli) struct Stop {
 
 /// Closes the session.
 pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, target.conversation.as_deref()).await?;
-    let close = method::Close {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    };
-    daemon.call(close).await?;
-    let done = format!(
-        "Closed {}. The next prompt opens its session again.",
-        name(&conversation)
-    );
-    context.done(&daemon, "conversation/close", &done)
+    let (daemon, conversation) = context.on(target.name()).await?;
+    let close = method::Close::of(conversation.id);
+    context.ask(&daemon, close).await?;
+    let name = name(&conversation);
+    let done = format!("Closed {name}. The next prompt opens its session again.");
+    context.output.note(&done).map(|()| Exit::Done)
 }
 
 /// Starts a new chat under the same id.
 pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, target.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(target.name()).await?;
     let name = name(&conversation);
     if conversation.head.is_some() {
         let what = format!("Start a new chat in {name}, without its history");
         context.confirm(&what, Unasked::Acts)?;
     }
-    let reset = method::Reset {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    };
-    daemon.call(reset).await?;
+    let reset = method::Reset::of(conversation.id);
+    context.ask(&daemon, reset).await?;
     let mut done = format!("Reset {name}: its next prompt starts a new chat.");
     if conversation.head.is_some() {
         let id = words::short_id(conversation.id);
         done.push_str(&format!(" Undo with: sessionctl undo {id}"));
     }
-    context.done(&daemon, "conversation/reset", &done)
+    context.output.note(&done).map(|()| Exit::Done)
 }
 
 /// Deletes a conversation.
 pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.target.conversation.as_deref()).await?;
-    let chain = method::Chain {
-        conversation_id: conversation.id.into(),
-    };
+    let (daemon, conversation) = context.on(options.target.name()).await?;
+    let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
     let written = links.iter().rfind(|link| link.written);
     let name = name(&conversation);
     let (what, unasked, transcripts) = if options.transcripts {
-        let what = format!("Delete {name} with its transcripts and all copies of them, for good");
+        let what = format!("Delete {name} with its transcripts and all backups of them, for good");
         (what, Unasked::NeedsYes, TranscriptsOnDelete::Delete)
     } else {
         let what = format!("Delete {name}; its transcripts are kept");
         (what, Unasked::Acts, TranscriptsOnDelete::Keep)
     };
     context.confirm(&what, unasked)?;
-    let answer = daemon
-        .call(method::Delete {
-            conversation_id: conversation.id.into(),
-            transcripts,
-            ..Default::default()
-        })
-        .await?;
+    let delete = method::Delete {
+        transcripts,
+        ..method::Delete::of(conversation.id)
+    };
+    let answer = context.ask(&daemon, delete).await?;
     let done = match written {
         _ if options.transcripts && answer.remaining.is_empty() => {
             format!("Deleted {name} and its transcripts.")
@@ -118,7 +103,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         ),
         _ => format!("Deleted {name}."),
     };
-    context.done(&daemon, "conversation/delete", &done)?;
+    context.output.note(&done)?;
     let mut failed = 0;
     for left in &answer.remaining {
         failed += u64::from(left.reason == RemainingReason::Failed);
@@ -143,12 +128,12 @@ pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) ->
         None => "Started the daemon as",
     };
     let daemon = context.connect().await?;
-    let status = daemon.call(method::Status::default()).await?;
-    if options.print_socket && !context.output.json {
+    let status = context.ask(&daemon, method::Status::default()).await?;
+    if options.print_socket {
         context.output.line(&status.socket)?;
     }
     let done = format!("{verb} process {}.", status.pid);
-    context.done(&daemon, "daemon/status", &done)
+    context.output.note(&done).map(|()| Exit::Done)
 }
 
 /// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
@@ -160,14 +145,11 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
     let shutdown = method::Shutdown {
         grace_ms: options.grace_ms,
     };
-    daemon.call(shutdown).await?;
+    context.ask(&daemon, shutdown).await?;
     daemon.closed().await;
     starting::wait_for_end(&context.reach.paths).await?;
-    context.done(
-        &daemon,
-        "daemon/shutdown",
-        "Stopped the daemon. The next command starts it again.",
-    )
+    let done = "Stopped the daemon. The next command starts it again.";
+    context.output.note(done).map(|()| Exit::Done)
 }
 
 /// The short id of a conversation, and its title if it has one.

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
@@ -14,7 +13,6 @@ use super::{Context, Most, clock, pages, real_folder, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG};
-use crate::cli::picker::READ_AHEAD;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Cell, Table, dim, plain};
 use crate::cli::words::{self, Clock};
@@ -34,16 +32,15 @@ const STATES: [&str; 8] = [
 /// `ls`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each word must be in the title, the folder, the agent or the last prompt, in any case, or begin the id. The last prompt is \
-searched in the first 50 conversations of the list. What else was said is not searched. With --json, the daemon looks for the \
-words as one text in title and folder.
+Each word must be in the title, the folder or the agent, in any case, or begin the id. What was said is not searched; the picker \
+also finds the last prompt.
 
 Examples:
   sessionctl ls
   sessionctl ls build claude
   sessionctl ls --state limited")]
 pub(in crate::cli) struct List {
-    /// Words to find, each in title, folder, agent, last prompt or id
+    /// Words to find, each in title, folder, agent or id
     #[arg(value_name = "WORDS")]
     words: Vec<String>,
     /// List only conversations in this state
@@ -76,22 +73,17 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
     let daemon = context.connect().await?;
     if context.output.json {
         let page = async |cursor, limit| {
-            let page = daemon
-                .call(method::ListConversations {
-                    cursor,
-                    limit,
-                    ..wanted.clone()
-                })
-                .await?;
-            context.answer(&daemon, "conversation/list")?;
+            let page = method::ListConversations {
+                cursor,
+                limit,
+                ..wanted.clone()
+            };
+            let page = context.ask(&daemon, page).await?;
             Ok((page.conversations, page.next_cursor))
         };
         return pages(most, page).await.map(|_| Exit::Done);
     }
-    let (listed, has_more) = match &wanted.query {
-        Some(words) => matching(&daemon, &wanted, words, most).await?,
-        None => here_first(&daemon, &wanted, most).await?,
-    };
+    let (listed, has_more) = here_first(&daemon, &wanted, most).await?;
     if listed.is_empty() {
         is_possible(&daemon, &wanted).await?;
     }
@@ -99,14 +91,11 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
         true => "no conversations yet; create one: sessionctl new",
         false => "no conversation matches; list all: sessionctl ls --all",
     };
-    context
-        .output
-        .table(&table(&listed, context.output.look), if_empty)?;
+    let output = &mut *context.output;
+    output.table(&table(&listed, output.look), if_empty)?;
     if has_more {
         let shown = listed.len();
-        context
-            .output
-            .note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
+        output.note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
     Ok(Exit::Done)
 }
@@ -128,59 +117,6 @@ async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Out
         }
         _ => Ok(()),
     }
-}
-
-/// The words of a query, as [`has_each_word`] compares them.
-pub(in crate::cli) fn words_of(query: &str) -> Vec<String> {
-    query.split_whitespace().map(str::to_lowercase).collect()
-}
-
-/// Whether each word is in the title, the folder, the agent or the last prompt of a conversation, or begins its id.
-pub(in crate::cli) fn has_each_word(one: &Conversation, prompt: &str, words: &[String]) -> bool {
-    let id = one.id.to_string();
-    let text = format!("{} {} {} {prompt}", one.title, one.cwd, one.agent).to_lowercase();
-    words
-        .iter()
-        .all(|word| text.contains(word.as_str()) || id.starts_with(word.as_str()))
-}
-
-/// The beginning of the last prompt; nothing if there is none, or it cannot be read.
-pub(in crate::cli) async fn last_prompt(daemon: &Daemon, id: ConversationId) -> String {
-    let last = method::Checkpoints {
-        conversation_id: id.into(),
-        before: None,
-        limit: Some(1),
-    };
-    let last = daemon.call(last).await.ok();
-    let last = last.and_then(|page| page.checkpoints.into_iter().next());
-    last.map(|last| last.prompt).unwrap_or_default()
-}
-
-/// Conversations that have each word, those of this folder first; and whether there are more. Of those that have not, the
-/// last prompt is read as far as the picker reads it.
-async fn matching(
-    daemon: &Daemon,
-    wanted: &method::ListConversations,
-    words: &str,
-    most: usize,
-) -> Outcome<(Vec<Conversation>, bool)> {
-    let words = words_of(words);
-    let wanted = method::ListConversations {
-        query: None,
-        ..wanted.clone()
-    };
-    let (all, _) = here_first(daemon, &wanted, usize::MAX).await?;
-    let mut found = Vec::new();
-    for (index, one) in all.into_iter().enumerate() {
-        let is_it = has_each_word(&one, "", &words)
-            || (index < READ_AHEAD && has_each_word(&one, &last_prompt(daemon, one.id).await, &words));
-        match is_it {
-            true if found.len() == most => return Ok((found, true)),
-            true => found.push(one),
-            false => {}
-        }
-    }
-    Ok((found, false))
 }
 
 /// Conversations, those of this folder before the others; and whether there are more.
@@ -259,13 +195,14 @@ fn is_empty(one: &Conversation) -> bool {
 /// The state, and what it waits for.
 fn doing(one: &Conversation, clock: &Clock) -> Cell {
     let resets_at = one.limit.as_ref().and_then(|limit| limit.resets_at);
+    let resets_at = resets_at.filter(|at| *at > clock.now);
     let continues = one
         .continuation
         .as_ref()
-        .map(|next| format!("continues {}", clock.soon(next.at)));
+        .map(|next| format!("continues {}", clock.short(next.at)));
     let asked = one.interrupts.len() as u64;
     let notes = [
-        continues.or_else(|| resets_at.map(|at| format!("until {}", clock.soon(at)))),
+        continues.or_else(|| resets_at.map(|at| format!("until {}", clock.short(at)))),
         (asked > 0).then(|| words::count(asked, "question", "questions")),
         (!one.queue.is_empty()).then(|| format!("{} queued", one.queue.len())),
     ];
@@ -281,5 +218,29 @@ fn doing(one: &Conversation, clock: &Clock) -> Cell {
     match notes.is_empty() {
         true => (state, style),
         false => (format!("{state} ({})", notes.join(", ")), style),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::tz::TimeZone;
+
+    #[test]
+    fn a_limit_is_shown_until_it_resets() {
+        let one: Conversation = serde_json::from_value(serde_json::json!({
+            "id": "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d", "namespace": "", "agent": "claude", "cwd": "/", "title": "",
+            "state": "limited", "live": false, "chainLength": 1, "settings": {}, "interrupts": [], "revision": 1,
+            "limit": {"kind": "rateLimited", "resetsAt": "2026-11-03T12:00:00Z"},
+            "createdAt": "2026-11-03T09:00:00Z", "updatedAt": "2026-11-03T10:00:00Z"}))
+        .unwrap();
+        for (now, state) in [("11:00", "limited (until 12:00)"), ("12:00", "limited")] {
+            let now = format!("2026-11-03T{now}:00Z").parse().unwrap();
+            let clock = Clock {
+                now,
+                zone: TimeZone::UTC,
+            };
+            assert_eq!(doing(&one, &clock).0, state);
+        }
     }
 }

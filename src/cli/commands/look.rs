@@ -3,14 +3,13 @@
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
-use jiff::{SignedDuration, Timestamp};
 
-use super::{Context, clock};
+use super::{Context, clock, has_real_agent, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, Target};
+use crate::cli::select::Target;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::talk::question;
 use crate::cli::words;
@@ -26,13 +25,10 @@ fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String)
 
 /// Shows one conversation.
 pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, target.name()).await?;
-    if context.output.json {
-        let conversation_id = conversation.id.into();
-        daemon.call(method::GetConversation { conversation_id }).await?;
-        return context.answer(&daemon, "conversation/get").map(|()| Exit::Done);
-    }
+    let (daemon, conversation) = context.on(target.name()).await?;
+    context
+        .ask(&daemon, method::GetConversation::of(conversation.id))
+        .await?;
     let parent = parent(&daemon, &conversation).await;
     show_facts(context, &conversation, parent)?;
     let look = context.output.look;
@@ -52,8 +48,10 @@ async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
     let Some(parent) = &conversation.parent else {
         return String::new();
     };
-    let conversation_id = parent.conversation_id.into();
-    let title = match daemon.call(method::GetConversation { conversation_id }).await {
+    let title = match daemon
+        .call(method::GetConversation::of(parent.conversation_id))
+        .await
+    {
         Ok(answer) => Some(answer.conversation.title),
         Err(error) => Problem::from(error)
             .detail("deletedAt")
@@ -62,19 +60,17 @@ async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
     let title = title
         .map(|title| one_line(&title))
         .filter(|title| !title.is_empty());
-    let step = match &parent.checkpoint_id {
-        Some(checkpoint) => {
-            let get = method::GetCheckpoint {
-                checkpoint_id: checkpoint.clone(),
-                ..Default::default()
-            };
-            daemon.call(get).await.ok().map(|answer| answer.checkpoint.step)
-        }
-        None => None,
-    };
-    let id = parent.conversation_id.to_string();
-    let named = title.map_or(id.clone(), |title| format!("{id} {title}"));
-    step.map_or(named.clone(), |step| format!("{named}, after turn {step}"))
+    let mut named = parent.conversation_id.to_string();
+    named.extend(title.map(|title| format!(" {title}")));
+    if let Some(checkpoint_id) = parent.checkpoint_id.clone() {
+        let get = method::GetCheckpoint {
+            checkpoint_id,
+            ..Default::default()
+        };
+        let step = daemon.call(get).await.ok().map(|answer| answer.checkpoint.step);
+        named.extend(step.map(|step| format!(", after turn {step}")));
+    }
+    named
 }
 
 fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: String) -> Outcome {
@@ -131,17 +127,11 @@ const NO_SESSIONS: &str = "no sessions yet; the next prompt starts one";
 
 /// Lists the upstream sessions of the chain, oldest first.
 pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let id = select::conversation(context, &daemon, target.name()).await?.id;
-    let links = daemon
-        .call(method::Chain {
-            conversation_id: id.into(),
-        })
+    let (daemon, conversation) = context.on(target.name()).await?;
+    let links = context
+        .ask(&daemon, method::Chain::of(conversation.id))
         .await?
         .links;
-    if context.output.json {
-        return context.answer(&daemon, "conversation/chain").map(|()| Exit::Done);
-    }
     let clock = clock();
     let mut table = Table::new(&["SESSION", ">MADE", "", "ORIGIN"]);
     for (index, link) in links.iter().enumerate() {
@@ -149,6 +139,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
         let from = link.from_upstream_id.as_ref();
         let from = from.map(|from| format!(", from {}", words::short(from.as_str())));
         let written = if link.written { "" } else { ", never written" };
+        let head = if index + 1 == links.len() { "head" } else { "" };
         let origin = [
             words::reason(link.reason.into()),
             cause.unwrap_or_default(),
@@ -158,10 +149,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
         table.row([
             (link.upstream_id.to_string(), STRONG),
             dim(clock.when(link.at, context.output.look)),
-            (
-                if index + 1 == links.len() { "head" } else { "" }.to_owned(),
-                GOOD,
-            ),
+            (head.to_owned(), GOOD),
             plain(origin.concat()),
         ]);
     }
@@ -170,30 +158,28 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
 
 /// Lists all changes to the chain, oldest first.
 pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let id = select::conversation(context, &daemon, target.name()).await?.id;
-    let each = || match context.output.json {
-        true => context.answer(&daemon, "conversation/lineage"),
-        false => Ok(()),
-    };
-    let entries = super::tree::entries(&daemon, id, each).await?;
-    if context.output.json {
-        return Ok(Exit::Done);
-    }
+    let (daemon, conversation) = context.on(target.name()).await?;
+    let (entries, _) = pages(usize::MAX, async |cursor, limit| {
+        let page = method::Lineage {
+            cursor,
+            limit,
+            ..method::Lineage::of(conversation.id)
+        };
+        let page = context.ask(&daemon, page).await?;
+        Ok((page.entries, page.next_cursor))
+    })
+    .await?;
     let clock = clock();
     let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "CHANGE"]);
     for entry in &entries {
+        let session = match entry.upstream_id.as_str() {
+            "" => "-",
+            id => id,
+        };
         table.row([
             dim(entry.seq.to_string()),
             dim(clock.when(entry.at, context.output.look)),
-            (
-                if entry.upstream_id.is_empty() {
-                    "-".to_owned()
-                } else {
-                    entry.upstream_id.to_string()
-                },
-                STRONG,
-            ),
+            (session.to_owned(), STRONG),
             plain(words::origin(entry, "")),
         ]);
         for line in words::tried(&entry.attempts) {
@@ -206,10 +192,7 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
 /// Lists the agents.
 pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let agents = daemon.call(method::ListAgents::default()).await?.agents;
-    if context.output.json {
-        return context.answer(&daemon, "agent/list").map(|()| Exit::Done);
-    }
+    let agents = context.ask(&daemon, method::ListAgents::default()).await?.agents;
     let mut table = Table::new(&["NAME", "KIND", "STATUS", "", "COMMAND"]);
     for agent in &agents {
         let (status, style) = match (agent.found, agent.running) {
@@ -226,7 +209,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
         ]);
     }
     context.output.table(&table, "")?;
-    if !agents.iter().any(|agent| agent.found && agent.kind != "loopback") {
+    if !has_real_agent(&agents) {
         context
             .output
             .note("only the built-in agent, which echoes; install another: sessionctl doctor")?;
@@ -240,12 +223,8 @@ pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
         let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
         return Err(problem.hint("start one in the foreground: sessiond"));
     };
-    let status = daemon.call(method::Status::default()).await?;
-    if context.output.json {
-        return context.answer(&daemon, "daemon/status").map(|()| Exit::Done);
-    }
-    let clock = clock();
-    let uptime = SignedDuration::from_secs(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
+    let status = context.ask(&daemon, method::Status::default()).await?;
+    let uptime = words::span(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
     let store = match status.store.ephemeral {
         true => "in memory only".to_owned(),
         false => format!(
@@ -256,27 +235,15 @@ pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
     };
     let conversations = words::count(status.conversations, "conversation", "conversations");
     let agents = words::count(status.agents, "agent process", "agent processes");
-    let set_aside = status
-        .store
-        .set_aside
-        .map(|path| format!("a store that could not be opened: {path}"));
-    let failure = status
-        .store
-        .failure
-        .map(|failure| format!("changes are not stored: {failure}"));
+    let set_aside = status.store.set_aside;
+    let set_aside = set_aside.map(|path| format!("a store that could not be opened: {path}"));
+    let failure = status.store.failure;
+    let failure = failure.map(|failure| format!("changes are not stored: {failure}"));
+    let version = format!("{} (protocol {})", status.version, status.protocol_version);
     let facts = [
-        (
-            "version",
-            format!("{} (protocol {})", status.version, status.protocol_version),
-        ),
+        ("version", version),
         ("process", status.pid.to_string()),
-        (
-            "running",
-            format!(
-                "for {}",
-                clock.age(clock.now.checked_sub(uptime).unwrap_or(Timestamp::UNIX_EPOCH))
-            ),
-        ),
+        ("running", format!("for {uptime}")),
         ("folder", status.home),
         (
             "holds",

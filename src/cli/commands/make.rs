@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::method;
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::{Context, real_folder, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{DIM, one_line};
+use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
+use crate::cli::select::{self, Target};
 use crate::cli::talk::edit::{least, not_branched, place};
-use crate::cli::{select, words};
+use crate::cli::words;
 
 /// Create a conversation and print its id
 #[derive(Debug, Args)]
@@ -52,9 +52,8 @@ Examples:
   sessionctl fork . --cwd ../another-checkout
   sessionctl send \"$(sessionctl fork . --title 'Another way')\" 'Try it without the cache'")]
 pub(in crate::cli) struct Fork {
-    /// Conversation: id or its first 6 characters, part of the title, or . (omit to pick one)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
+    #[command(flatten)]
+    pub(in crate::cli) target: Target,
     /// Continue the same conversation on the branch (default: create a new conversation)
     #[arg(long)]
     pub(in crate::cli) in_place: bool,
@@ -109,16 +108,12 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
         },
         ..Default::default()
     };
-    let answer = match daemon.call(new).await.map_err(Problem::from) {
+    let answer = match context.ask(&daemon, new).await {
         Ok(answer) => answer,
         Err(problem) => return Err(not_made(&daemon, problem, has_settings).await),
     };
     select::use_here(&daemon, answer.conversation.id).await;
-    if context.output.json {
-        context.answer(&daemon, "conversation/new")?;
-    } else {
-        context.output.line(&answer.conversation.id.to_string())?;
-    }
+    context.output.line(&answer.conversation.id.to_string())?;
     if options.agent.is_none() {
         context.warn_of_echo(&daemon, &answer.conversation).await?;
     }
@@ -158,12 +153,13 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
     };
     if has_settings && problem.kind() == Some(ErrorKind::AgentError) {
         let delete = method::Delete {
-            conversation_id: id.as_str().into(),
             transcripts: TranscriptsOnDelete::Delete,
-            ..Default::default()
+            ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            return problem.hint("sessionctl new without --model and --mode uses the agent's own");
+            return problem.hint(
+                "omit --model and --mode; then sessionctl set . model=NAME lists the names that the agent knows",
+            );
         }
     }
     problem.hint(format!(
@@ -175,57 +171,61 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
 pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     let names_folder = folder.is_some();
-    let daemon = context.connect().await?;
-    let source = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
-    let at = match &options.at {
-        Some(at) => Some(place(&daemon, &source.id.into(), at).await?),
-        None => None,
-    };
-    let title = match options.in_place {
-        true => None,
-        false => options.title.or_else(|| words::fork_title(&source.title)),
-    };
-    let call = daemon.call(method::Fork {
-        conversation_id: source.id.into(),
+    let (daemon, source) = context.on(options.target.name()).await?;
+    let id = words::short_id(source.id);
+    let call = method::Fork {
         in_place: options.in_place,
-        at,
         cwd: folder,
-        title,
+        title: options.title,
         min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
         ..Default::default()
-    });
-    let answer = watched(context.output, &daemon, "conversation/fork", call).await;
-    let answer = answer.map_err(|error| match Problem::from(error) {
-        problem if problem.kind() == Some(ErrorKind::InvalidCwd) => problem.hint(match names_folder {
+    };
+    let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;
+    let answer = answer.map_err(|problem| {
+        let hint = match names_folder {
             true => "--cwd takes an existing folder".to_owned(),
-            false => format!(
-                "sessionctl fork {} --cwd . uses this folder",
-                words::short_id(source.id)
-            ),
-        }),
-        problem => not_branched(problem, &words::short_id(source.id), options.at.as_deref()),
+            false => format!("sessionctl fork {id} --cwd . uses this folder"),
+        };
+        problem.hint_if(ErrorKind::InvalidCwd, hint)
     })?;
     select::use_here(&daemon, answer.conversation.id).await;
-    if context.output.json {
-        context.answer(&daemon, "conversation/fork")?;
-        return Ok(Exit::Done);
-    }
     context.output.line(&answer.conversation.id.to_string())?;
-    let branch = match &answer.link {
-        Some(link) if options.in_place => format!(
-            "Continues as {}, fidelity {}. Undo with: sessionctl undo {}",
-            words::branch(&link.upstream_id, answer.via),
-            words::fidelity(answer.fidelity),
-            words::short_id(answer.conversation.id)
-        ),
-        Some(link) => format!(
-            "Forked as {}, fidelity {}",
-            words::branch(&link.upstream_id, answer.via),
-            words::fidelity(answer.fidelity)
-        ),
+    let branch = answer.link.map(|link| {
+        let branch = words::branch(&link.upstream_id, answer.via);
+        format!("{branch}, fidelity {}", words::fidelity(answer.fidelity))
+    });
+    let note = match branch {
+        Some(branch) if options.in_place => {
+            format!("Continues as {branch}. Undo with: sessionctl undo {id}")
+        }
+        Some(branch) => format!("Forked as {branch}"),
         None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),
     };
-    let note = context.output.note_look.paint(DIM, &branch);
-    context.output.note(&note)?;
-    Ok(Exit::Done)
+    context.output.aside(&note).map(|()| Exit::Done)
+}
+
+/// Branches off after the turn at a place. A new conversation gets a title that tells it from its source.
+pub(in crate::cli) async fn branched(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    source: &Conversation,
+    at: Option<&str>,
+    call: method::Fork,
+) -> Outcome<ForkAnswer> {
+    let place = match at {
+        Some(at) => Some(place(daemon, &source.id.into(), at).await?),
+        None => None,
+    };
+    let title = match call.in_place {
+        true => None,
+        false => call.title.or_else(|| words::fork_title(&source.title)),
+    };
+    let call = method::Fork {
+        conversation_id: source.id.into(),
+        at: place,
+        title,
+        ..call
+    };
+    let answer = context.ask(daemon, call).await;
+    answer.map_err(|problem| not_branched(problem, &words::short_id(source.id), at))
 }

@@ -21,9 +21,10 @@ pub(super) mod tree;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
+use bridge_protocol::agent::AgentInfo;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::method;
+use bridge_protocol::method::{self, Method};
 use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -32,11 +33,13 @@ use super::Definition;
 use super::args::Command;
 use super::connect::{Daemon, Reach};
 use super::exit::Exit;
-use super::output::{ATTENTION, Output};
+use super::output::Output;
 use super::problem::{Outcome, Problem};
+use super::progress::watched;
+use super::select;
 use super::words::Clock;
 
-pub(super) use past::{CHECKPOINT_PAGE, MESSAGE_PAGE, Pager};
+pub(super) use past::{MESSAGE_PAGE, Pager, turns};
 
 /// What every command is given.
 pub(super) struct Context<'a> {
@@ -77,33 +80,41 @@ impl Context<'_> {
             return Ok(());
         }
         let known = daemon.call(method::ListAgents::default()).await?;
-        let is_real = |kind: &str| kind != "loopback";
-        let answers = known.agents.iter().find(|known| known.name == conversation.agent);
-        if answers.is_none_or(|agent| is_real(&agent.kind))
-            || known
-                .agents
-                .iter()
-                .any(|agent| agent.found && is_real(&agent.kind))
-        {
+        let mut answering = known
+            .agents
+            .iter()
+            .filter(|known| known.name == conversation.agent);
+        if !answering.any(|agent| agent.kind == ECHO) || has_real_agent(&known.agents) {
             return Ok(());
         }
-        let mark = self.output.note_look.paint(ATTENTION, "warning:");
         let how = known.install.values().next().map_or_else(String::new, |line| {
             format!(" To install one: {line} && sessionctl stop")
         });
-        self.output.note(&format!(
-            "{mark} no coding agent is installed, so the built-in echo answers.{how}"
-        ))
+        let what = format!("no coding agent is installed, so the built-in echo answers.{how}");
+        self.output.warning("warning:", &what)
     }
 
-    /// Says what was done, or prints the answer of the method if JSON was asked for.
-    pub(super) fn done(&mut self, daemon: &Daemon, method: &str, what: &str) -> Outcome<Exit> {
+    /// Connects, and finds the conversation that a command is about: see [`select::conversation`].
+    ///
+    /// # Errors
+    /// As there, and for [`Reach::connect`].
+    pub(super) async fn on(&mut self, given: Option<&str>) -> Outcome<(Daemon, Conversation)> {
+        let daemon = self.connect().await?;
+        let conversation = select::conversation(self, &daemon, given).await?;
+        Ok((daemon, conversation))
+    }
+
+    /// Makes the call that a command is for: shows how far it has come where that takes long, and prints the answer if JSON was
+    /// asked for. What is written after it for people is not printed then: see [`Output`].
+    ///
+    /// # Errors
+    /// What the daemon answers.
+    pub(super) async fn ask<M: Method>(&mut self, daemon: &Daemon, call: M) -> Outcome<M::Answer> {
+        let answer = watched(self.output, daemon, M::NAME, daemon.call(call)).await?;
         if self.output.json {
-            self.answer(daemon, method)?;
-        } else {
-            self.output.note(what)?;
+            self.answer(daemon, M::NAME)?;
         }
-        Ok(Exit::Done)
+        Ok(answer)
     }
 
     /// Prints the bytes of the last answer of a method.
@@ -120,14 +131,15 @@ impl Context<'_> {
 /// # Errors
 /// When it did not work; what is to be told and the exit code are in the problem.
 pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
-    // Otherwise it is the conversation's own folder.
-    let takes_folder = matches!(command, Command::New(_) | Command::Adopt(_) | Command::Import(_));
-    match command.run(context).await {
-        Err(problem) if takes_folder && problem.kind() == Some(ErrorKind::InvalidCwd) => {
-            Err(problem.hint("name a folder that exists: --cwd DIR"))
-        }
-        done => done,
-    }
+    command.run(context).await
+}
+
+/// The kind of the built-in agent.
+pub(super) const ECHO: &str = "loopback";
+
+/// Whether there is an agent that does more than echo.
+pub(super) fn has_real_agent(agents: &[AgentInfo]) -> bool {
+    agents.iter().any(|agent| agent.found && agent.kind != ECHO)
 }
 
 /// How much a list shows.
@@ -161,7 +173,7 @@ const PAGE: usize = 500;
 ///
 /// # Errors
 /// What a call for a page answers.
-async fn pages<T, Cursor>(
+pub(super) async fn pages<T, Cursor>(
     most: usize,
     mut page: impl AsyncFnMut(Option<Cursor>, Option<u32>) -> Outcome<(Vec<T>, Option<Cursor>)>,
 ) -> Outcome<(Vec<T>, bool)> {
@@ -195,9 +207,9 @@ pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
 
 /// The same problem; if it is about an agent that does not exist, with the command that lists them.
 fn unknown_agent(problem: Problem) -> Problem {
-    match problem.kind() == Some(ErrorKind::NotFound) && problem.detail("agent").is_some() {
-        true => problem.hint("sessionctl agents lists them"),
-        false => problem,
+    match problem.detail("agent") {
+        Some(_) => problem.hint_if(ErrorKind::NotFound, "sessionctl agents lists them"),
+        None => problem,
     }
 }
 

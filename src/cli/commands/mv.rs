@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{MovedKind, PlannedMove};
-use bridge_protocol::{ErrorKind, UpstreamId, method};
+use bridge_protocol::conversation::{Conversation, MovedKind, PlannedMove};
+use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
-use jiff::Timestamp;
 
-use super::{Context, real_folder, text_of};
+use super::{Context, real_folder, text_of, this_folder};
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
-use crate::cli::{select, words};
+use crate::cli::select::{self, HERE};
+use crate::cli::words;
 use crate::paths::shell_word;
 
 /// Move a conversation or a project to another folder
@@ -66,29 +66,18 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
 
 async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, dry_run: bool) -> Outcome<Exit> {
     let folder = real_folder(folder)?;
-    let daemon = context.connect().await?;
-    let found = select::conversation(context, &daemon, Some(what)).await;
-    let conversation = found.map_err(|problem| match problem.kind() {
-        Some(ErrorKind::NotFound) => {
-            let (old, new) = (shell_word(&format!("./{what}")), shell_word(&folder));
-            problem.hint(format!(
-                "to move a folder, write it with a slash: sessionctl mv {old} {new}"
-            ))
-        }
-        _ => problem,
+    let (daemon, conversation) = context.on(Some(what)).await.map_err(|problem| {
+        let (old, new) = (shell_word(&format!("./{what}")), shell_word(&folder));
+        let hint = format!("to move a folder, write it with a slash: sessionctl mv {old} {new}");
+        problem.hint_if(ErrorKind::NotFound, hint)
     })?;
-    let call = daemon.call(method::Move {
-        conversation_id: conversation.id.into(),
+    let call = method::Move {
         cwd: folder.clone(),
         dry_run,
-        ..Default::default()
-    });
-    let answer = watched(context.output, &daemon, "conversation/move", call).await;
-    let answer = answer.map_err(|error| missing_folder(error.into(), &folder))?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/move")?;
-        return Ok(Exit::Done);
-    }
+        ..method::Move::of(conversation.id)
+    };
+    let answer = context.ask(&daemon, call).await;
+    let answer = answer.map_err(|problem| missing_folder(problem, &folder))?;
     if dry_run {
         plan(context, &answer.plan)?;
     } else if answer.plan.is_empty() {
@@ -99,8 +88,11 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, dry_
         context
             .output
             .line(&format!("Moved {name} to {} with {files}.", one_line(&folder)))?;
-        // By its id: in this folder the dot names another one by now.
-        undo_with(context, &format!("sessionctl undo {}", conversation.id))?;
+        context
+            .output
+            .aside(&format!("Undo with: sessionctl undo {}", conversation.id))?;
+        tell_of_trust(context, &daemon, Some(&conversation.agent)).await?;
+        tell_of_dot(context, &daemon, &conversation).await?;
     }
     notes(context, &answer.kept, &answer.left_out)
 }
@@ -110,52 +102,47 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &Path, dry_run: bool) -
     let old = std::path::absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
     let (old, new) = (text_of(old)?, real_folder(new)?);
     let daemon = context.connect().await?;
-    let call = daemon.call(method::MoveTree {
+    let call = method::MoveTree {
         from: old.clone(),
         to: new.clone(),
         dry_run,
         ..Default::default()
-    });
-    let answer = watched(context.output, &daemon, "transcript/move", call).await;
-    let answer = answer.map_err(|error| missing_folder(error.into(), &new))?;
-    if context.output.json {
-        context.answer(&daemon, "transcript/move")?;
-        return Ok(Exit::Done);
-    }
+    };
+    let answer = context.ask(&daemon, call).await;
+    let answer = answer.map_err(|problem| missing_folder(problem, &new))?;
     if answer.plan.is_empty() {
-        let what = match answer.left_out.is_empty() {
-            true => "nothing ran in",
-            false => "nothing can be moved of what ran in",
-        };
-        context.output.line(&format!("{what} {}", one_line(&old)))?;
-    } else if dry_run {
+        notes(context, &answer.kept, &answer.left_out)?;
+        let old = one_line(&old);
+        return Err(match answer.left_out.is_empty() {
+            true => Problem::new(Exit::NotFound, format!("nothing ran in {old}"))
+                .hint("sessionctl ls --all lists the conversations with their folders"),
+            false => Problem::new(Exit::Failed, format!("nothing can be moved of what ran in {old}")),
+        });
+    }
+    if dry_run {
         plan(context, &answer.plan)?;
     } else {
         moved(context, &answer.plan, answer.moved)?;
+        tell_of_trust(context, &daemon, None).await?;
     }
     if let Some(id) = &answer.undo_id {
-        undo_with(context, &format!("sessionctl mv --undo {id}"))?;
+        context
+            .output
+            .aside(&format!("Undo with: sessionctl mv --undo {id}"))?;
     }
     notes(context, &answer.kept, &answer.left_out)
 }
 
 async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let call = daemon.call(method::UndoTree {
+    let call = method::UndoTree {
         undo_id: id.to_owned(),
         ..Default::default()
-    });
-    let answer = watched(context.output, &daemon, "transcript/undo", call).await;
-    let answer = answer.map_err(|error| match Problem::from(error) {
-        problem if problem.kind() == Some(ErrorKind::NotFound) => {
-            problem.hint("sessionctl mv --list shows the moves that can be undone")
-        }
-        problem => problem,
+    };
+    let answer = context.ask(&daemon, call).await.map_err(|problem| {
+        let hint = "sessionctl mv --list shows the moves that can be undone";
+        problem.hint_if(ErrorKind::NotFound, hint)
     })?;
-    if context.output.json {
-        context.answer(&daemon, "transcript/undo")?;
-        return Ok(Exit::Done);
-    }
     moved(context, &answer.plan, answer.moved)?;
     notes(context, &answer.kept, &answer.left_out)
 }
@@ -163,20 +150,15 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
 /// Lists the folder moves that can be undone.
 async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let answer = daemon.call(method::TreeMoves::default()).await?;
-    if context.output.json {
-        context.answer(&daemon, "transcript/moves")?;
-        return Ok(Exit::Done);
-    }
-    let day = |at: Timestamp| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+    let answer = context.ask(&daemon, method::TreeMoves::default()).await?;
     for one in &answer.moves {
         let conversations = words::count(one.conversations, "conversation", "conversations");
         let files = words::count(one.moved, "file", "files");
-        let until = format!("(until {})", day(one.until));
+        let until = format!("(until {})", words::date(one.until));
         let lines = format!(
             "{}  {}  {conversations}, {files}\n    {} -> {}  {}",
             one_line(&one.undo_id),
-            day(one.at),
+            words::date(one.at),
             one_line(&one.from),
             one_line(&one.to),
             context.output.look.paint(DIM, &until)
@@ -190,21 +172,36 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
 }
 
 fn missing_folder(problem: Problem, folder: &str) -> Problem {
-    match problem.kind() {
-        Some(ErrorKind::InvalidCwd) => problem.hint(format!(
-            "the new folder must exist: mkdir -p {}",
-            shell_word(folder)
-        )),
-        _ => problem,
+    let hint = format!("the new folder must exist: mkdir -p {}", shell_word(folder));
+    problem.hint_if(ErrorKind::InvalidCwd, hint)
+}
+
+/// Claude Code keeps a list of the folders that it may work in, which a move leaves alone. `agent`: only if it is this one.
+async fn tell_of_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&AgentName>) -> Outcome {
+    let agents = daemon.call(method::ListAgents::default()).await?.agents;
+    let mut moved = agents
+        .iter()
+        .filter(|known| agent.is_none_or(|agent| known.name == *agent));
+    match moved.any(|known| known.kind == "claude" && known.found) {
+        true => context
+            .output
+            .note("Claude Code will ask once whether you trust the new folder"),
+        false => Ok(()),
     }
 }
 
-fn undo_with(context: &mut Context<'_>, command: &str) -> Outcome {
-    let line = context
+/// What `.` means in this folder, if it was the moved conversation's.
+async fn tell_of_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversation) -> Outcome {
+    if this_folder().ok().as_ref() != Some(&moved.cwd) {
+        return Ok(());
+    }
+    let means = match select::look_up(daemon, HERE).await {
+        Ok(other) => words::name(&other),
+        Err(_) => "no conversation".to_owned(),
+    };
+    context
         .output
-        .note_look
-        .paint(DIM, &format!("Undo with: {command}"));
-    context.output.note(&line)
+        .note(&format!("In this folder, . now means {means}"))
 }
 
 fn moved(context: &mut Context<'_>, plan: &[PlannedMove], files: u64) -> Outcome {
@@ -236,12 +233,11 @@ fn notes(context: &mut Context<'_>, kept: &[UpstreamId], left_out: &[String]) ->
     for id in kept {
         let session = words::short(id.as_str());
         context.output.note(&format!(
-            "session {session} has no transcript: the next prompt restores its copy into the new folder"
+            "session {session} has no transcript: the next prompt restores its backup into the new folder"
         ))?;
     }
     for left in left_out {
-        let mark = context.output.note_look.paint(ATTENTION, "not moved:");
-        context.output.note(&format!("{mark} {}", one_line(left)))?;
+        context.output.warning("not moved:", &one_line(left))?;
     }
     Ok(Exit::Done)
 }

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::history::HistoryGap;
-use bridge_protocol::{CheckpointId, ConversationId, Cursor, UpstreamId, method};
+use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
+use bridge_protocol::method::{self, Method as _};
+use bridge_protocol::{CheckpointId, ConversationId, ConversationRef, Cursor, UpstreamId};
 use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,16 +15,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Context, clock, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
-use crate::cli::past::{Teller, Turns};
+use crate::cli::output::{STRONG, one_line};
+use crate::cli::past::{Teller, Turns, is_prompt};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
-use crate::cli::select::{self, Target};
+use crate::cli::select::Target;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words;
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
-pub(in crate::cli) const CHECKPOINT_PAGE: u32 = 500;
+pub(super) const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
 pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
@@ -33,7 +34,7 @@ pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
 pub(in crate::cli) struct Past {
     #[command(flatten)]
     target: Target,
-    /// Show only the last N entries (default: all)
+    /// Show only the last N entries, of a history from a prompt on (default: all)
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     last: Option<u32>,
 }
@@ -46,31 +47,17 @@ impl Past {
 
 /// Lists the turns of the history, newest first.
 pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let id = select::conversation(context, &daemon, past.target.name())
-        .await?
-        .id;
+    let (daemon, conversation) = context.on(past.target.name()).await?;
     let mut seen = Seen::default();
     let (listed, _) = pages(past.most(), async |before, limit| {
-        let conversation_id = id.into();
-        let call = daemon.call(method::Checkpoints {
-            conversation_id,
-            before,
-            limit,
-        });
-        let page = watched(context.output, &daemon, "conversation/checkpoints", call).await?;
-        if context.output.json {
-            context.answer(&daemon, "conversation/checkpoints")?;
-        }
+        let page = context
+            .ask(&daemon, page_of_turns(&conversation.id.into(), before, limit))
+            .await?;
         seen.add(page.kept, page.gaps);
-        let oldest = page.checkpoints.last().filter(|oldest| oldest.step > 1);
-        let before = oldest.map(|oldest| oldest.id.clone());
+        let before = before_oldest(&page.checkpoints);
         Ok((page.checkpoints, before))
     })
     .await?;
-    if context.output.json {
-        return Ok(Exit::Done);
-    }
     let clock = clock();
     let mut table = Table::new(&[">STEP", ">WHEN", "CHECKPOINT?", "PROMPT"]);
     for checkpoint in &listed {
@@ -93,28 +80,32 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
 
 /// Shows what was said.
 pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let id = select::conversation(context, &daemon, past.target.name())
-        .await?
-        .id;
+    let (daemon, conversation) = context.on(past.target.name()).await?;
+    let id = conversation.id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
     let (mut seen, mut teller) = (Seen::default(), Teller::new(context.output.look));
     let mut pager = if is_paged { Pager::start() } else { None };
     // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
     // Read beside the first page: both are of the same transcript.
+    let (mut is_first, mut is_cut) = (true, false);
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
         let call = daemon.call(method::History {
-            conversation_id: id.into(),
             last: past.last.filter(|_| cursor.is_none()),
             cursor,
             limit,
-            ..Default::default()
+            ..method::History::of(id)
         });
-        let call = watched(context.output, &daemon, "conversation/history", call);
+        let call = watched(context.output, &daemon, method::History::NAME, call);
         let (page, steps) = future::join(call, OptionFuture::from(steps.take())).await;
-        let page = page?;
+        let mut page = page?;
+        let counted = page.messages.len();
+        if past.last.is_some() && is_first && !context.output.json {
+            from_its_prompt(&daemon, id, &mut page).await?;
+            is_cut = page.previous_cursor.is_some();
+        }
+        is_first = false;
         if let Some(steps) = steps {
             let clock = clock();
             teller.show_turns(Turns { steps, clock });
@@ -122,13 +113,12 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         seen.add(page.kept, page.gaps);
         let text = teller.page(&page.messages);
         let wants_more = match &mut pager {
-            _ if context.output.json => context.answer(&daemon, "conversation/history").map(|()| true)?,
+            _ if context.output.json => context.answer(&daemon, method::History::NAME).map(|()| true)?,
             Some(pager) => pager.take(&text),
             None => context.output.text(&text).map(|()| true)?,
         };
         // They were shown; only their number is needed.
-        let shown: Vec<()> = page.messages.iter().map(|_| ()).collect();
-        Ok((shown, page.next_cursor.filter(|_| wants_more)))
+        Ok((vec![(); counted], page.next_cursor.filter(|_| wants_more)))
     })
     .await;
     // Also if the daemon was lost meanwhile: the user still reads what came.
@@ -138,25 +128,73 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     if shown?.0.is_empty() {
         context.output.note(NO_TURNS)?;
     }
+    if is_cut {
+        let id = words::short_id(id);
+        context.output.note(&format!(
+            "shown from a prompt on; all that was said: sessionctl history {id}"
+        ))?;
+    }
     seen.report(context).map(|()| Exit::Done)
+}
+
+/// Puts before the first page what came before it since the prompt that it answers: no reply is shown without its prompt.
+async fn from_its_prompt(daemon: &Daemon, id: ConversationId, page: &mut HistoryPage) -> Outcome {
+    while page.messages.first().is_some_and(|first| !is_prompt(first))
+        && let Some(cursor) = page.previous_cursor.take()
+    {
+        let earlier = method::History {
+            cursor: Some(cursor.clone()),
+            limit: Some(MESSAGE_PAGE),
+            ..method::History::of(id)
+        };
+        let mut earlier = daemon.call(earlier).await?;
+        let from = earlier.messages.iter().rposition(is_prompt).unwrap_or_default();
+        let mut messages = earlier.messages.split_off(from);
+        messages.append(&mut page.messages);
+        page.messages = messages;
+        // What is left of the earlier page counts as well as a page before it.
+        page.previous_cursor = earlier.previous_cursor.or((from > 0).then_some(cursor));
+    }
+    Ok(())
 }
 
 /// The number of each of the last turns, as `checkpoints` lists them. What cannot be read has none.
 async fn steps(daemon: &Daemon, id: ConversationId, most: usize) -> BTreeMap<CheckpointId, u64> {
+    let listed = turns(daemon, &id.into(), most).await.unwrap_or_default();
+    listed.into_iter().map(|one| (one.id, one.step)).collect()
+}
+
+/// The last turns, newest first.
+pub(in crate::cli) async fn turns(
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    most: usize,
+) -> Outcome<Vec<Checkpoint>> {
     let listed = pages(most, async |before, limit| {
-        let conversation_id = id.into();
-        let call = method::Checkpoints {
-            conversation_id,
-            before,
-            limit,
-        };
-        let page = daemon.call(call).await?;
-        let oldest = page.checkpoints.last().filter(|oldest| oldest.step > 1);
-        let before = oldest.map(|oldest| oldest.id.clone());
+        let page = daemon.call(page_of_turns(conversation, before, limit)).await?;
+        let before = before_oldest(&page.checkpoints);
         Ok((page.checkpoints, before))
     });
-    let (listed, _) = listed.await.unwrap_or_default();
-    listed.into_iter().map(|one| (one.id, one.step)).collect()
+    listed.await.map(|(listed, _)| listed)
+}
+
+/// The call for a page of the turns of a conversation, newest first.
+fn page_of_turns(
+    conversation: &ConversationRef,
+    before: Option<CheckpointId>,
+    limit: Option<u32>,
+) -> method::Checkpoints {
+    method::Checkpoints {
+        conversation_id: conversation.clone(),
+        before,
+        limit,
+    }
+}
+
+/// Where the next page begins, if there is one.
+fn before_oldest(page: &[Checkpoint]) -> Option<CheckpointId> {
+    let oldest = page.last().filter(|oldest| oldest.step > 1);
+    oldest.map(|oldest| oldest.id.clone())
 }
 
 /// Printed if a conversation has no history.
@@ -179,27 +217,28 @@ impl Seen {
 
     fn report(self, context: &mut Context<'_>) -> Outcome {
         tell_kept(context, &Vec::from_iter(self.kept))?;
-        for gap in &self.gaps {
-            let mark = context.output.note_look.paint(ATTENTION, "incomplete:");
-            let session = words::short(gap.upstream_id.as_str());
-            context
-                .output
-                .note(&format!("{mark} session {session}: {}", one_line(&gap.detail)))?;
-        }
-        Ok(())
+        let mut gaps = self.gaps.iter();
+        gaps.try_for_each(|gap| tell_incomplete(context, &gap.upstream_id, &gap.detail))
     }
 }
 
-/// Says which sessions were read from kept copies.
+/// Says what is missing of a session.
+pub(super) fn tell_incomplete(context: &mut Context<'_>, session: &UpstreamId, detail: &str) -> Outcome {
+    let session = words::short(session.as_str());
+    let what = format!("session {session}: {}", one_line(detail));
+    context.output.warning("incomplete:", &what)
+}
+
+/// Says which sessions were read from backups.
 pub(super) fn tell_kept(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outcome {
     if kept.is_empty() {
         return Ok(());
     }
     let sessions: Vec<String> = kept.iter().map(|id| words::short(id.as_str())).collect();
     let sessions = sessions.join(", ");
-    let line = format!("read from the kept copy of session {sessions}: the agent's transcript is missing");
-    let line = context.output.note_look.paint(DIM, &line);
-    context.output.note(&line)
+    context.output.aside(&format!(
+        "read from the backup of session {sessions}: the agent's transcript is missing"
+    ))
 }
 
 /// A program that shows long text a screen at a time.

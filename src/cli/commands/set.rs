@@ -13,8 +13,8 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::Follower;
 use crate::cli::output::one_line;
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{select, words};
+use crate::cli::problem::Outcome;
+use crate::cli::words;
 
 /// Change the title, model, mode or options of a conversation
 ///
@@ -73,27 +73,23 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
             _ => {
                 // An option may be a switch or a number; other words are text.
                 let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
-                settings
-                    .config
-                    .get_or_insert_default()
-                    .insert(key, RawJson::from(value));
+                let config = settings.config.get_or_insert_default();
+                config.insert(key, RawJson::from(value));
             }
         }
     }
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, Some(&options.conversation)).await?;
+    let (daemon, conversation) = context.on(Some(&options.conversation)).await?;
     let has_settings = settings != Settings::default();
     let unchecked = match has_settings && !conversation.live {
         true => open(&daemon, &conversation).await.err(),
         false => None,
     };
     let update = method::Update {
-        conversation_id: conversation.id.into(),
         title,
         settings,
-        ..Default::default()
+        ..method::Update::of(conversation.id)
     };
-    let changed = match daemon.call(update).await.map_err(Problem::from) {
+    let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
             return Err(match offered(&daemon, &conversation).await {
                 Some(offered) => problem.hint(offered),
@@ -102,12 +98,8 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
         }
         changed => changed?.conversation,
     };
-    let id = words::short_id(changed.id);
-    context.done(
-        &daemon,
-        "conversation/update",
-        &format!("Changed {id} ({}).", one_line(&changed.title)),
-    )?;
+    let (id, title) = (words::short_id(changed.id), one_line(&changed.title));
+    context.output.note(&format!("Changed {id} ({title})."))?;
     // What was set before may be what kept the session from opening.
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await
@@ -125,10 +117,7 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
 
 /// Opens the agent's session, which then refuses what it does not know.
 async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
-    let resume = method::Resume {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    };
+    let resume = method::Resume::of(conversation.id);
     daemon.call(resume).await?;
     Ok(())
 }
@@ -140,14 +129,8 @@ async fn offered(daemon: &Daemon, conversation: &Conversation) -> Option<String>
         return None;
     };
     let session = session?;
-    let modes: Value = session
-        .modes
-        .and_then(|modes| modes.read().ok())
-        .unwrap_or_default();
-    let options: Value = session
-        .config_options
-        .and_then(|options| options.read().ok())
-        .unwrap_or_default();
+    let read = |raw: Option<RawJson>| raw.and_then(|raw| raw.read::<Value>().ok()).unwrap_or_default();
+    let (modes, options) = (read(session.modes), read(session.config_options));
     let names = |list: &Value, member: &str| {
         let list = list.as_array().into_iter().flatten();
         list.filter_map(|one| one[member].as_str())

@@ -13,7 +13,6 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words;
 
@@ -46,50 +45,39 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
     // Each page repeats what could not be read; only the first one reports what cannot be watched.
     let (mut unreadable, mut unwatched) = (BTreeSet::new(), Vec::new());
     let (listed, has_more) = pages(most, async |cursor, limit| {
-        let call = daemon.call(method::ListTranscripts {
+        let call = method::ListTranscripts {
             cursor,
             limit,
             ..wanted.clone()
-        });
-        let page = watched(context.output, &daemon, "transcript/list", call)
-            .await
-            .map_err(|error| unknown_agent(error.into()))?;
-        if context.output.json {
-            context.answer(&daemon, "transcript/list")?;
-        }
+        };
+        let page = context.ask(&daemon, call).await.map_err(unknown_agent)?;
         unreadable.extend(page.unreadable);
         unwatched.extend(page.unwatched);
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
-    if context.output.json {
-        return Ok(Exit::Done);
-    }
     let if_empty = match wanted == method::ListTranscripts::default() {
         true => "no transcripts; sessionctl doctor shows where they are looked for",
         false => "no transcript matches; list all: sessionctl transcripts --all",
     };
-    context
-        .output
-        .table(&table(&listed, context.output.look), if_empty)?;
+    let mut notes = Vec::new();
     for path in unreadable {
-        context.output.note(&format!(
-            "{} could not be read; its transcripts are not listed",
-            one_line(&path)
-        ))?;
+        let path = one_line(&path);
+        notes.push(format!(
+            "{path} could not be read; its transcripts are not listed"
+        ));
     }
     for root in unwatched {
         let (path, problem) = (one_line(&root.path), one_line(&root.problem));
-        context
-            .output
-            .note(&format!("changes in {path} cannot be watched: {problem}"))?;
+        notes.push(format!("changes in {path} cannot be watched: {problem}"));
     }
     if has_more {
         let shown = listed.len();
-        context
-            .output
-            .note(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
+        notes.push(format!("{shown} shown; list all: sessionctl transcripts --all"));
     }
+    let output = &mut *context.output;
+    output.table(&table(&listed, output.look), if_empty)?;
+    notes.iter().try_for_each(|note| output.note(note))?;
     Ok(Exit::Done)
 }
 
@@ -138,10 +126,8 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
 /// What says most about a transcript: its title, else its folder, else its file.
 fn text(transcript: &Transcript) -> String {
     let texts = [&transcript.title, &transcript.cwd, &transcript.path].map(|text| one_line(text));
-    texts
-        .into_iter()
-        .find(|text| !text.is_empty())
-        .unwrap_or_default()
+    let mut texts = texts.into_iter().filter(|text| !text.is_empty());
+    texts.next().unwrap_or_default()
 }
 
 /// The one transcript whose id begins so, if there is one.

@@ -1,31 +1,25 @@
 //! `tree`: the conversations that are related by forks, as a picture.
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::link::LineageEntry;
-use bridge_protocol::{ConversationId, method};
+use bridge_protocol::method;
 
+use super::Context;
 use super::past::CHECKPOINT_PAGE;
-use super::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::watched;
-use crate::cli::select::{self, Target};
+use crate::cli::select::Target;
 use crate::cli::tree::{Member, draw};
 use crate::cli::words;
 
 /// Draws a conversation with its ancestors, sessions and forks.
 pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let asked_for = select::conversation(context, &daemon, target.name()).await?.id;
-    let answer = daemon
-        .call(method::TreeOf {
-            conversation_id: asked_for.into(),
-        })
-        .await?;
+    let (daemon, asked_for) = context.on(target.name()).await?;
+    let answer = context.ask(&daemon, method::TreeOf::of(asked_for.id)).await?;
     if context.output.json {
-        return context.answer(&daemon, "conversation/tree").map(|()| Exit::Done);
+        return Ok(Exit::Done);
     }
     let mut members: Vec<Member> = answer.conversations.into_iter().map(Member::from).collect();
     read_steps(context, &daemon, &mut members).await?;
@@ -34,7 +28,7 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
         let line = format!("{} (deleted)", words::short_id(parent));
         context.output.line(&look.paint(DIM, &line))?;
     }
-    for line in draw(&members, Some(asked_for), look) {
+    for line in draw(&members, Some(asked_for.id), look) {
         context.output.line(&line)?;
     }
     if answer.truncated {
@@ -45,45 +39,22 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
     Ok(Exit::Done)
 }
 
-/// The whole lineage of a conversation. `each` is called after each page.
-pub(super) async fn entries(
-    daemon: &Daemon,
-    id: ConversationId,
-    mut each: impl FnMut() -> Outcome,
-) -> Outcome<Vec<LineageEntry>> {
-    let page = async |cursor, limit| {
-        let conversation_id = id.into();
-        let page = daemon
-            .call(method::Lineage {
-                conversation_id,
-                cursor,
-                limit,
-            })
-            .await?;
-        each()?;
-        Ok((page.entries, page.next_cursor))
-    };
-    pages(usize::MAX, page).await.map(|(entries, _)| entries)
-}
-
 /// Reads the newest steps of each conversation. One whose history cannot be read is drawn without, with a note.
 async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [Member]) -> Outcome {
     for member in members {
         let id = member.conversation.id;
         let call = daemon.call(method::Checkpoints {
-            conversation_id: id.into(),
-            before: None,
             limit: Some(CHECKPOINT_PAGE),
+            ..method::Checkpoints::of(id)
         });
         let read = watched(context.output, daemon, "conversation/checkpoints", call).await;
         match read.map_err(Problem::from) {
             Ok(page) => member.steps = page.checkpoints.into_iter().rev().collect(),
             Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
             Err(problem) => {
-                let mark = format!("without the steps of {}:", words::short_id(id));
-                let mark = context.output.note_look.paint(ATTENTION, &mark);
+                let word = format!("without the steps of {}:", words::short_id(id));
                 let why = one_line(problem.message.as_deref().unwrap_or_default());
-                context.output.note(&format!("{mark} {why}"))?;
+                context.output.warning(&word, &why)?;
             }
         }
     }

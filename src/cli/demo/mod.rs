@@ -11,12 +11,12 @@ mod stage;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use clap::Args;
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::connect::Reach;
 use super::exit::Exit;
@@ -44,12 +44,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// printed and makes the exit code [`Exit::Failed`].
 pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
     // From here on a signal is a request: what has been set up is taken down first.
-    let stopped = Signals::listen()?;
+    let stopped = stopped()
+        .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
     let folder = own_folder()?;
     let mut stage = Stage::set(reach(&folder)?, &folder, output)?;
     let played = tokio::select! {
         played = play::play(&mut stage) => played,
-        problem = stopped.next() => Err(problem),
+        problem = stopped => Err(problem),
     };
     // Taken down first and reported afterwards: the output may have no reader any more.
     let cleaned = clean_up(&mut stage, &folder, options.keep).await;
@@ -61,13 +62,15 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
         });
     }
     let failed = stage.failed;
+    let (style, word) = match failed {
+        0 => (GOOD, "Every step holds."),
+        _ => (BAD, "Some steps do not hold."),
+    };
+    let word = stage.output.look.paint(style, word);
+    stage.output.line(&word)?;
     if failed == 0 {
-        let word = stage.output.look.paint(GOOD, "Every step holds.");
-        stage.output.line(&word)?;
         return Ok(Exit::Done);
     }
-    let word = stage.output.look.paint(BAD, "Some steps do not hold.");
-    stage.output.line(&word)?;
     Err(Problem::new(Exit::Failed, format!("{failed} checks failed"))
         .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"))
 }
@@ -75,37 +78,20 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
 /// The signal by which the system says that nobody reads.
 const PIPE: u8 = 13;
 
-/// The signals that ask the play to end, instead of ending the process.
-struct Signals {
-    interrupt: Signal,
-    hang_up: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn listen() -> Outcome<Self> {
-        let on = |kind| {
-            signal(kind)
-                .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self {
-            interrupt: on(SignalKind::interrupt())?,
-            hang_up: on(SignalKind::hangup())?,
-            terminate: on(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(mut self) -> Problem {
+/// Catches the signals that ask the play to end, instead of ending the process; gives what the first of them makes of it.
+fn stopped() -> io::Result<impl Future<Output = Problem>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
         let (number, name) = tokio::select! {
-            _ = self.interrupt.recv() => (2, "Ctrl-C"),
-            _ = self.hang_up.recv() => (1, "the end of its terminal (SIGHUP)"),
-            _ = self.terminate.recv() => (15, "SIGTERM"),
+            _ = interrupt.recv() => (2, "Ctrl-C"),
+            _ = hang_up.recv() => (1, "the end of its terminal (SIGHUP)"),
+            _ = terminate.recv() => (15, "SIGTERM"),
         };
-        Problem::new(
-            Exit::Stopped(number),
-            format!("the demonstration was stopped by {name}"),
-        )
-    }
+        let what = format!("the demonstration was stopped by {name}");
+        Problem::new(Exit::Stopped(number), what)
+    })
 }
 
 /// Stops the daemon, looks for what it left behind, and removes the folder unless it is kept. Returns what was done, each with
@@ -113,21 +99,13 @@ impl Signals {
 async fn clean_up(stage: &mut Stage<'_>, folder: &Path, keep: bool) -> Vec<(bool, String)> {
     let mut done = Vec::new();
     let limit = STOP_LIMIT.as_secs();
-    match tokio::time::timeout(STOP_LIMIT, stop(stage)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(problem)) => {
-            done.push((
-                false,
-                format!("the daemon stops: {}", problem.message.unwrap_or_default()),
-            ));
-        }
-        Err(_) => done.push((false, format!("the daemon stops within {limit} s"))),
-    }
+    let failed = match tokio::time::timeout(STOP_LIMIT, stop(stage)).await {
+        Ok(stopped) => stopped.err().map(|problem| problem.message.unwrap_or_default()),
+        Err(_) => Some(format!("not within {limit} s")),
+    };
+    done.extend(failed.map(|why| (false, format!("the daemon stops: {why}"))));
     if let Some(left) = leftovers::staying(folder) {
-        let names = match left.is_empty() {
-            true => String::new(),
-            false => format!(": {}", left.join(", ")),
-        };
+        let names = if left.is_empty() { "" } else { ": " }.to_owned() + &left.join(", ");
         done.push((left.is_empty(), format!("no process is left behind{names}")));
     }
     if keep {
@@ -172,18 +150,14 @@ fn reach(folder: &Path) -> Outcome<Reach> {
     })
 }
 
-/// A new private folder. Its name is new each time, so that two demonstrations never meet.
+/// A new private folder. Its name is new each time, so that two demonstrations never meet. It is removed by [`clean_up`].
 fn own_folder() -> Outcome<PathBuf> {
     let temporary = std::env::temp_dir();
-    let temporary = temporary
-        .canonicalize()
-        .map_err(|error| Problem::file("use", &temporary, &error))?;
-    let unique = uuid::Uuid::new_v4().simple().to_string();
-    let short = unique.get(..8).unwrap_or(&unique);
-    let folder = temporary.join(format!("sessiond-demo-{short}"));
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&folder)
-        .map_err(|error| Problem::file("make the folder", &folder, &error))?;
-    Ok(folder)
+    let made = temporary.canonicalize().and_then(|temporary| {
+        let folder = tempfile::Builder::new()
+            .prefix("sessiond-demo-")
+            .tempdir_in(temporary)?;
+        Ok(folder.keep())
+    });
+    made.map_err(|error| Problem::file("make a folder in", &temporary, &error))
 }

@@ -2,17 +2,18 @@
 //!
 //! It owns the order of the steps and what must hold after each.
 
-use std::sync::Arc;
+use std::iter::successors;
 use std::time::Duration;
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState, OnLimit};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Fidelity, Link, Resumed, Via};
+use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::method::{self, Method};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use bridge_protocol::{ConversationRef, TurnId};
+use bridge_protocol::{ConversationId, ConversationRef};
+use futures_util::future;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,6 +37,64 @@ const RECALL: &str = "[[recall]]";
 /// How long one turn may take. Each takes milliseconds, and a resume a few hundred of them.
 const TURN_LIMIT: Duration = Duration::from_secs(60);
 
+const INTRODUCTION: &str = "\
+The main job: one conversation that outlives the sessions under it.
+
+A small built-in agent plays the coding agent. Lines with > are prompts to it, lines with < its answers;
+[[words in brackets]] make it misbehave. The prompt [[recall]] asks it which turns it has before it: that
+is the proof in each step, and a turn itself, so that it is counted the next time.";
+
+/// The steps: `#` and the title of each, and below it what happens: a verb, and where it takes one a prompt. What the verbs mean
+/// stands in [`Play::act`].
+const STEPS: &str = r#"
+# A conversation and two turns
+say Remember the word heron
+say [[tool read {"path":"a.rs"}]][[say I have read a.rs]]
+whole
+# A usage limit, after which the conversation continues automatically
+limit-continues Write the report [[limit 2]]
+whole
+# A usage limit, after which the agent refuses the session
+limit-passes [[forget]][[limit 1]]
+say Continue after the limit
+copied
+whole
+# The agent crashes in the middle of a turn
+agent-dies Write the second part [[crash]]
+say Continue after the crash
+in-full
+whole
+# The agent refuses the session for no reason at all
+say [[say I am about to forget]][[forget]]
+say Continue all the same
+copied
+whole
+# The session's transcript is deleted
+say [[say I am about to lose it]][[lose]]
+say Continue with what is left
+honest
+whole
+# The daemon is killed in the middle of a turn
+daemon-dies [[say Begun]][[hang]]
+say Continue after the kill
+in-full
+whole
+# A question of the agent, answered after the daemon was killed
+asked [[ask May I publish it?]][[say Published]]
+whole
+# Every id that the conversation ever had still finds it
+by-old-id Found by an old id
+whole
+# A fork: a second conversation with the same history
+fork Only on the branch
+whole
+# A fork in place: the conversation continues in a new session
+fork-in-place On the new head
+whole
+# What the conversation looks like now
+picture
+"#;
+
 /// One turn of the history that the agent runs on, as `[[recall]]` returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Recalled {
@@ -53,34 +112,25 @@ struct History {
 }
 
 impl History {
-    /// What is remembered of the turns that ended well.
-    fn kept(&self, recalled: &[Recalled]) -> Vec<String> {
-        let users = recalled.iter().map(|turn| turn.user.clone());
-        users.filter(|user| !self.cut_short.contains(user)).collect()
-    }
-
     /// What is wrong with what the agent remembers; nothing if it is the whole history, once and in order.
     fn fault(&self, recalled: &[Recalled]) -> Option<String> {
-        let kept = self.kept(recalled);
-        (kept != self.prompts).then(|| format!("the agent remembers {kept:?} instead of {:?}", self.prompts))
-    }
-
-    /// How many of the turns that were cut short are remembered, to follow a sentence.
-    fn beside(&self, recalled: &[Recalled]) -> String {
-        match recalled.len() - self.kept(recalled).len() {
-            0 => String::new(),
-            1 => ", and the one that was cut short".to_owned(),
-            more => format!(", and {more} that were cut short"),
-        }
+        let users = recalled.iter().map(|turn| &turn.user);
+        let kept: Vec<_> = users.filter(|user| !self.cut_short.contains(user)).collect();
+        let is_whole = kept.iter().copied().eq(&self.prompts);
+        (!is_whole).then(|| format!("the agent remembers {kept:?} instead of {:?}", self.prompts))
     }
 }
 
 /// The play's conversation.
 struct Play<'a, 'b> {
     stage: &'a mut Stage<'b>,
-    daemon: Arc<Daemon>,
+    daemon: Daemon,
     id: ConversationRef,
     history: History,
+    /// The conversation before the step.
+    before: Conversation,
+    /// The last turn.
+    last: Option<TurnResult>,
 }
 
 /// Plays all steps. A step that cannot be played to its end counts as failed, and the next one is tried.
@@ -88,361 +138,270 @@ struct Play<'a, 'b> {
 /// # Errors
 /// There is no daemon to play with, or the output cannot be written.
 pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
-    for line in [
-        "The main job: one conversation that outlives the sessions under it.",
-        "",
-        "A small built-in agent plays the coding agent. Lines with > are prompts to it, lines with < its answers;",
-        "[[words in brackets]] make it misbehave. The prompt [[recall]] asks it which turns it has before it: that",
-        "is the proof in each step, and a turn itself, so that it is counted the next time.",
-    ] {
-        stage.output.line(line)?;
-    }
-    let daemon = Arc::new(stage.connect().await?);
-    stage.step("A conversation and two turns")?;
+    stage.output.line(INTRODUCTION)?;
+    let daemon = stage.connect().await?;
     let new = method::NewConversation {
         agent: Some("loopback".into()),
         cwd: stage.project.to_string_lossy().into_owned(),
         title: "The main job".to_owned(),
         ..Default::default()
     };
-    let id = daemon.call(new).await?.conversation.id;
-    stage.tell(&format!("the conversation's id, for good: {id}"))?;
+    let before = daemon.call(new).await?.conversation;
+    stage
+        .output
+        .line(&format!("\nThe conversation's id, for good: {}", before.id))?;
     let mut play = Play {
         stage,
         daemon,
-        id: id.into(),
+        id: before.id.into(),
         history: History::default(),
+        before,
+        last: None,
     };
-    play.ends_well("Remember the word heron").await?;
-    play.ends_well(r#"[[tool read {"path":"a.rs"}]][[say I have read a.rs]]"#)
-        .await?;
-    play.whole().await?;
-
-    macro_rules! step {
-        ($title:literal, $step:ident) => {
-            play.stage.step($title)?;
-            if let Err(problem) = play.$step().await {
-                match problem.message {
-                    Some(message) => play.stage.check(false, &message)?,
-                    None => return Err(problem),
-                }
+    for step in STEPS.split("\n# ").skip(1) {
+        let mut lines = step.trim_end().lines();
+        play.stage.step(lines.next().unwrap_or_default())?;
+        if let Err(problem) = play.step(lines).await {
+            match problem.message {
+                Some(message) => play.check(false, &message)?,
+                None => return Err(problem),
             }
-        };
+            // The daemon may be what ended the step.
+            play.daemon = play.stage.connect().await?;
+        }
     }
-    step!(
-        "A usage limit, after which the conversation continues automatically",
-        limit
-    );
-    step!(
-        "A usage limit, after which the agent refuses the session",
-        limit_and_forgotten
-    );
-    step!("The agent crashes in the middle of a turn", crash);
-    step!("The agent refuses the session for no reason at all", forgotten);
-    step!("The session's transcript is deleted", lost);
-    step!("The daemon is killed in the middle of a turn", killed);
-    play.daemon = Arc::new(play.stage.connect().await?);
-    step!(
-        "A question of the agent, answered after the daemon was killed",
-        question
-    );
-    play.daemon = Arc::new(play.stage.connect().await?);
-    step!(
-        "Every id that the conversation ever had still finds it",
-        by_old_id
-    );
-    step!("A fork: a second conversation with the same history", fork_beside);
-    step!(
-        "A fork in place: the conversation continues in a new session",
-        fork_in_place
-    );
-    play.stage.step("What the conversation looks like now")?;
-    play.picture().await
+    Ok(())
 }
 
 impl Play<'_, '_> {
-    async fn limit(&mut self) -> Outcome {
-        let before = self.conversation().await?.head;
-        let daemon = self.daemon.clone();
-        let mut follower = Follower::start(&daemon, self.id.clone()).await?;
-        let limited = self.say("Write the report [[limit 2]]", OnLimit::Wait).await?.0;
-        let Some(continuation) = limited.continuation else {
-            return self
-                .stage
-                .check(false, &format!("the continuation is scheduled: {limited:?}"));
-        };
-        let when = words::moment(continuation.at, Timestamp::now(), &TimeZone::system());
-        let what = format!("the limit is reported; the conversation continues automatically at {when}");
-        self.stage.check(true, &what)?;
-        let turn = until(&mut follower, |event| match event {
-            Event::Continued { turn_id } => Some(turn_id),
-            _ => None,
-        });
-        let turn = turn.await?;
-        self.follow(&mut follower, &turn).await?;
-        let after = self.conversation().await?.head;
-        self.stage
-            .check(before == after, "it continued in the same session")?;
-        self.whole().await
-    }
-
-    async fn limit_and_forgotten(&mut self) -> Outcome {
-        let before = self.conversation().await?;
-        // The session is forgotten in the turn that meets the limit: afterwards the agent refuses its id.
-        let (turn, _) = self.say("[[forget]][[limit 1]]", OnLimit::Fail).await?;
-        let failure = turn
-            .failure
-            .as_ref()
-            .filter(|failure| failure.kind == FailureKind::RateLimited);
-        let Some(resets_at) = failure.and_then(|failure| failure.resets_at) else {
-            return self.stage.check(
-                false,
-                &format!("the limit is reported with its reset time: {turn:?}"),
-            );
-        };
-        let now = Timestamp::now();
-        let when = words::moment(resets_at, now, &TimeZone::system());
-        self.stage
-            .check(true, &format!("the limit is reported; it resets at {when}"))?;
-        if let Ok(wait) = Duration::try_from(resets_at.duration_since(now)) {
-            tokio::time::sleep(wait).await;
+    async fn step(&mut self, lines: impl Iterator<Item = &str>) -> Outcome {
+        self.before = self.conversation().await?;
+        for line in lines {
+            let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
+            self.act(verb, text).await?;
         }
-        self.copied("Continue after the limit", &before).await
-    }
-
-    async fn crash(&mut self) -> Outcome {
-        let prompt = "Write the second part [[crash]]";
-        self.history.cut_short.push(prompt.to_owned());
-        let (turn, _) = self.say(prompt, OnLimit::Fail).await?;
-        let died = turn
-            .failure
-            .is_some_and(|failure| failure.kind == FailureKind::AgentDied);
-        self.stage
-            .check(died, "the turn ended and reports that the agent died")?;
-        let turn = self.ends_well("Continue after the crash").await?;
-        self.in_full(turn.resumed.as_ref())?;
-        self.whole().await
-    }
-
-    async fn forgotten(&mut self) -> Outcome {
-        let before = self.conversation().await?;
-        self.ends_well("[[say I am about to forget]][[forget]]").await?;
-        self.copied("Continue all the same", &before).await
-    }
-
-    async fn lost(&mut self) -> Outcome {
-        self.ends_well("[[say I am about to lose it]][[lose]]").await?;
-        let known = self.history.clone();
-        let turn = self.ends_well("Continue with what is left").await?;
-        let Some(resumed) = turn.resumed else {
-            return self
-                .stage
-                .check(false, "the answer says how the session was resumed");
-        };
-        // A copy of the daemon's own brings back what it holds; how much that is shows in what the agent has.
-        let honest = match resumed.missing_turns {
-            0 => resumed.fidelity == Fidelity::Full,
-            _ => matches!(resumed.fidelity, Fidelity::Partial | Fidelity::Text),
-        };
-        let what = format!("the loss is reported, not guessed: {}", words::resumed(&resumed));
-        self.stage.check(honest, &what)?;
-        let recalled = self.recall().await?;
-        if resumed.fidelity == Fidelity::Text {
-            // The history stands in words at the beginning of the turn.
-            let retold = recalled.first().is_some_and(|turn| turn.user.contains("heron"));
-            self.stage
-                .check(retold, "the new session received the history as text")?;
-            let prompts = recalled.into_iter().map(|turn| turn.user);
-            self.history = History {
-                prompts: prompts.chain([RECALL.to_owned()]).collect(),
-                ..History::default()
-            };
-            return Ok(());
-        }
-        let mut kept = known.kept(&recalled);
-        let newest = kept.pop();
-        let is_new = newest.as_deref() == Some("Continue with what is left");
-        self.stage
-            .check(is_new, "the new prompt is there once, at the end")?;
-        let missing = known.prompts.len().saturating_sub(kept.len());
-        let holds =
-            known.prompts.starts_with(&kept) && !kept.is_empty() && missing as u64 == resumed.missing_turns;
-        let what = format!(
-            "of the {} before it, the agent has the first {}, in order{}: {missing} missing, as reported",
-            turns(&known.prompts),
-            kept.len(),
-            known.beside(&recalled),
-        );
-        self.stage.check(holds, &what)?;
-        self.history.prompts = kept
-            .into_iter()
-            .chain(newest)
-            .chain([RECALL.to_owned()])
-            .collect();
         Ok(())
     }
 
-    async fn killed(&mut self) -> Outcome {
-        let begun = self.cut_short("[[say Begun]][[hang]]", |event| match event {
-            Event::Update { turn_id, .. } => turn_id,
-            _ => None,
-        });
-        begun.await?;
-        self.kill_and_restart().await?;
-        let state = self.conversation().await?.state;
-        let what = format!(
-            "the daemon knows that the turn was cut short: the conversation is {}",
-            words::state(state)
-        );
-        self.stage.check(state == ConversationState::Interrupted, &what)?;
-        let turn = self.ends_well("Continue after the kill").await?;
-        self.in_full(turn.resumed.as_ref())?;
-        self.whole().await
+    async fn act(&mut self, verb: &str, text: &str) -> Outcome {
+        match verb {
+            // A turn that ends well.
+            "say" => self.say(text).await,
+            // A turn that meets a usage limit, after which the conversation continues in the same session; or the limit is
+            // waited for.
+            "limit-continues" => self.limit_continues(text).await,
+            "limit-passes" => self.limit_passes(text).await,
+            // A turn that is cut short.
+            "agent-dies" => self.agent_dies(text).await,
+            "daemon-dies" => self.daemon_dies(text).await,
+            // A turn in which the agent asks, the daemon is killed, and the next one gets the answer.
+            "asked" => self.asked(text).await,
+            // The session was reopened with nothing missing; on an exact copy under a new id; with what is missing reported.
+            "in-full" => self.resumed(|_| true),
+            "copied" => self.copied().await,
+            "honest" => self.honest(),
+            // The agent has the whole history before it.
+            "whole" => self.whole().await,
+            // A turn by the id of the first session, on a branch beside the conversation, and on one in its place.
+            "by-old-id" => self.by_old_id(text).await,
+            "fork" => self.fork(text).await,
+            "fork-in-place" => self.fork_in_place(text).await,
+            _ => self.picture().await,
+        }
     }
 
-    async fn question(&mut self) -> Outcome {
-        let asked = self.cut_short(
-            "[[ask May I publish it?]][[say Published]]",
-            |event| match event {
+    async fn agent_dies(&mut self, text: &str) -> Outcome {
+        self.history.cut_short.push(text.to_owned());
+        self.turns(text, OnLimit::Fail, 1).await?;
+        let died = self.failed_with(FailureKind::AgentDied);
+        self.check(died, "the turn ended and reports that the agent died")
+    }
+
+    async fn daemon_dies(&mut self, text: &str) -> Outcome {
+        let begun = |event| match event {
+            Event::Update { turn_id, .. } => turn_id,
+            _ => None,
+        };
+        self.cut_short(text, begun).await?;
+        self.kill_and_restart().await?;
+        let state = self.conversation().await?.state;
+        let words = words::state(state);
+        let what = format!("the daemon knows that the turn was cut short: the conversation is {words}");
+        self.check(state == ConversationState::Interrupted, &what)
+    }
+
+    async fn limit_continues(&mut self, text: &str) -> Outcome {
+        let limited = self.turns(text, OnLimit::Wait, 2).await?;
+        let is_well = limited.before.is_some_and(|turn| turn.continuation.is_some()) && self.ended_well();
+        self.check(is_well, "the turn ended well without a prompt from the user")?;
+        let after = self.conversation().await?.head;
+        self.check(after == self.before.head, "it continued in the same session")
+    }
+
+    async fn limit_passes(&mut self, text: &str) -> Outcome {
+        self.turns(text, OnLimit::Fail, 1).await?;
+        let is_limited = self.failed_with(FailureKind::RateLimited);
+        let failure = self.last.as_ref().and_then(|turn| turn.failure.as_ref());
+        let resets_at = failure.and_then(|failure| failure.resets_at);
+        let when = resets_at.map_or_else(|| "no known time".to_owned(), local);
+        let what = format!("the limit is reported; it resets at {when}");
+        self.check(is_limited && resets_at.is_some(), &what)?;
+        let wait = resets_at.map(|at| Duration::try_from(at.duration_since(Timestamp::now())));
+        if let Some(Ok(wait)) = wait {
+            tokio::time::sleep(wait).await;
+        }
+        Ok(())
+    }
+
+    async fn asked(&mut self, text: &str) -> Outcome {
+        let asked = self
+            .cut_short(text, |event| match event {
                 Event::InterruptRaised { interrupt } => Some(interrupt),
                 _ => None,
-            },
-        );
-        let asked = asked.await?;
-        self.stage.check(true, "the agent asks, and waits for a person")?;
+            })
+            .await?;
+        self.check(true, "the agent asks, and waits for a person")?;
         self.kill_and_restart().await?;
         let open = self.conversation().await?.interrupts;
         let is_kept = open.iter().any(|open| open.id == asked.id && open.orphaned);
-        self.stage
-            .check(is_kept, "the question is still open, although its agent is gone")?;
-        let daemon = self.daemon.clone();
-        let mut follower = Follower::start(&daemon, self.id.clone()).await?;
-        self.stage.tell("the answer is yes")?;
+        self.check(is_kept, "the question is still open, although its agent is gone")?;
+        self.tell("the answer is yes")?;
         let outcome = serde_json::json!({"outcome": "selected", "optionId": "allow_once"});
         let respond = method::Respond {
-            conversation_id: self.id.clone(),
             interrupt_id: asked.id,
             outcome: RawJson::from(outcome),
-            ..Default::default()
+            ..method::Respond::of(self.id.clone())
         };
-        let Some(turn) = self.call(respond).await?.turn_id else {
-            return self.stage.check(false, "the answer starts a turn");
-        };
-        self.follow(&mut follower, &turn).await?;
+        self.follow(respond, None, 1).await?;
+        let is_well = self.ended_well();
+        self.check(is_well, "the turn ended well without a prompt from the user")?;
         let is_closed = self.conversation().await?.interrupts.is_empty();
-        self.stage
-            .check(is_closed, "the next agent was told, and nothing is open any more")?;
-        self.whole().await
+        self.check(is_closed, "the next agent was told, and nothing is open any more")
     }
 
-    async fn by_old_id(&mut self) -> Outcome {
-        let lineage = self.call(method::Lineage {
-            conversation_id: self.id.clone(),
-            ..Default::default()
-        });
-        let entries = lineage.await?.entries;
+    /// How the session of the last turn was reopened.
+    fn last_resumed(&self) -> Outcome<Resumed> {
+        let resumed = self.last.as_ref().and_then(|turn| turn.resumed.clone());
+        let missing = || Problem::new(Exit::Failed, "the answer says how the session was resumed");
+        resumed.ok_or_else(missing)
+    }
+
+    fn resumed(&mut self, holds: impl Fn(Via) -> bool) -> Outcome {
+        let resumed = self.last_resumed()?;
+        let full = resumed.fidelity == Fidelity::Full && resumed.missing_turns == 0;
+        self.check(full && holds(resumed.via), &words::resumed(&resumed))
+    }
+
+    async fn copied(&mut self) -> Outcome {
+        self.resumed(|via| via == Via::Copied)?;
+        let (before, after) = (&self.before, self.conversation().await?);
+        let count = after.chain_length;
+        let holds = after.id == before.id && after.head != before.head && count == before.chain_length + 1;
+        let what = format!("the conversation is the same; {count} sessions are in its chain now");
+        self.check(holds, &what)
+    }
+
+    /// From here on the agent should remember what is not reported as missing.
+    fn honest(&mut self) -> Outcome {
+        let resumed = self.last_resumed()?;
+        let missing = usize::try_from(resumed.missing_turns).unwrap_or(usize::MAX);
+        let last = self.history.prompts.len().saturating_sub(1);
+        self.history.prompts.drain(last.saturating_sub(missing)..last);
+        let is_honest = (missing == 0) == (resumed.fidelity == Fidelity::Full);
+        let what = format!("the loss is reported, not guessed: {}", words::resumed(&resumed));
+        self.check(is_honest, &what)
+    }
+
+    async fn by_old_id(&mut self, text: &str) -> Outcome {
+        let lineage = method::Lineage::of(self.id.clone());
+        let entries = self.call(lineage).await?.entries;
         let Some(oldest) = entries.iter().find(|entry| !entry.upstream_id.is_empty()) else {
-            return self.stage.check(false, "the lineage knows the first session");
+            return self.check(false, "the lineage knows the first session");
         };
         let old_id = ConversationRef::new(oldest.upstream_id.as_str());
-        self.stage
-            .tell(&format!("the id of its very first session was {old_id}"))?;
-        let id = self.conversation().await?.id;
-        let close = method::Close {
-            conversation_id: self.id.clone(),
-            ..Default::default()
-        };
+        self.tell(&format!("the id of its very first session was {old_id}"))?;
+        let close = method::Close::of(self.id.clone());
         self.call(close).await?;
-        let resume = method::Resume {
-            conversation_id: old_id.clone(),
-            ..Default::default()
-        };
+        let resume = method::Resume::of(old_id.clone());
         let answer = self.call(resume).await?;
-        let is_same = answer.conversation.id == id;
-        self.stage
-            .check(is_same, "resuming by that id opens this conversation")?;
-        self.in_full(Some(&answer.resumed))?;
+        let is_same = answer.conversation.id == self.before.id;
+        self.check(is_same, "resuming by that id opens this conversation")?;
+        let full = answer.resumed.fidelity == Fidelity::Full;
+        self.check(full, &words::resumed(&answer.resumed))?;
         self.id = old_id;
-        self.ends_well("Found by an old id").await?;
-        self.id = id.into();
-        self.whole().await
+        self.say(text).await?;
+        self.id = self.before.id.into();
+        Ok(())
     }
 
-    async fn fork_beside(&mut self) -> Outcome {
+    async fn fork(&mut self, text: &str) -> Outcome {
+        let source: ConversationId = self.before.id;
         let fork = method::Fork {
-            conversation_id: self.id.clone(),
             title: Some("Another way".to_owned()),
-            ..Default::default()
+            ..method::Fork::of(source)
         };
         let branch = self.call(fork).await?.conversation;
-        let source = self.conversation().await?.id;
         let parent = branch.parent.map(|parent| parent.conversation_id);
         let holds = parent == Some(source) && branch.id != source;
-        self.stage
-            .check(holds, "a new conversation that knows its parent")?;
+        self.check(holds, "a new conversation that knows its parent")?;
         let history = self.history.clone();
         self.id = branch.id.into();
-        self.ends_well("Only on the branch").await?;
+        self.say(text).await?;
         self.whole().await?;
-        self.id = source.into();
-        self.history = history;
-        self.stage
-            .tell("and the conversation that it came from, without the branch's turns:")?;
-        self.whole().await
+        (self.id, self.history) = (source.into(), history);
+        self.tell("and the conversation that it came from, without the branch's turns:")
     }
 
-    async fn fork_in_place(&mut self) -> Outcome {
-        let before = self.conversation().await?;
+    async fn fork_in_place(&mut self, text: &str) -> Outcome {
         let fork = method::Fork {
-            conversation_id: self.id.clone(),
             in_place: true,
-            ..Default::default()
+            ..method::Fork::of(self.id.clone())
         };
         let after = self.call(fork).await?.conversation;
-        let holds = after.id == before.id && after.head.is_some() && after.head != before.head;
-        self.stage.check(holds, "the same conversation with a new head")?;
-        self.ends_well("On the new head").await?;
-        let chain = method::Chain {
-            conversation_id: self.id.clone(),
-        };
-        let links = self.call(chain).await?.links;
-        let is_kept = links
-            .iter()
-            .any(|link| Some(&link.upstream_id) == before.head.as_ref());
-        self.stage
-            .check(is_kept, "the head before it stays in the chain")?;
-        self.whole().await
+        let head = self.before.head.clone();
+        let holds = after.id == self.before.id && after.head.is_some() && after.head != head;
+        self.check(holds, "the same conversation with a new head")?;
+        self.say(text).await?;
+        let links = self.call(method::Chain::of(self.id.clone())).await?.links;
+        let is_kept = links.iter().any(|link| Some(&link.upstream_id) == head.as_ref());
+        self.check(is_kept, "the head before it stays in the chain")
     }
 
     async fn picture(&mut self) -> Outcome {
         let look = self.stage.output.look;
         let sign = look.sign("●", "*");
-        self.stage
-            .tell("Each line is an agent session, with its turns and its origin.")?;
-        self.stage.tell(&format!(
+        self.tell("Each line is an agent session, with its turns and its origin.")?;
+        self.tell(&format!(
             "{sign} marks the session that the next prompt resumes.\n"
         ))?;
-        let tree = method::TreeOf {
-            conversation_id: self.conversation().await?.id.into(),
-        };
-        let family = self.call(tree).await?.conversations;
-        let family: Vec<Member> = family.into_iter().map(Member::from).collect();
+        let tree = method::TreeOf::of(self.id.clone());
+        let family = self.call(tree).await?.conversations.into_iter();
+        let family: Vec<Member> = family.map(Member::from).collect();
         for line in draw(&family, None, look) {
-            self.stage.tell(&line)?;
+            self.tell(&line)?;
         }
-        let Some(first) = family.first() else {
-            return Ok(());
-        };
-        // Where the history was retold in words, its turns are one long one for the agent.
-        if first.entries.iter().any(|entry| entry.fidelity == Fidelity::Text) {
-            return Ok(());
-        }
-        let turns = turns_on_the_way(&first.links);
+        let links = family
+            .first()
+            .map(|first| first.links.as_slice())
+            .unwrap_or_default();
+        // The head, and the sessions whose history it carries, one after another.
+        let carried = successors(links.last(), |link| {
+            let mut others = links.iter();
+            others.find(|other| link.from_upstream_id.as_ref() == Some(&other.upstream_id))
+        });
+        let turns: u64 = carried.take(links.len()).map(|link| link.turns).sum();
         let what = format!(
             "the sessions from the first down to {sign} hold {turns} turns: as many as the agent has before it now"
         );
-        self.stage
-            .check(turns == self.history.prompts.len() as u64, &what)
+        self.check(turns == self.history.prompts.len() as u64, &what)
+    }
+
+    fn tell(&mut self, text: &str) -> Outcome {
+        self.stage.tell(text)
+    }
+
+    fn check(&mut self, holds: bool, what: &str) -> Outcome {
+        self.stage.check(holds, what)
     }
 
     async fn call<M: Method>(&self, call: M) -> Outcome<M::Answer> {
@@ -450,187 +409,155 @@ impl Play<'_, '_> {
     }
 
     async fn conversation(&self) -> Outcome<Conversation> {
-        let conversation_id = self.id.clone();
-        Ok(self
-            .call(method::GetConversation { conversation_id })
-            .await?
-            .conversation)
+        let get = method::GetConversation::of(self.id.clone());
+        Ok(self.call(get).await?.conversation)
     }
 
-    /// Sends a prompt, follows its turn to the end, and prints both. Returns the turn and the agent's words.
-    async fn say(&mut self, text: &str, on_limit: OnLimit) -> Outcome<(TurnResult, String)> {
-        self.stage.tell(&format!("> {text}"))?;
-        let (turn, answer) = exchange(&self.daemon, &self.id, text, on_limit).await?;
-        let look = self.stage.output.look;
-        let words = one_line(&answer);
-        if !words.is_empty() && text != RECALL {
-            self.stage.tell(&look.paint(DIM, &format!("< {words}")))?;
-        }
-        // An agent may say in words what it also fails with.
-        let failure = turn.failure.as_ref().map(|failure| one_line(&failure.message));
-        if let Some(failure) = failure.filter(|failure| *failure != words) {
-            self.stage.tell(&look.paint(DIM, &format!("! {failure}")))?;
-        }
-        Ok((turn, answer))
+    fn failed_with(&self, kind: FailureKind) -> bool {
+        let failure = self.last.as_ref().and_then(|turn| turn.failure.as_ref());
+        failure.is_some_and(|failure| failure.kind == kind)
+    }
+
+    fn ended_well(&self) -> bool {
+        let ended_well = |turn: &TurnResult| turn.stop_reason == StopReason::EndTurn;
+        self.last.as_ref().is_some_and(ended_well)
     }
 
     /// Sends a prompt that should end well, and adds it to what the agent should remember.
-    async fn ends_well(&mut self, text: &str) -> Outcome<TurnResult> {
-        let (turn, _) = self.say(text, OnLimit::Fail).await?;
-        if turn.stop_reason != StopReason::EndTurn || turn.failure.is_some() {
-            self.stage
-                .check(false, &format!("the turn ends well: {turn:?}"))?;
+    async fn say(&mut self, text: &str) -> Outcome {
+        self.turns(text, OnLimit::Fail, 1).await?;
+        if !self.ended_well() {
+            let what = format!("the turn ends well: {:?}", self.last);
+            self.check(false, &what)?;
         }
         self.history.prompts.push(text.to_owned());
-        Ok(turn)
+        Ok(())
     }
 
-    /// Sends a prompt that does not end before the daemon is killed, and waits until this event is seen.
-    async fn cut_short<T>(&mut self, text: &str, seen: impl Fn(Event) -> Option<T>) -> Outcome<T> {
-        self.history.cut_short.push(text.to_owned());
-        self.stage.tell(&format!("> {text}"))?;
-        let mut follower = Follower::start(&self.daemon, self.id.clone()).await?;
-        let running = self.daemon.call(method::Prompt {
-            conversation_id: self.id.clone(),
-            prompt: PromptContent::text(text),
-            ..Default::default()
-        });
-        tokio::select! {
-            ended = running => {
-                let ended = ended.map(|turn| turn.stop_reason);
-                Err(Problem::new(Exit::Failed, format!("the turn is still running when it should be: {ended:?}")))
-            }
-            seen = until(&mut follower, seen) => seen,
-        }
-    }
-
-    /// Follows a turn that the daemon started to its good end, and adds it to what the agent should remember.
-    async fn follow(&mut self, follower: &mut Follower<'_>, turn_id: &TurnId) -> Outcome {
-        let ended = loop {
-            match follower.next().await?.envelope.event {
-                Event::PromptAccepted { turn_id: of, prompt } if of == *turn_id => {
-                    let text = prompt.to_text();
-                    self.stage
-                        .tell(&format!("> {}    (automatic)", one_line(&text)))?;
-                    self.history.prompts.push(text);
-                }
-                Event::TurnEnded { turn } if turn.turn_id == *turn_id => break turn,
-                _ => {}
-            }
-        };
-        match ended.stop_reason == StopReason::EndTurn {
-            true => self
-                .stage
-                .check(true, "the turn ended well without a prompt from the user"),
-            false => self.stage.check(false, &format!("the turn ends well: {ended:?}")),
-        }
-    }
-
-    /// Asks the agent which history it runs on. Asking is a turn, which belongs to the history from then on.
-    async fn recall(&mut self) -> Outcome<Vec<Recalled>> {
-        let (_, words) = self.say(RECALL, OnLimit::Fail).await?;
-        let recalled: Vec<Recalled> = serde_json::from_str(words.trim()).map_err(|error| {
-            let what = format!("the agent's recall is not what it should be: {error}: {words}");
+    /// Checks that the agent runs on the whole history. Asking is a turn, which belongs to the history from then on.
+    async fn whole(&mut self) -> Outcome {
+        let answer = self.turns(RECALL, OnLimit::Fail, 1).await?.words;
+        let recalled: Vec<Recalled> = serde_json::from_str(answer.trim()).map_err(|error| {
+            let what = format!("the agent's recall is not what it should be: {error}: {answer}");
             Problem::new(Exit::Failed, what)
         })?;
         let last = recalled.last().map_or("", |turn| turn.user.as_str());
         let line = format!("< {} turns, the last is {:?}", recalled.len(), one_line(last));
         let line = self.stage.output.look.paint(DIM, &line);
-        self.stage.tell(&line)?;
-        Ok(recalled)
-    }
-
-    /// Checks that the agent runs on the whole history.
-    async fn whole(&mut self) -> Outcome {
-        let recalled = self.recall().await?;
+        self.tell(&line)?;
         let fault = self.history.fault(&recalled);
-        let what = format!(
-            "the agent has the whole history before it: {}, in order{}",
-            turns(&self.history.prompts),
-            self.history.beside(&recalled)
-        );
-        self.history.prompts.push(RECALL.to_owned());
-        self.stage.check(fault.is_none(), &fault.unwrap_or(what))
-    }
-
-    /// Sends a prompt, and checks that the conversation continues on an exact copy under a new id.
-    async fn copied(&mut self, text: &str, before: &Conversation) -> Outcome {
-        let resumed = self.ends_well(text).await?.resumed;
-        self.in_full(resumed.as_ref())?;
-        let is_copy = resumed.is_some_and(|resumed| resumed.via == Via::Copied);
-        self.stage.check(
-            is_copy,
-            "the agent was given an exact copy of the transcript under a new id",
-        )?;
-        let after = self.conversation().await?;
-        let holds = after.id == before.id
-            && after.head != before.head
-            && after.chain_length == before.chain_length + 1;
-        let count = after.chain_length;
-        let what = format!("the conversation is the same; {count} sessions are in its chain now");
-        self.stage.check(holds, &what)?;
-        self.whole().await
-    }
-
-    fn in_full(&mut self, resumed: Option<&Resumed>) -> Outcome {
-        let Some(resumed) = resumed else {
-            return self
-                .stage
-                .check(false, "the answer says how the session was resumed");
+        let whole = self.history.prompts.len();
+        let beside = match recalled.len().saturating_sub(whole) {
+            0 => String::new(),
+            1 => ", and the one that was cut short".to_owned(),
+            more => format!(", and {more} that were cut short"),
         };
-        let full = resumed.fidelity == Fidelity::Full && resumed.missing_turns == 0;
-        self.stage.check(full, &words::resumed(resumed))
+        let turns = words::count(whole as u64, "turn", "turns");
+        let what = format!("the agent has the whole history before it: {turns}, in order{beside}");
+        self.history.prompts.push(RECALL.to_owned());
+        self.check(fault.is_none(), &fault.unwrap_or(what))
+    }
+}
+
+impl Play<'_, '_> {
+    /// Sends a prompt, and prints it and so many turns to their ends.
+    async fn turns(&mut self, text: &str, on_limit: OnLimit, ends: usize) -> Outcome<Heard> {
+        self.tell(&format!("> {text}"))?;
+        let prompt = method::Prompt {
+            prompt: PromptContent::text(text),
+            on_limit,
+            ..method::Prompt::of(self.id.clone())
+        };
+        self.follow(prompt, Some(text), ends).await
+    }
+
+    /// Makes a call that starts turns, and prints so many of them to their ends. Those that the user did not send are added to
+    /// what the agent should remember.
+    async fn follow<M: Method>(&mut self, call: M, sent: Option<&str>, ends: usize) -> Outcome<Heard> {
+        let look = self.stage.output.look;
+        let (mut is_own, mut heard, mut turns) = (sent.is_some(), String::new(), Vec::new());
+        let (stage, history) = (&mut *self.stage, &mut self.history);
+        let all = watch(&self.daemon, &self.id, call, |event| {
+            match event {
+                Event::PromptAccepted { prompt, .. } if !std::mem::take(&mut is_own) => {
+                    heard.clear();
+                    let text = prompt.to_text();
+                    stage.tell(&format!("> {}    (automatic)", one_line(&text)))?;
+                    history.prompts.push(text);
+                }
+                // Updates of other shapes are not words.
+                Event::Update { update, .. } => {
+                    let chunk = update.read::<Chunk>().ok();
+                    let chunk = chunk.filter(|chunk| chunk.session_update == "agent_message_chunk");
+                    heard.extend(chunk.and_then(|chunk| chunk.content?.text));
+                }
+                Event::TurnEnded { turn } => {
+                    let words = one_line(&heard);
+                    if !words.is_empty() && sent != Some(RECALL) {
+                        stage.tell(&look.paint(DIM, &format!("< {words}")))?;
+                    }
+                    // An agent may say in words what it also fails with.
+                    let failure = turn.failure.as_ref().map(|failure| one_line(&failure.message));
+                    if let Some(failure) = failure.filter(|failure| *failure != words) {
+                        stage.tell(&look.paint(DIM, &format!("! {failure}")))?;
+                    }
+                    if let Some(continuation) = &turn.continuation {
+                        let when = local(continuation.at);
+                        let what = format!(
+                            "the limit is reported; the conversation continues automatically at {when}"
+                        );
+                        stage.check(true, &what)?;
+                    }
+                    turns.push(turn);
+                    return Ok((turns.len() == ends).then_some(()));
+                }
+                _ => {}
+            }
+            Ok(None)
+        });
+        all.await?;
+        self.last = turns.pop();
+        Ok(Heard {
+            words: heard,
+            before: turns.pop(),
+        })
+    }
+
+    /// Sends a prompt that does not end before the daemon is killed, and waits until this event is seen.
+    async fn cut_short<T>(&mut self, text: &str, seen: impl Fn(Event) -> Option<T>) -> Outcome<T> {
+        self.history.cut_short.push(text.to_owned());
+        self.tell(&format!("> {text}"))?;
+        let prompt = method::Prompt {
+            prompt: PromptContent::text(text),
+            ..method::Prompt::of(self.id.clone())
+        };
+        watch(&self.daemon, &self.id, prompt, |event| Ok(seen(event))).await
     }
 
     /// Kills the daemon's process and starts another one.
     async fn kill_and_restart(&mut self) -> Outcome {
         let pid = self.call(method::Status::default()).await?.pid;
-        self.stage
-            .tell(&format!("$ kill -9 {pid}    (the daemon's process)"))?;
+        self.tell(&format!("$ kill -9 {pid}    (the daemon's process)"))?;
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let killed = process.map(|process| kill_process(process, Signal::KILL));
         if killed != Some(Ok(())) {
-            return Err(Problem::new(
-                Exit::Failed,
-                format!("cannot kill the daemon {pid}: {killed:?}"),
-            ));
+            let what = format!("cannot kill the daemon {pid}: {killed:?}");
+            return Err(Problem::new(Exit::Failed, what));
         }
         self.daemon.closed().await;
         start::wait_for_end(&self.stage.reach.paths).await?;
-        self.daemon = Arc::new(self.stage.connect().await?);
+        self.daemon = self.stage.connect().await?;
         let again = self.call(method::Status::default()).await?.pid;
-        self.stage
-            .check(again != pid, "another daemon was started and answers")
+        self.check(again != pid, "another daemon was started and answers")
     }
 }
 
-/// Waits for the first event of which something is taken.
-async fn until<T>(follower: &mut Follower<'_>, taken: impl Fn(Event) -> Option<T>) -> Outcome<T> {
-    loop {
-        if let Some(taken) = taken(follower.next().await?.envelope.event) {
-            return Ok(taken);
-        }
-    }
-}
-
-fn turns(prompts: &[String]) -> String {
-    words::count(prompts.len() as u64, "turn", "turns")
-}
-
-/// The turns of the head and of the sessions whose history it carries.
-fn turns_on_the_way(links: &[Link]) -> u64 {
-    let mut turns = 0;
-    let mut at = links.last();
-    // Each comes before the one that carries its history, so that this ends.
-    let mut left = links.len();
-    while let Some(link) = at.filter(|_| left > 0) {
-        left -= 1;
-        turns += link.turns;
-        at = links
-            .iter()
-            .find(|other| link.from_upstream_id.as_ref() == Some(&other.upstream_id));
-    }
-    turns
+/// What was said in the turns that were followed.
+struct Heard {
+    /// The agent's words in the last one.
+    words: String,
+    /// The turn before that.
+    before: Option<TurnResult>,
 }
 
 #[derive(Deserialize)]
@@ -645,43 +572,41 @@ struct Text {
     text: Option<String>,
 }
 
-/// Sends a prompt and collects the agent's words until its turn has ended.
-async fn exchange(
+/// A time on the reader's clock.
+fn local(at: Timestamp) -> String {
+    words::moment(at, Timestamp::now(), &TimeZone::system())
+}
+
+/// Makes a call, and hears the events of the conversation until `each` has what it waits for.
+async fn watch<M: Method, T>(
     daemon: &Daemon,
     id: &ConversationRef,
-    text: &str,
-    on_limit: OnLimit,
-) -> Outcome<(TurnResult, String)> {
+    call: M,
+    mut each: impl FnMut(Event) -> Outcome<Option<T>>,
+) -> Outcome<T> {
     let mut follower = Follower::start(daemon, id.clone()).await?;
-    let prompt = daemon.call(method::Prompt {
-        conversation_id: id.clone(),
-        prompt: PromptContent::text(text),
-        on_limit,
-        ..Default::default()
-    });
-    let collect = async {
-        let mut words = String::new();
+    let heard = async {
         loop {
-            match follower.next().await?.envelope.event {
-                Event::Update { update, .. } => {
-                    // Updates of other shapes are not words.
-                    let chunk = update.read::<Chunk>().ok();
-                    let chunk = chunk.filter(|chunk| chunk.session_update == "agent_message_chunk");
-                    words.extend(chunk.and_then(|chunk| chunk.content?.text));
-                }
-                Event::TurnEnded { .. } => return Ok(words),
-                _ => {}
+            if let Some(found) = each(follower.next().await?.envelope.event)? {
+                return Ok(found);
             }
         }
     };
-    // A prompt that is refused has no turn, and so no end to wait for: then its error ends both.
-    let turn = async { prompt.await.map_err(Problem::from) };
-    let both = async { tokio::try_join!(turn, collect) };
-    tokio::time::timeout(TURN_LIMIT, both).await.unwrap_or_else(|_| {
-        let limit = TURN_LIMIT.as_secs();
-        Err(Problem::new(
-            Exit::Failed,
-            format!("the turn has not ended after {limit} s"),
-        ))
+    // What is refused has no events to wait for.
+    let refused = async {
+        match daemon.call(call).await {
+            Ok(_) => future::pending().await,
+            Err(error) => Err(Problem::from(error)),
+        }
+    };
+    let first = async {
+        tokio::select! {
+            heard = heard => heard,
+            refused = refused => refused,
+        }
+    };
+    tokio::time::timeout(TURN_LIMIT, first).await.unwrap_or_else(|_| {
+        let what = format!("the turn has not ended after {} s", TURN_LIMIT.as_secs());
+        Err(Problem::new(Exit::Failed, what))
     })
 }

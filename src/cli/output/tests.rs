@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bridge_protocol::raw::RawJson;
 
-use super::{BAD, Look, Output, cut, one_line, pad, shows_unicode};
+use super::{BAD, Look, Output, cut, one_line, shows_unicode, wrapped};
 use crate::cli::exit::Exit;
 use crate::cli::problem::Problem;
 
@@ -113,7 +113,6 @@ fn text_is_cut_by_columns() {
         assert_eq!(cut(text, columns, unicode), expected);
     }
     assert_eq!(cut("a longer one", 6, Look::default()), "a lon~");
-    assert_eq!(pad("日", 4), "日  ");
 }
 
 #[test]
@@ -148,5 +147,20 @@ fn the_first_locale_variable_decides_on_signs() {
     for (variables, expected) in table {
         let owned = variables.map(|value| value.map(str::to_owned));
         assert_eq!(shows_unicode(owned), expected, "{variables:?}");
+    }
+}
+
+#[test]
+fn long_lines_are_broken_between_words() {
+    for (text, expected) in [
+        ("one two three", "one two\nthree"),
+        ("  one two three", "  one\n  two\n  three"),
+        ("\u{1b}[1mone two\u{1b}[0m a", "\u{1b}[1mone two\u{1b}[0m\na"),
+        ("longer-than-it", "longer-than-it"),
+        ("a longer-than-it b", "a longer-than-it\nb"),
+        ("", ""),
+    ] {
+        let indent = text.len() - text.trim_start().len();
+        assert_eq!(wrapped(text, 8, indent), expected, "{text:?}");
     }
 }

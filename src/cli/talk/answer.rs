@@ -4,14 +4,15 @@ use std::rc::Rc;
 
 use bridge_protocol::InterruptId;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, RespondAnswer};
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use bridge_protocol::turn::Interrupt;
 use clap::Args;
 
 use super::question;
-use super::turn::Talk;
+use super::send::finish;
+use super::turn::{Start, Talk};
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
@@ -21,7 +22,7 @@ use crate::cli::{select, words};
 /// `answer`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without an answer, shows the question on a terminal and asks.
+Without an answer, shows the question on a terminal, asks, and follows the turn to its end.
 
 Examples:
   sessionctl answer .
@@ -32,7 +33,7 @@ pub(in crate::cli) struct Answer {
     /// Conversation: id, part of its title, or . (the last one used in this folder)
     #[arg(value_name = "CONV")]
     pub(in crate::cli) conversation: Option<String>,
-    /// allow, deny, cancel, always if offered, an option's id or name, or an ACP outcome as JSON
+    /// allow or yes, deny or no, cancel, always if offered, an option's id or name, or an ACP outcome as JSON
     #[arg(value_name = "ANSWER")]
     answer: Option<String>,
     /// Id of the question (default: the only open one)
@@ -70,18 +71,17 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         let Some(interrupt) = interrupt else {
             return Err(not_open(&id, named.unwrap_or_default()));
         };
-        let subject = question::subject(&interrupt);
-        let how = question::command(&id, &interrupt);
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
-        let Some(answered) = talk.settle(interrupt).await? else {
-            return Err(Problem::new(Exit::Asked, format!("the agent asks: {subject}")).hint(how));
-        };
-        drop(talk);
-        return started(context, &id, &answered);
+        if !talk.is_attended() {
+            return Err(talk.unanswered(&interrupt));
+        }
+        talk.first = Some(interrupt.id);
+        let ended = talk.follow(Start::Running).await?;
+        return finish(&talk, ended.as_ref());
     };
     let outcome = match &interrupt {
         Some(interrupt) => question::outcome(interrupt, answer).ok_or_else(|| {
-            let message = format!("the question has no answer {}", one_line(answer));
+            let message = format!("invalid answer: {}", one_line(answer));
             Problem::new(Exit::Usage, message).hint(question::command(&id, interrupt))
         })?,
         // The daemon knows what became of it.
@@ -110,19 +110,16 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         return Ok(Exit::Done);
     }
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
+    let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
+    let see = format!("See what comes of it: sessionctl attach {id}");
+    let follows = match (is_orphaned, &answered.turn_id) {
+        (true, None) => "The agent that asked has ended, and so has its turn.".to_owned(),
+        (_, Some(_)) => format!("The agent that asked has ended; a new turn passes the answer on. {see}"),
+        (false, None) => see,
+    };
     context
         .output
-        .note(&format!("Answered {}: {subject}", one_line(answer)))?;
-    started(context, &id, &answered)
-}
-
-/// Says that the answer started a turn, because the agent that asked has ended.
-fn started(context: &mut Context<'_>, id: &str, answered: &RespondAnswer) -> Outcome<Exit> {
-    if answered.turn_id.is_some() {
-        context.output.note(&format!(
-            "The agent that asked has ended; a new turn passes the answer on. Follow it with: sessionctl attach {id}"
-        ))?;
-    }
+        .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))?;
     Ok(Exit::Done)
 }
 

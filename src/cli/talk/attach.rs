@@ -15,7 +15,7 @@ use crate::cli::select;
 /// `attach`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows the running turn and all later ones, and asks the agent's questions. If the daemon ends, waits until one answers again. \
+Shows the running turn, or else the last one, and all later ones, and asks the agent's questions. If the daemon ends, waits until one answers again. \
 Ctrl-C leaves and cancels nothing.
 
 Examples:

@@ -11,11 +11,10 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bridge_protocol::ConversationRef;
+use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, ConversationState, SessionInfo};
+use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::event::Event;
-use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use clap::Args;
@@ -23,13 +22,15 @@ use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
     ValidationResult, Validator, default_emacs_keybindings,
 };
-use serde::Deserialize;
+use serde_json::Value;
 
-use super::edit::{not_branched, opened, place, replaced};
+use super::continuing::refused;
+use super::edit::{opened, place, replaced};
 use super::files;
 use super::send::{finish, new};
-use super::turn::{Start, Talk, continue_now, request_id};
-use crate::cli::commands::{self, Context};
+use super::turn::{Start, Talk, continue_now, is_running, request_id};
+use crate::cli::commands::make::branched;
+use crate::cli::commands::{self, Context, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::Follower;
@@ -48,38 +49,22 @@ const HISTORY_FILE: &str = "chat-history";
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 
 /// Turns that `/rewind` lists.
-const LISTED_TURNS: u32 = 20;
+const LISTED_TURNS: usize = 20;
 
-/// The commands: name, arguments, what it does.
-const COMMANDS: [(&str, &str, &str); 11] = [
-    ("help", "", "Show this list"),
-    ("history", "", "Show what was said"),
-    (
-        "edit",
-        "[TURN] [TEXT]",
-        "Replace a prompt and what followed (default: the last)",
-    ),
-    (
-        "rewind",
-        "[TURN]",
-        "Go back to after a turn (without TURN: list the turns)",
-    ),
-    ("undo", "", "Undo the last edit, rewind, move or reset"),
-    (
-        "fork",
-        "[TURN]",
-        "Continue on a branch; this conversation stays as it is",
-    ),
-    ("continue", "", "Continue the interrupted turn"),
-    ("answer", "", "Answer the agent's open question"),
-    (
-        "model",
-        "[NAME]",
-        "Change the model (without NAME: list the models)",
-    ),
-    ("mode", "[NAME]", "Change the mode (without NAME: list the modes)"),
-    ("exit", "", "Leave; so do /quit and Ctrl-D"),
-];
+/// The commands and what they do.
+const HELP: &str = "  /help                  Show this list
+  /history               Show what was said
+  /edit [TURN] [TEXT]    Replace a prompt and what followed (default: the last)
+  /rewind [TURN]         Go back to after a turn (without TURN: list the turns)
+  /undo                  Undo the last edit, rewind, move or reset
+  /fork [TURN]           Continue on a branch; this conversation stays as it is
+  /continue [OPTIONS]    Continue the interrupted turn (later: --at-reset, --at TIME)
+  /answer                Answer the agent's open question
+  /model [NAME]          Change the model (without NAME: list the models)
+  /mode [NAME]           Change the mode (without NAME: list the modes)
+  /exit                  Leave; so do /quit and Ctrl-D
+  @PATH                  Attach a file
+  Alt-Enter              Begin a new line";
 
 /// `chat`.
 #[derive(Debug, Args)]
@@ -108,20 +93,6 @@ struct Room {
     conversation: Conversation,
 }
 
-/// What a line is.
-#[derive(Debug, PartialEq, Eq)]
-enum Typed<'t> {
-    Prompt,
-    Command { name: &'t str, rest: &'t str },
-}
-
-/// What follows a command.
-enum Next {
-    Ask,
-    Follow(Start),
-    Leave,
-}
-
 /// Talks in the conversation that was named, picked or made.
 pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome<Exit> {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
@@ -130,8 +101,8 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
     }
     let daemon = context.connect().await?;
     let conversation = match options.new {
-        true => new(context, &daemon, options.agent).await?,
-        false => select::conversation(context, &daemon, options.conversation.as_deref()).await?,
+        true => new(&daemon, options.agent).await?,
+        false => select::chosen(context, &daemon, options.conversation.as_deref()).await?,
     };
     chat_in(context, daemon, conversation).await
 }
@@ -173,17 +144,11 @@ pub(in crate::cli) async fn chat_in(
         if text.trim().is_empty() {
             continue;
         }
-        let next = match typed_as(&text) {
-            Typed::Prompt => room.prompt(context, &text).await,
-            Typed::Command { name, rest } => room.command(context, name, rest, &text).await,
+        let stays = match command_in(&text) {
+            None => room.prompt(context, &text).await,
+            Some((name, rest)) => room.command(context, name, rest, &text).await,
         };
-        let done = match next {
-            Ok(Next::Ask) => Ok(true),
-            Ok(Next::Leave) => Ok(false),
-            Ok(Next::Follow(start)) => room.follow(context, start).await,
-            Err(problem) => Err(problem),
-        };
-        match done {
+        match stays {
             Ok(true) => {}
             Ok(false) => return Ok(Exit::Done),
             Err(problem) => context.output.problem(&problem),
@@ -205,29 +170,20 @@ impl Room {
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
         note(context.output, &cut(&place, columns, look))?;
         // What cannot be read can be talked about all the same.
-        if let Some(last) = self.turns(1).await.unwrap_or_default().first() {
+        if let Some(last) = turns(&self.daemon, &conversation.id.into(), 1)
+            .await
+            .unwrap_or_default()
+            .first()
+        {
             let mark = look.sign("›", ">");
-            note(
-                context.output,
-                &cut(&format!("{mark} {}", one_line(&last.prompt)), columns, look),
-            )?;
+            let prompt = one_line(&last.prompt);
+            let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
+            note(context.output, &cut(&prompt, columns, look))?;
             note(context.output, &cut(&one_line(&last.reply), columns, look))?;
         }
-        if matches!(
-            conversation.state,
-            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
-        ) {
-            return self.report(context, Start::Running).await;
-        }
-        match conversation.interrupts.is_empty() {
-            true => Ok(()),
-            false => self.report(context, Start::Answer).await,
-        }
-    }
-
-    /// Follows a turn, and reports a problem without ending the chat.
-    async fn report(&mut self, context: &mut Context<'_>, start: Start) -> Outcome {
-        if let Err(problem) = self.follow(context, start).await {
+        if (is_running(conversation.state) || !conversation.interrupts.is_empty())
+            && let Err(problem) = self.follow(context, Start::Running).await
+        {
             context.output.problem(&problem);
         }
         Ok(())
@@ -235,28 +191,32 @@ impl Room {
 
     /// Follows a turn. False if the user left during it.
     async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Outcome<bool> {
+        let continues = matches!(start, Start::Continue(_));
         let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?;
         let ended = talk.follow(start).await;
         self.daemon = talk.daemon();
         if talk.has_left {
             drop(talk);
+            // What comes next is typed in a shell.
+            context.output.chat = None;
             if let Err(problem) = ended {
                 context.output.problem(&problem);
             }
             return Ok(false);
         }
-        let ended = ended?;
-        replaced(&mut talk, &ended)?;
-        finish(&talk, &ended).map(|_| true)
+        let ended = ended.map_err(|problem| match continues {
+            true => refused(problem, &self.conversation),
+            false => problem,
+        })?;
+        replaced(&mut talk)?;
+        finish(&talk, ended.as_ref()).map(|_| true)
     }
 
-    /// The turn of a prompt, with the files that it names.
-    async fn prompt(&self, context: &mut Context<'_>, text: &str) -> Outcome<Next> {
+    /// Sends a prompt with the files that it names. False if the user left during its turn.
+    async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Outcome<bool> {
         let content = self.content(context, text).await?;
-        Ok(Next::Follow(Start::Prompt(Start::prompt(
-            self.conversation.id,
-            content,
-        ))))
+        let prompt = Start::prompt(self.conversation.id, content);
+        self.follow(context, Start::Prompt(prompt)).await
     }
 
     /// A text with the files that it names, which are listed.
@@ -269,19 +229,36 @@ impl Room {
         Ok(content)
     }
 
+    /// Carries a command out. False if the user leaves.
     async fn command(
         &mut self,
         context: &mut Context<'_>,
         name: &str,
         rest: &str,
         line: &str,
-    ) -> Outcome<Next> {
+    ) -> Outcome<bool> {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
-            ("help", _) => help(context.output)?,
-            ("exit" | "quit", _) => return Ok(Next::Leave),
+            ("help" | "exit" | "quit" | "history" | "undo" | "answer", Some(rest)) => {
+                return Err(
+                    Problem::new(Exit::Usage, format!("unexpected argument: {}", one_line(rest)))
+                        .hint(format!("type /{name} alone")),
+                );
+            }
+            ("help", _) => context.output.note(HELP)?,
+            ("exit" | "quit", _) => return Ok(false),
             ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
+            ("continue", Some(options)) => {
+                let id = id.to_string();
+                let options = unquoted(options);
+                let options = options.iter().map(String::as_str);
+                run(
+                    context,
+                    &["continue", &id].into_iter().chain(options).collect::<Vec<_>>(),
+                )
+                .await?;
+            }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation {
                     conversation_id: id.into(),
@@ -289,54 +266,54 @@ impl Room {
                 let open = self.daemon.call(get).await?.conversation.interrupts;
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, open.is_empty()) {
-                    (_, false) => return Ok(Next::Follow(Start::Answer)),
+                    (_, false) => return self.follow(context, Start::Running).await,
                     ("answer", true) => note(context.output, "no question is open")?,
-                    _ => return Ok(Next::Follow(Start::Continue(continue_now(id)))),
+                    _ => return self.follow(context, Start::Continue(continue_now(id))).await,
                 }
             }
             ("edit", _) => return self.edit(context, rest).await,
             ("rewind", None) => self.list_turns(context).await?,
             ("rewind", Some(turn)) => {
-                self.branch(Some(turn), true).await?;
+                self.branch(context, Some(turn), true).await?;
                 context
                     .output
                     .note(&format!("Went back to after turn {turn}. /undo takes this back."))?;
             }
             ("fork", turn) => {
                 let source = words::short_id(id);
-                self.conversation = self.branch(turn, false).await?;
+                self.conversation = self.branch(context, turn, false).await?;
                 select::use_here(&self.daemon, self.conversation.id).await;
                 self.enter(context).await?;
                 note(
                     context.output,
-                    &format!("a branch of {source}; go back with: sessionctl chat {source}"),
+                    &format!("a branch of {source}; to go back, leave and run: sessionctl chat {source}"),
                 )?;
             }
             ("model" | "mode", None) => {
-                let options = Options::of(name, &self.session().await?);
-                options.list(context.output, name)?;
+                let all = offered(name, &self.session().await?);
+                list(context.output, name, &all)?;
             }
             ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
             _ => return self.unknown(context, name, line).await,
         }
-        Ok(Next::Ask)
+        Ok(true)
     }
 
     /// A command of the agent; another one is refused, unless it is not known which the agent has.
-    async fn unknown(&self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome<Next> {
+    async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome<bool> {
         let known = self.agent_commands().await?;
-        if known.is_none_or(|known| known.iter().any(|command| command.name == name)) {
+        let is_it = |command: &Value| command["name"] == name;
+        if known.as_array().is_none_or(|known| known.iter().any(is_it)) {
             return self.prompt(context, line).await;
         }
         Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
             .hint("/help lists the commands; begin the line with a space to send it as text"))
     }
 
-    /// The commands that the agent reports of its open session, which is opened for this; nothing if it reports none.
-    async fn agent_commands(&self) -> Outcome<Option<Vec<AgentCommand>>> {
-        let read = |commands: RawJson| commands.read().ok();
+    /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
+    async fn agent_commands(&self) -> Outcome<Value> {
         if let Some(commands) = self.session().await?.commands {
-            return Ok(read(commands));
+            return Ok(commands.read().unwrap_or_default());
         }
         let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
         let resume = method::Resume {
@@ -346,27 +323,31 @@ impl Room {
         self.daemon.call(resume).await?;
         let reported = async {
             loop {
-                let commands = match follower.next().await?.envelope.event {
-                    Event::Snapshot { session, .. } => session.and_then(|session| session.commands),
-                    Event::Update { update, .. } => {
-                        let update = update.read().ok();
-                        update.and_then(|update: CommandsUpdate| update.available_commands)
+                let commands: Value = match follower.next().await?.envelope.event {
+                    Event::Snapshot { session, .. } => {
+                        let commands = session.and_then(|session| session.commands);
+                        commands
+                            .and_then(|commands| commands.read().ok())
+                            .unwrap_or_default()
                     }
-                    _ => None,
+                    Event::Update { update, .. } => {
+                        let update: Value = update.read().unwrap_or_default();
+                        update["availableCommands"].clone()
+                    }
+                    _ => Value::Null,
                 };
-                if let Some(commands) = commands {
+                if commands.is_array() {
                     return Ok::<_, Problem>(commands);
                 }
             }
         };
-        match tokio::time::timeout(COMMANDS_LIMIT, reported).await {
-            Ok(commands) => Ok(read(commands?)),
-            Err(_) => Ok(None),
-        }
+        tokio::time::timeout(COMMANDS_LIMIT, reported)
+            .await
+            .unwrap_or(Ok(Value::Null))
     }
 
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
-    async fn edit(&self, context: &mut Context<'_>, rest: &str) -> Outcome<Next> {
+    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Outcome<bool> {
         let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (turn, text) = match first.parse::<i64>() {
             Ok(_) => (first, others.trim()),
@@ -376,69 +357,54 @@ impl Room {
         let at = place(&self.daemon, &conversation, turn).await?;
         let prompt = match text.is_empty() {
             true => {
-                let opened = opened(&self.daemon, &conversation, &at).await?;
-                if let Some(lost) = &opened.lost {
-                    note(context.output, lost)?;
-                }
-                PromptContent::text(&opened.written.text)
+                let opened = opened(context, &self.daemon, &conversation, &at).await;
+                let opened = opened.map_err(|problem| match problem.exit {
+                    Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
+                    _ => problem,
+                })?;
+                self.content(context, &opened.text).await?
             }
             false => self.content(context, text).await?,
         };
-        Ok(Next::Follow(Start::Edit(method::Edit {
+        let edit = method::Edit {
             conversation_id: conversation,
             at,
             prompt,
             request_id: Some(request_id()),
             ..Default::default()
-        })))
+        };
+        self.follow(context, Start::Edit(edit)).await
     }
 
     /// Branches after a turn.
-    async fn branch(&self, turn: Option<&str>, in_place: bool) -> Outcome<Conversation> {
-        let conversation: ConversationRef = self.conversation.id.into();
-        let at = match turn {
-            Some(turn) => Some(place(&self.daemon, &conversation, turn).await?),
-            None => None,
+    async fn branch(
+        &self,
+        context: &mut Context<'_>,
+        turn: Option<&str>,
+        in_place: bool,
+    ) -> Outcome<Conversation> {
+        // It may have got its title since the chat began.
+        let get = method::GetConversation {
+            conversation_id: self.conversation.id.into(),
         };
-        let title = match in_place {
-            true => None,
-            false => {
-                // It may have got its title since the chat began.
-                let get = method::GetConversation {
-                    conversation_id: conversation.clone(),
-                };
-                words::fork_title(&self.daemon.call(get).await?.conversation.title)
-            }
-        };
+        let source = self.daemon.call(get).await?.conversation;
         let call = method::Fork {
-            conversation_id: conversation,
             in_place,
-            at,
-            title,
             request_id: Some(request_id()),
             ..Default::default()
         };
-        let id = words::short_id(self.conversation.id);
-        let answer = self.daemon.call(call).await;
-        Ok(answer
-            .map_err(|error| not_branched(error.into(), &id, turn))?
-            .conversation)
-    }
-
-    /// The last turns, newest first.
-    async fn turns(&self, count: u32) -> Outcome<Vec<Checkpoint>> {
-        let call = method::Checkpoints {
-            conversation_id: self.conversation.id.into(),
-            before: None,
-            limit: Some(count),
-        };
-        Ok(self.daemon.call(call).await?.checkpoints)
+        let answer = branched(context, &self.daemon, &source, turn, call).await;
+        let answer = answer.map_err(|problem| match problem.kind() {
+            Some(ErrorKind::NotResumable) => problem.hint("the conversation is unchanged"),
+            _ => problem,
+        });
+        Ok(answer?.conversation)
     }
 
     async fn list_turns(&self, context: &mut Context<'_>) -> Outcome {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
-        let turns = self.turns(LISTED_TURNS).await?;
+        let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
             let line = format!("{:>4}  {}", turn.step, one_line(&turn.prompt));
             context.output.note(&cut(&line, columns, look))?;
@@ -460,142 +426,102 @@ impl Room {
     }
 
     async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
-        let value = Options::of(name, &self.session().await?).value(value);
+        let all = offered(name, &self.session().await?);
+        let is_it = |option: &&Offered| option.value == value || option.name.eq_ignore_ascii_case(value);
+        let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
         run(context, &["set", &id, &format!("{name}={value}")]).await
     }
 }
 
-/// The part of an update that lists the agent's commands.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CommandsUpdate {
-    available_commands: Option<RawJson>,
-}
-
-#[derive(Deserialize)]
-struct AgentCommand {
-    name: String,
-}
-
-/// The models or modes that the agent offers.
-#[derive(Default)]
-struct Options {
-    current: String,
-    all: Vec<Offered>,
-}
-
-/// ACP's session mode, or a value of a configuration option.
-#[derive(Deserialize)]
+/// A model or a mode that the agent offers.
 struct Offered {
-    #[serde(alias = "id", alias = "modelId")]
     value: String,
-    #[serde(default)]
     name: String,
-    #[serde(default)]
-    description: Option<String>,
+    about: String,
+    is_current: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ConfigOption {
-    id: String,
-    #[serde(default)]
-    category: Option<String>,
-    #[serde(default)]
-    current_value: serde_json::Value,
-    #[serde(default)]
-    options: Vec<Offered>,
+/// What the agent reported of its models or modes: a configuration option of this category, else its modes.
+fn offered(category: &str, session: &SessionInfo) -> Vec<Offered> {
+    let read = |part: &Option<RawJson>| -> Value {
+        let part = part.as_ref().and_then(|part| part.read().ok());
+        part.unwrap_or_default()
+    };
+    let (configured, modes) = (read(&session.config_options), read(&session.modes));
+    let is_it = |option: &&Value| option["category"].as_str().or(option["id"].as_str()) == Some(category);
+    let option = configured
+        .as_array()
+        .and_then(|options| options.iter().find(is_it));
+    let (current, all) = match option {
+        Some(option) => (&option["currentValue"], &option["options"]),
+        None if category == "mode" => (&modes["currentModeId"], &modes["availableModes"]),
+        None => (&Value::Null, &Value::Null),
+    };
+    let text = |one: &Value, names: &[&str]| {
+        let found = names.iter().find_map(|name| one[*name].as_str());
+        found.unwrap_or_default().to_owned()
+    };
+    let all = all.as_array().into_iter().flatten().map(|one| {
+        let value = text(one, &["value", "id", "modelId"]);
+        Offered {
+            is_current: current.as_str() == Some(&value),
+            name: text(one, &["name"]),
+            about: text(one, &["description", "name"]),
+            value,
+        }
+    });
+    all.collect()
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Modes {
-    current_mode_id: String,
-    available_modes: Vec<Offered>,
-}
-
-impl Options {
-    /// What the agent reported: a configuration option of this category, else its modes.
-    fn of(category: &str, session: &SessionInfo) -> Self {
-        let configured = session.config_options.as_ref();
-        let configured: Vec<serde_json::Value> = configured
-            .and_then(|options| options.read().ok())
-            .unwrap_or_default();
-        // Options of other shapes hide none.
-        let mut configured = configured
-            .into_iter()
-            .filter_map(|option| serde_json::from_value::<ConfigOption>(option).ok());
-        let is_it = |option: &ConfigOption| option.category.as_deref().unwrap_or(&option.id) == category;
-        if let Some(option) = configured.find(is_it) {
-            return Self {
-                current: option.current_value.as_str().unwrap_or_default().to_owned(),
-                all: option.options,
-            };
-        }
-        let modes = session.modes.as_ref().filter(|_| category == "mode");
-        let modes: Option<Modes> = modes.and_then(|modes| modes.read().ok());
-        modes.map_or_else(Self::default, |modes| Self {
-            current: modes.current_mode_id,
-            all: modes.available_modes,
-        })
+fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
+    if all.is_empty() {
+        return note(
+            output,
+            &format!("the agent has not reported its {kind}s; it does with the first prompt"),
+        );
     }
-
-    /// The value that a typed name means.
-    fn value(&self, typed: &str) -> String {
-        let is_it = |option: &&Offered| option.value == typed || option.name.eq_ignore_ascii_case(typed);
-        self.all
-            .iter()
-            .find(is_it)
-            .map_or(typed, |option| &option.value)
-            .to_owned()
+    let look = output.note_look;
+    for option in all {
+        let mark = if option.is_current {
+            look.sign("●", "*")
+        } else {
+            " "
+        };
+        let line = format!(
+            "{mark} {:<16} {}",
+            one_line(&option.value),
+            one_line(&option.about)
+        );
+        output.note(&cut(&line, look.columns.unwrap_or(80), look))?;
     }
-
-    fn list(&self, output: &mut Output, name: &str) -> Outcome {
-        if self.all.is_empty() {
-            return note(
-                output,
-                &format!("the agent has not reported its {name}s; it does with the first prompt"),
-            );
-        }
-        let look = output.note_look;
-        for option in &self.all {
-            let mark = if option.value == self.current {
-                look.sign("●", "*")
-            } else {
-                " "
-            };
-            let about = option.description.as_deref().unwrap_or(&option.name);
-            let line = format!("{mark} {:<16} {}", one_line(&option.value), one_line(about));
-            output.note(&cut(&line, look.columns.unwrap_or(80), look))?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// A line that begins with a slash and a name is a command; a path is not.
-fn typed_as(text: &str) -> Typed<'_> {
-    let Some(line) = text.strip_prefix('/') else {
-        return Typed::Prompt;
-    };
+fn command_in(text: &str) -> Option<(&str, &str)> {
+    let line = text.strip_prefix('/')?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_:".contains(letter);
-    match !name.is_empty() && name.chars().all(is_name) {
-        true => Typed::Command {
-            name,
-            rest: rest.trim(),
-        },
-        false => Typed::Prompt,
-    }
+    (!name.is_empty() && name.chars().all(is_name)).then(|| (name, rest.trim()))
 }
 
-fn help(output: &mut Output) -> Outcome {
-    for (name, arguments, about) in COMMANDS {
-        let usage = format!("/{name} {arguments}");
-        output.note(&format!("  {usage:<22} {about}"))?;
+/// The words of a line; quotes hold several together, as in a shell.
+fn unquoted(line: &str) -> Vec<String> {
+    let (mut words, mut quote, mut word) = (Vec::new(), None, None::<String>);
+    for letter in line.chars() {
+        match letter {
+            _ if quote == Some(letter) => quote = None,
+            '"' | '\'' if quote.is_none() => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            _ if letter.is_whitespace() && quote.is_none() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(letter),
+        }
     }
-    output.note("  @PATH                  Attach a file")?;
-    output.note("  Alt-Enter              Begin a new line")
+    words.extend(word);
+    words
 }
 
 /// Runs another command, as if it had been typed in a shell.
@@ -689,17 +615,24 @@ mod tests {
 
     #[test]
     fn a_command_is_a_name_after_a_slash() {
-        let command = |name, rest| Typed::Command { name, rest };
         for (text, expected) in [
-            ("/undo", command("undo", "")),
-            ("/edit 3  another text", command("edit", "3  another text")),
-            ("/mcp:tool_x a", command("mcp:tool_x", "a")),
-            ("/usr/bin/env is what?", Typed::Prompt),
-            ("/ hm", Typed::Prompt),
-            (" /undo", Typed::Prompt),
-            ("undo", Typed::Prompt),
+            ("/undo", Some(("undo", ""))),
+            ("/edit 3  another text", Some(("edit", "3  another text"))),
+            ("/mcp:tool_x a", Some(("mcp:tool_x", "a"))),
+            ("/usr/bin/env is what?", None),
+            ("/ hm", None),
+            (" /undo", None),
+            ("undo", None),
         ] {
-            assert_eq!(typed_as(text), expected, "{text}");
+            assert_eq!(command_in(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn quotes_hold_words_together() {
+        assert_eq!(
+            unquoted("--at  +1h --text 'Now go on' \"it's\" ''"),
+            ["--at", "+1h", "--text", "Now go on", "it's", ""]
+        );
     }
 }

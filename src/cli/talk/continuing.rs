@@ -12,11 +12,12 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, ToSpan, civil};
 use serde::Serialize;
+use serde_json::json;
 
 use super::question;
 use super::send::finish;
-use super::turn::{Start, Talk, continue_now};
-use crate::cli::commands::Context;
+use super::turn::{Start, Talk, continue_now, is_running};
+use crate::cli::commands::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
@@ -24,9 +25,6 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, HERE};
 use crate::cli::words;
 use crate::paths::shell_word;
-
-/// How many conversations are asked for at once.
-const PAGE: u32 = 500;
 
 /// What `--all` looks for: the states in which a conversation waits, and in any state an interrupted turn.
 const INTERRUPTED: [(Option<ConversationState>, Option<bool>); 4] = [
@@ -98,7 +96,8 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
         let ended = talk.follow(Start::Continue(call)).await;
-        return finish(&talk, &ended.map_err(|problem| refused(problem, &conversation))?);
+        let ended = ended.map_err(|problem| refused(problem, &conversation))?;
+        return finish(&talk, ended.as_ref());
     }
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =
@@ -122,12 +121,13 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
             return Ok(Exit::Done);
         }
     };
+    let line = context.output.advice(&line).into_owned();
     context.output.line(&line)?;
     Ok(Exit::Done)
 }
 
 /// The same refusal, naming the commands that help.
-fn refused(problem: Problem, conversation: &Conversation) -> Problem {
+pub(super) fn refused(problem: Problem, conversation: &Conversation) -> Problem {
     let id = words::short_id(conversation.id);
     let question = conversation.interrupts.first();
     match (problem.kind(), question) {
@@ -194,18 +194,6 @@ fn time(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     })
 }
 
-/// What was done for one conversation.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Recovered {
-    conversation_id: bridge_protocol::ConversationId,
-    did: Did,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<String>,
-}
-
 /// What can be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -231,11 +219,11 @@ async fn all(context: &mut Context<'_>) -> Outcome<Exit> {
     }
     let mut exit = Exit::Done;
     for conversation in conversations {
-        let recovered = recover(&daemon, &conversation).await?;
-        if recovered.did == Did::Failed {
+        let (did, at, detail) = recover(&daemon, &conversation).await?;
+        if did == Did::Failed {
             exit = Exit::Failed;
         }
-        report(context, &conversation, &recovered)?;
+        report(context, &conversation, did, at, detail)?;
     }
     Ok(exit)
 }
@@ -243,44 +231,38 @@ async fn all(context: &mut Context<'_>) -> Outcome<Exit> {
 async fn interrupted(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for (state, cut_short) in INTERRUPTED {
-        let mut cursor = None;
-        loop {
-            let page = daemon
-                .call(method::ListConversations {
-                    state,
-                    cut_short,
-                    cursor,
-                    limit: Some(PAGE),
-                    ..Default::default()
-                })
-                .await?;
-            let new = page.conversations.into_iter();
-            found.extend(new.filter(|conversation| seen.insert(conversation.id)));
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                break;
-            }
-        }
+        let (listed, _) = pages(usize::MAX, async |cursor, limit| {
+            let list = method::ListConversations {
+                state,
+                cut_short,
+                cursor,
+                limit,
+                ..Default::default()
+            };
+            let page = daemon.call(list).await?;
+            Ok((page.conversations, page.next_cursor))
+        })
+        .await?;
+        found.extend(
+            listed
+                .into_iter()
+                .filter(|conversation| seen.insert(conversation.id)),
+        );
     }
     Ok(found)
 }
 
-async fn recover(daemon: &Daemon, conversation: &Conversation) -> Outcome<Recovered> {
-    let did = |did, at, detail| Recovered {
-        conversation_id: conversation.id,
-        did,
-        at,
-        detail,
-    };
+/// Continues one, and returns what was done, when it continues, and what else is to be said.
+async fn recover(
+    daemon: &Daemon,
+    conversation: &Conversation,
+) -> Outcome<(Did, Option<Timestamp>, Option<String>)> {
     if let Some(interrupt) = conversation.interrupts.first() {
         let how = question::command(&words::short_id(conversation.id), interrupt);
-        return Ok(did(Did::Asks, None, Some(how)));
+        return Ok((Did::Asks, None, Some(how)));
     }
-    if matches!(
-        conversation.state,
-        ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
-    ) {
-        return Ok(did(Did::Nothing, None, Some("a turn is running".to_owned())));
+    if is_running(conversation.state) {
+        return Ok((Did::Nothing, None, Some("a turn is running".to_owned())));
     }
     let now = Timestamp::now();
     let waits = conversation
@@ -290,7 +272,7 @@ async fn recover(daemon: &Daemon, conversation: &Conversation) -> Outcome<Recove
     let waits = waits.filter(|at| *at > now);
     let has_held = conversation.queue.iter().any(|waiting| waiting.held);
     if let Some(at) = waits.filter(|_| !has_held) {
-        return Ok(did(Did::Continues, Some(at), None));
+        return Ok((Did::Continues, Some(at), None));
     }
     let reset = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
     let mut call = continue_now(conversation.id);
@@ -303,37 +285,48 @@ async fn recover(daemon: &Daemon, conversation: &Conversation) -> Outcome<Recove
     let problem = match daemon.call(call).await {
         Ok(answer) => {
             let at = answer.continuation.map(|continuation| continuation.at);
-            return Ok(did(Did::Continues, at, None));
+            return Ok((Did::Continues, at, None));
         }
         Err(error) => Problem::from(error),
     };
     match problem.exit {
-        Exit::Busy if conversation.state == ConversationState::Idle => Ok(did(Did::Nothing, None, None)),
+        Exit::Busy if conversation.state == ConversationState::Idle => Ok((Did::Nothing, None, None)),
         Exit::Busy => {
             let call = method::Resume {
                 conversation_id: conversation.id.into(),
                 ..Default::default()
             };
             match daemon.call(call).await.map_err(Problem::from) {
-                Ok(answer) => Ok(did(Did::Opened, None, Some(words::resumed(&answer.resumed)))),
+                Ok(answer) => Ok((Did::Opened, None, Some(words::resumed(&answer.resumed)))),
                 Err(problem) if problem.exit == Exit::NoDaemon => Err(problem),
-                Err(problem) => Ok(did(Did::Failed, None, problem.message)),
+                Err(problem) => Ok((Did::Failed, None, problem.message)),
             }
         }
         Exit::NoDaemon => Err(problem),
-        _ => Ok(did(Did::Failed, None, problem.message)),
+        _ => Ok((Did::Failed, None, problem.message)),
     }
 }
 
-fn report(context: &mut Context<'_>, conversation: &Conversation, recovered: &Recovered) -> Outcome {
+fn report(
+    context: &mut Context<'_>,
+    conversation: &Conversation,
+    did: Did,
+    at: Option<Timestamp>,
+    detail: Option<String>,
+) -> Outcome {
     if context.output.json {
-        let object = RawJson::from_value(recovered)
-            .map_err(|error| Problem::new(Exit::Failed, format!("could not write the result: {error}")))?;
-        return context.output.raw(&object);
+        let mut object = json!({"conversationId": conversation.id, "did": did});
+        if let Some(at) = at {
+            object["at"] = json!(at);
+        }
+        if let Some(detail) = detail {
+            object["detail"] = json!(detail);
+        }
+        return context.output.raw(&RawJson::from(object));
     }
     let (now, zone) = (Timestamp::now(), TimeZone::system());
-    let detail = recovered.detail.as_deref().map(one_line).unwrap_or_default();
-    let what = match (recovered.did, recovered.at.filter(|at| *at > now)) {
+    let detail = detail.as_deref().map(one_line).unwrap_or_default();
+    let what = match (did, at.filter(|at| *at > now)) {
         (Did::Continues, Some(at)) => format!("continues at {}", words::moment(at, now, &zone)),
         (Did::Continues, None) => "continues now".to_owned(),
         (Did::Opened, _) => detail,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, EditAnswer};
+use bridge_protocol::conversation::EditAnswer;
 use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
@@ -15,9 +15,9 @@ use clap::Args;
 use super::editor::{self, Written};
 use super::files;
 use super::send::finish;
-use super::turn::{Ended, OnQuestion, Start, Talk, request_id};
+use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::commands::make::MinFidelity;
-use crate::cli::commands::{CHECKPOINT_PAGE, Context, MESSAGE_PAGE};
+use crate::cli::commands::{Context, MESSAGE_PAGE, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
@@ -80,14 +80,9 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
             PromptContent::text(&text)
         }
         true => {
-            let opened = opened(&daemon, &conversation.id.into(), &at).await?;
-            if let Some(lost) = &opened.lost {
-                context
-                    .output
-                    .note(&context.output.note_look.paint(ATTENTION, lost))?;
-            }
+            let opened = opened(context, &daemon, &conversation.id.into(), &at).await?;
             // Whatever it contains is meant: a lone dash too.
-            PromptContent::text(&written.insert(opened.written).text)
+            PromptContent::text(&written.insert(opened).text)
         }
     };
     let call = method::Edit {
@@ -102,8 +97,8 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
     let mut is_taken = false;
     let ended = match ended.map_err(|problem| not_branched(problem, &id, named)) {
         Ok(ended) => {
-            is_taken = replaced(&mut talk, &ended)?;
-            finish(&talk, &ended)
+            is_taken = replaced(&mut talk)?;
+            finish(&talk, ended.as_ref())
         }
         Err(problem) => Err(problem),
     };
@@ -115,13 +110,13 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
 }
 
 /// Says what an edit has changed, if it was accepted: from then on the prompt is in the transcript.
-pub(super) fn replaced(talk: &mut Talk<'_>, ended: &Ended) -> Outcome<bool> {
-    let Ended::Edited(EditAnswer {
+pub(super) fn replaced(talk: &mut Talk<'_>) -> Outcome<bool> {
+    let Some(EditAnswer {
         link,
         dropped,
         fidelity,
         ..
-    }) = ended
+    }) = talk.edited.take()
     else {
         return Ok(true);
     };
@@ -129,12 +124,12 @@ pub(super) fn replaced(talk: &mut Talk<'_>, ended: &Ended) -> Outcome<bool> {
         talk.screen.note("Nothing was replaced.")?;
         return Ok(false);
     }
-    let (id, turns) = (words::short_id(talk.id), words::count(*dropped, "turn", "turns"));
+    let (id, turns) = (words::short_id(talk.id), words::count(dropped, "turn", "turns"));
     let line = format!("Replaced {turns}. Undo with: sessionctl undo {id}");
     match fidelity {
         Fidelity::Full => talk.screen.styled(DIM, &line)?,
         less => {
-            let less = words::fidelity(*less);
+            let less = words::fidelity(less);
             talk.screen
                 .styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
         }
@@ -169,7 +164,13 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Ou
     let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
     let last = match context.output.json {
         true => None,
-        false => last_turn(&daemon, &conversation).await,
+        // What cannot be read can be undone all the same.
+        false => {
+            let last = turns(&daemon, &conversation.id.into(), 1)
+                .await
+                .unwrap_or_default();
+            last.into_iter().next().map(|last| last.id)
+        }
     };
     let call = daemon.call(method::Undo {
         conversation_id: conversation.id.into(),
@@ -212,17 +213,6 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Ou
     Ok(Exit::Done)
 }
 
-/// The place after the last turn of the history; nothing if it cannot be read.
-async fn last_turn(daemon: &Daemon, conversation: &Conversation) -> Option<CheckpointId> {
-    let last = method::Checkpoints {
-        conversation_id: conversation.id.into(),
-        before: None,
-        limit: Some(1),
-    };
-    let page = daemon.call(last).await.ok()?;
-    page.checkpoints.into_iter().next().map(|last| last.id)
-}
-
 /// The place that a word means: a step as `checkpoints` counts them, `-1` for the last and so on back, or an id.
 pub(in crate::cli) async fn place(
     daemon: &Daemon,
@@ -232,39 +222,27 @@ pub(in crate::cli) async fn place(
     let Ok(step) = word.parse::<i64>() else {
         return Ok(word.to_owned());
     };
-    let mut before = None;
-    let mut wanted = None;
-    loop {
-        let page = daemon
-            .call(method::Checkpoints {
-                conversation_id: conversation.clone(),
-                before: before.take(),
-                limit: Some(CHECKPOINT_PAGE),
-            })
-            .await?;
-        let Some(newest) = page.checkpoints.first() else {
-            break;
-        };
-        let step = *wanted.get_or_insert(match step {
-            1.. => step,
-            _ => i64::try_from(newest.step).unwrap_or(i64::MAX) + 1 + step,
-        });
-        let is_it =
-            |checkpoint: &&bridge_protocol::history::Checkpoint| i64::try_from(checkpoint.step) == Ok(step);
-        if let Some(found) = page.checkpoints.iter().find(is_it) {
-            return Ok(found.id.as_str().to_owned());
-        }
-        let last = page.checkpoints.last().filter(|last| last.step > 1);
-        before = last.map(|last| last.id.clone());
-        if before.is_none() {
-            break;
-        }
-    }
-    let hint = match wanted {
-        Some(_) => format!("sessionctl checkpoints {conversation} lists those there are"),
-        None => "it has no turn that can be read".to_owned(),
+    let most = match step {
+        1.. => usize::MAX,
+        _ => usize::try_from(-step).unwrap_or(usize::MAX),
     };
-    Err(Problem::new(Exit::NotFound, format!("there is no turn {word}")).hint(hint))
+    let listed = match most {
+        0 => Vec::new(),
+        most => turns(daemon, conversation, most).await?,
+    };
+    let found = match step {
+        1.. => listed.iter().find(|turn| i64::try_from(turn.step) == Ok(step)),
+        _ => listed.get(most.wrapping_sub(1)),
+    };
+    found.map(|turn| turn.id.as_str().to_owned()).ok_or_else(|| {
+        let problem = Problem::new(Exit::NotFound, format!("there is no turn {word}"));
+        problem.hint(turns_hint(&conversation.to_string()))
+    })
+}
+
+/// What lists the places that can be named.
+fn turns_hint(conversation: &str) -> String {
+    format!("sessionctl checkpoints {conversation} lists the turns with their numbers and ids")
 }
 
 /// The least fidelity, as the daemon is asked for it.
@@ -280,9 +258,9 @@ pub(in crate::cli) fn least(level: MinFidelity) -> Fidelity {
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.
 pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Option<&str>) -> Problem {
     match problem.kind() {
-        Some(ErrorKind::InvalidParams) if at.is_some_and(|at| at.parse::<i64>().is_err()) => problem.hint(
-            format!("sessionctl checkpoints {conversation} lists the turns; --at takes their numbers and their ids"),
-        ),
+        Some(ErrorKind::InvalidParams) if at.is_some_and(|at| at.parse::<i64>().is_err()) => {
+            problem.hint(turns_hint(conversation))
+        }
         Some(ErrorKind::NotResumable) => {
             problem.hint("the conversation is unchanged; a lower --min-fidelity accepts what can be had")
         }
@@ -290,32 +268,13 @@ pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Opt
     }
 }
 
-/// The prompt of a turn as the user changed it.
-pub(super) struct Opened {
-    /// What the user wrote.
-    pub(super) written: Written,
-    /// What of the old prompt the editor did not show, as a sentence.
-    pub(super) lost: Option<String>,
-}
-
-/// Opens the prompt of the turn at a place in the editor.
-pub(super) async fn opened(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> Outcome<Opened> {
-    let old = old_prompt(daemon, conversation, at).await?;
-    Ok(Opened {
-        written: editor::edited(&old.text)?,
-        lost: old.without,
-    })
-}
-
-/// A prompt as it can be opened in an editor.
-struct OldPrompt {
-    text: String,
-    /// What of it the text does not contain, as a sentence.
-    without: Option<String>,
-}
-
-/// The prompt of the turn at a place.
-async fn old_prompt(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> Outcome<OldPrompt> {
+/// Opens the prompt of the turn at a place in the editor. What of it the editor does not show is said.
+pub(super) async fn opened(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    at: &str,
+) -> Outcome<Written> {
     let of_message = turn_of_message(daemon, conversation, at).await?;
     let checkpoint = of_message.unwrap_or_else(|| at.into());
     let turn = daemon
@@ -326,7 +285,13 @@ async fn old_prompt(daemon: &Daemon, conversation: &ConversationRef, at: &str) -
         .await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
-    Ok(as_text(prompt.map(|prompt| prompt.content).unwrap_or_default()))
+    let (text, lost) = as_text(prompt.map(|prompt| prompt.content).unwrap_or_default());
+    let written = editor::edited(&text)?;
+    if let Some(lost) = lost {
+        let lost = context.output.note_look.paint(ATTENTION, &lost);
+        context.output.note(&lost)?;
+    }
+    Ok(written)
 }
 
 /// The checkpoint behind the turn of a message; nothing where the place is none of the history's messages.
@@ -359,8 +324,8 @@ async fn turn_of_message(
     }
 }
 
-/// The words of a prompt, and what it has beside them.
-fn as_text(parts: Vec<MessagePart>) -> OldPrompt {
+/// The words of a prompt, and what of it they do not contain, as a sentence.
+fn as_text(parts: Vec<MessagePart>) -> (String, Option<String>) {
     let is_cut = |part: &MessagePart| part.kind == "text" && part.cut_bytes.is_some();
     let is_cut = parts.iter().any(is_cut);
     let (mut texts, mut pictures, mut others) = (Vec::new(), 0, 0);
@@ -388,8 +353,5 @@ fn as_text(parts: Vec<MessagePart>) -> OldPrompt {
         is_cut.then(|| "the old prompt is too long to be opened whole: its end is missing".to_owned()),
     ];
     let said: Vec<String> = said.into_iter().flatten().collect();
-    OldPrompt {
-        text: texts.join("\n\n"),
-        without: (!said.is_empty()).then(|| said.join("; ")),
-    }
+    (texts.join("\n\n"), (!said.is_empty()).then(|| said.join("; ")))
 }

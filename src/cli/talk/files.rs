@@ -13,8 +13,7 @@ use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::commands::some_of;
 use crate::cli::connect::Daemon;
@@ -25,18 +24,6 @@ use crate::cli::words;
 
 /// The longest prompt: below what the daemon takes in one line by default, with room for escapes.
 const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Capabilities {
-    prompt_capabilities: PromptCapabilities,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PromptCapabilities {
-    embedded_context: bool,
-}
 
 /// The text that words on a command line are; `-` is standard input.
 pub(super) fn text_of(words: &[String]) -> Outcome<String> {
@@ -103,8 +90,8 @@ pub(super) async fn prompt(
 fn takes_text(agent: &AgentInfo) -> bool {
     match &agent.capabilities {
         Some(known) => {
-            let known: Capabilities = known.read().unwrap_or_default();
-            known.prompt_capabilities.embedded_context
+            let known: Value = known.read().unwrap_or_default();
+            known["promptCapabilities"]["embeddedContext"] == true
         }
         None => agent.kind != "generic",
     }

@@ -1,10 +1,10 @@
-//! A person at a terminal, who answers with single keys.
+//! A person at a terminal, who answers with single keys or with words.
 //!
-//! It owns the mode of the terminal while a question is open: keys come one by one and are not shown, and Ctrl-C still is a
-//! signal. It must not know what is asked.
+//! It owns the mode of the terminal while a question is open: keys come one by one, and Ctrl-C still is a signal. It owns which
+//! letters are a key and which are part of a word. It must not know what is asked.
 
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use crossterm::event::{
@@ -12,13 +12,21 @@ use crossterm::event::{
 };
 use crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
+use tokio::time::Instant;
 
 use crate::cli::keyboard;
+
+/// How long nothing may follow a key before it counts. The next letter of a word comes sooner.
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// A person who sees standard error.
 pub(super) struct Person {
     terminal: File,
     listening: Option<Listening>,
+    /// The letters since the last answer.
+    word: String,
+    /// When a key counts if nothing follows it.
+    counts_at: Instant,
 }
 
 /// Keys are read while this exists.
@@ -49,6 +57,8 @@ impl Person {
             Ok(terminal) => Some(Self {
                 terminal,
                 listening: None,
+                word: String::new(),
+                counts_at: Instant::now(),
             }),
             Err(error) => {
                 tracing::debug!(%error, "no terminal to ask at");
@@ -74,6 +84,7 @@ impl Person {
         while event::poll(Duration::ZERO)? {
             event::read()?;
         }
+        self.word.clear();
         Ok(())
     }
 
@@ -82,25 +93,54 @@ impl Person {
         self.listening = None;
     }
 
-    /// The next key without modifiers; nothing once the terminal is closed. Never ready while it does not listen. No key is lost
-    /// when the future is dropped.
-    pub(super) async fn key(&mut self) -> Option<char> {
+    /// What is typed next: one of `keys` that nothing follows, `?`, or a word up to Enter; nothing once the terminal is closed.
+    /// Never ready while it does not listen. Nothing typed is lost when the future is dropped.
+    pub(super) async fn answer(&mut self, keys: &str) -> Option<String> {
         if self.listening.is_none() {
             return std::future::pending().await;
         }
         loop {
-            match keyboard::next_event().await {
-                Ok(Event::Key(key))
-                    if key.kind == KeyEventKind::Press
-                        && key.modifiers.difference(KeyModifiers::SHIFT).is_empty() =>
-                {
-                    if let KeyCode::Char(letter) = key.code {
-                        return Some(letter);
-                    }
+            let event = tokio::select! {
+                biased;
+                event = keyboard::next_event() => event.ok()?,
+                () = tokio::time::sleep_until(self.counts_at), if is_key(&self.word, keys) => return Some(self.taken()),
+            };
+            let Event::Key(key) = event else { continue };
+            if key.kind != KeyEventKind::Press || !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
+                continue;
+            }
+            match key.code {
+                KeyCode::Char('?') if self.word.is_empty() => return Some("?".to_owned()),
+                KeyCode::Char(letter) => {
+                    self.word.push(letter);
+                    self.counts_at = Instant::now() + PAUSE;
+                    show(letter.encode_utf8(&mut [0; 4]));
                 }
-                Ok(_) => {}
-                Err(_) => return None,
+                KeyCode::Enter if !self.word.is_empty() => return Some(self.taken()),
+                _ => {}
             }
         }
+    }
+
+    fn taken(&mut self) -> String {
+        show("\r\n");
+        std::mem::take(&mut self.word)
+    }
+}
+
+/// Whether what was typed is one of the keys.
+fn is_key(word: &str, keys: &str) -> bool {
+    let mut letters = word.chars();
+    letters.next().is_some_and(|first| keys.contains(first)) && letters.next().is_none()
+}
+
+/// Writes to the terminal at once. What cannot be shown is typed blindly.
+fn show(text: &str) {
+    let mut terminal = io::stderr();
+    if let Err(error) = terminal
+        .write_all(text.as_bytes())
+        .and_then(|()| terminal.flush())
+    {
+        tracing::debug!(%error, "the terminal cannot be written to");
     }
 }

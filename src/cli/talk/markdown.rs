@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use minimad::{Composite, CompositeStyle, Compound, Line, TableRow};
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::output::{DIM, Look, STRONG};
+use crate::cli::output::{DIM, Look, STRONG, wrapped};
 
 #[cfg(test)]
 mod tests;
@@ -34,14 +34,6 @@ pub(super) struct Markdown {
     fence: Option<String>,
     /// The rows of the table that is being read.
     table: Vec<String>,
-}
-
-/// A word with its style.
-struct Word {
-    text: String,
-    style: Style,
-    /// Whether white space comes before it.
-    spaced: bool,
 }
 
 impl Markdown {
@@ -121,7 +113,10 @@ impl Markdown {
             _ => Style::new(),
         };
         let lead = format!("{}{lead}", " ".repeat(indent));
-        self.wrapped(&lead, &self.words(&composite, base))
+        let text = self.inline(&composite, base);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let text = format!("{lead}{}", words.join(" "));
+        format!("{}\n", wrapped(&text, self.columns(), lead.width()).trim_end())
     }
 
     /// What stands before the words.
@@ -132,27 +127,6 @@ impl Markdown {
             CompositeStyle::Quote => format!("{} ", self.look.sign("│", "|")),
             _ => String::new(),
         }
-    }
-
-    /// Words in lines that fit; each line after the first is indented as far as the first one's words are.
-    fn wrapped(&self, lead: &str, words: &[Word]) -> String {
-        let (indent, columns) = (lead.width(), self.columns());
-        let (mut shown, mut at) = (lead.to_owned(), indent);
-        for word in words {
-            let width = word.text.width();
-            let space = usize::from(word.spaced && at > indent);
-            if word.spaced && at > indent && at + space + width > columns {
-                shown.push('\n');
-                shown.push_str(&" ".repeat(indent));
-                at = indent;
-            } else {
-                shown.push_str(&" ".repeat(space));
-                at += space;
-            }
-            shown.push_str(&self.look.paint(word.style, &word.text));
-            at += width;
-        }
-        format!("{}\n", shown.trim_end())
     }
 
     /// Shows the table that has ended, its columns aligned.
@@ -179,7 +153,9 @@ impl Markdown {
             match line {
                 Line::TableRow(TableRow { cells }) => {
                     let cell = |(at, wide): (usize, &usize)| {
-                        let text = cells.get(at).map_or_else(String::new, |cell| self.inline(cell));
+                        let text = cells
+                            .get(at)
+                            .map_or_else(String::new, |cell| self.inline(cell, Style::new()));
                         let used = cells.get(at).map_or(0, width);
                         format!("{text}{}", " ".repeat(wide - used))
                     };
@@ -199,28 +175,9 @@ impl Markdown {
         shown
     }
 
-    fn inline(&self, cell: &Composite<'_>) -> String {
-        let part = |part: &Compound<'_>| self.look.paint(style_of(part, Style::new()), &self.text_of(part));
-        cell.compounds.iter().map(part).collect()
-    }
-
-    /// The words of a line. Two parts without white space between them stay together on a line.
-    fn words(&self, composite: &Composite<'_>, base: Style) -> Vec<Word> {
-        let mut words = Vec::new();
-        let mut spaced = false;
-        for part in &composite.compounds {
-            let style = style_of(part, base);
-            for piece in self.text_of(part).split_inclusive(char::is_whitespace) {
-                let text = piece.trim_end();
-                if !text.is_empty() {
-                    let text = text.to_owned();
-                    words.push(Word { text, style, spaced });
-                    spaced = false;
-                }
-                spaced |= piece.ends_with(char::is_whitespace);
-            }
-        }
-        words
+    fn inline(&self, text: &Composite<'_>, base: Style) -> String {
+        let part = |part: &Compound<'_>| self.look.paint(style_of(part, base), &self.text_of(part));
+        text.compounds.iter().map(part).collect()
     }
 
     /// The text of a part. Without colours code keeps its marks.

@@ -33,6 +33,57 @@ const CONTEXT_LINES: usize = 3;
 /// The keys of options, in the order in which they are shown.
 const KEYS: &str = "yanN123456789";
 
+/// What the options of a kind are called here.
+struct Way {
+    /// ACP's kind of the option.
+    kind: &'static str,
+    /// The key of the first option of the kind.
+    key: char,
+    /// The words that choose it, the first of them in commands.
+    words: [&'static str; 2],
+    /// What it means, beside the key.
+    meaning: &'static str,
+    /// What is said of the answer.
+    said: &'static str,
+    /// What the key does; what ends with a colon is followed by the agent's words for the option.
+    help: &'static str,
+}
+
+const WAYS: [Way; 4] = [
+    Way {
+        kind: "allow_once",
+        key: 'y',
+        words: ["allow", "yes"],
+        meaning: "once",
+        said: "allowed once",
+        help: "allows this once; the agent asks again next time",
+    },
+    Way {
+        kind: "allow_always",
+        key: 'a',
+        words: ["always", "always"],
+        meaning: "always",
+        said: "allowed from now on",
+        help: "allows this from now on, as the agent says:",
+    },
+    Way {
+        kind: "reject_once",
+        key: 'n',
+        words: ["deny", "no"],
+        meaning: "no",
+        said: "refused",
+        help: "refuses this once; the agent continues without it",
+    },
+    Way {
+        kind: "reject_always",
+        key: 'N',
+        words: ["never", "never"],
+        meaning: "never",
+        said: "refused from now on",
+        help: "refuses this from now on:",
+    },
+];
+
 /// One way to answer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -56,33 +107,6 @@ pub(super) struct ToolCall {
     kind: Option<String>,
     raw_input: Option<Value>,
     content: Option<Vec<Value>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
-enum Content {
-    #[serde(rename_all = "camelCase")]
-    Diff {
-        path: String,
-        #[serde(default)]
-        old_text: Option<String>,
-        new_text: String,
-    },
-    #[serde(rename = "content")]
-    Text { content: Block },
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Block {
-    #[serde(default)]
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    message: Option<String>,
 }
 
 impl ToolCall {
@@ -140,21 +164,21 @@ impl ToolCall {
         self.input(name)?.as_str()
     }
 
-    /// The contents of kinds that are known here. One that cannot be read hides none of the others.
-    fn contents(&self) -> impl Iterator<Item = Content> {
+    /// Its contents of this type.
+    fn contents(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
         let contents = self.content.iter().flatten();
-        contents.filter_map(|content| Content::deserialize(content).ok())
+        contents.filter(move |content| content["type"] == kind)
     }
 
     /// The files that it changes: path, text before, text after.
     fn edits(&self) -> Vec<(String, String, String)> {
-        let told = self.contents().filter_map(|content| match content {
-            Content::Diff {
-                path,
-                old_text,
-                new_text,
-            } => Some((path, old_text.unwrap_or_default(), new_text)),
-            _ => None,
+        let told = self.contents("diff").filter_map(|diff| {
+            let text = |name: &str| diff[name].as_str().map(str::to_owned);
+            Some((
+                text("path")?,
+                text("oldText").unwrap_or_default(),
+                text("newText")?,
+            ))
         });
         told.collect()
     }
@@ -172,11 +196,9 @@ impl ToolCall {
         Some((path.to_owned(), old.unwrap_or_default(), new.to_owned()))
     }
 
-    fn texts(&self) -> impl Iterator<Item = String> {
-        self.contents().filter_map(|content| match content {
-            Content::Text { content } => content.text,
-            _ => None,
-        })
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let contents = self.contents("content");
+        contents.filter_map(|content| content["content"]["text"].as_str())
     }
 }
 
@@ -218,8 +240,8 @@ impl Question {
             );
         }
         let command_lines = details.len();
-        let described = call.input_text("description").map(str::to_owned);
-        let mut reasons: Vec<String> = described.into_iter().chain(call.texts()).collect();
+        let described = call.input_text("description");
+        let mut reasons: Vec<&str> = described.into_iter().chain(call.texts()).collect();
         reasons.dedup();
         for line in reasons.iter().flat_map(|reason| reason.lines()) {
             details.push(format!("  {}", look.paint(DIM, &look.safe(line))));
@@ -254,20 +276,9 @@ impl Question {
             lines.push(look.paint(ATTENTION, &format!("  ({more}: d shows all)")));
         }
         for (key, choice) in &self.choices {
-            let meaning = match key {
-                'y' => "once",
-                'a' => "always",
-                'n' => "no",
-                'N' => "never",
-                _ => "",
-            };
-            let name = one_line(if choice.name.is_empty() {
-                &choice.option_id
-            } else {
-                &choice.name
-            });
+            let meaning = choice.way_of(*key).map_or("", |way| way.meaning);
             let key = look.paint(STRONG, &key.to_string());
-            lines.push(format!("  {key}  {meaning:<6}  {name}"));
+            lines.push(format!("  {key}  {meaning:<6}  {}", choice.words()));
         }
         lines
     }
@@ -283,29 +294,29 @@ impl Question {
         self.details.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// The keys that answer it, as one line.
+    /// The keys that mean something.
     pub(super) fn keys(&self) -> String {
+        let choices = self.choices.iter().map(|(key, _)| *key);
+        let keys = if self.is_free() { "n" } else { "" };
+        choices.chain(keys.chars()).chain(['d']).collect()
+    }
+
+    /// The keys that answer it, as one line.
+    pub(super) fn keys_line(&self) -> String {
         let keys: Vec<String> = self.choices.iter().map(|(key, _)| key.to_string()).collect();
         format!("{} answer, d shows all, ? helps", keys.join(" "))
     }
 
     /// What the keys do, a line each.
     pub(super) fn help(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self
-            .choices
-            .iter()
-            .map(|(key, choice)| match key {
-                'y' => "y  allows this once; the agent asks again next time".to_owned(),
-                'a' => format!(
-                    "a  allows this from now on, as the agent says: {}",
-                    one_line(&choice.name)
-                ),
-                'n' => "n  refuses this once; the agent continues without it".to_owned(),
-                'N' => format!("N  refuses this from now on: {}", one_line(&choice.name)),
-                key => format!("{key}  {}", one_line(&choice.name)),
-            })
-            .collect();
+        let of = |(key, choice): &(char, Choice)| match choice.way_of(*key) {
+            Some(way) if way.help.ends_with(':') => format!("{key}  {} {}", way.help, choice.words()),
+            Some(way) => format!("{key}  {}", way.help),
+            None => format!("{key}  {}", choice.words()),
+        };
+        let mut lines: Vec<String> = self.choices.iter().map(of).collect();
         lines.push("d  shows the whole command or change in the pager".to_owned());
+        lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
         lines.push("Ctrl-C cancels the turn. Other keys do nothing.".to_owned());
         lines
     }
@@ -315,22 +326,39 @@ impl Question {
         self.choices.is_empty()
     }
 
-    /// What a key answered.
-    pub(super) fn said(&self, key: char) -> String {
-        match (key, self.choice(key)) {
-            ('y', _) => "allowed once".to_owned(),
-            ('a', _) => "allowed from now on".to_owned(),
-            (_, Some(choice)) if !matches!(key, 'n' | 'N') => one_line(&choice.name),
-            _ => "refused".to_owned(),
+    /// The outcome of what was typed, and what is said of it; nothing if that is no answer.
+    pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Option<(RawJson, String)> {
+        let by_key = |(key, _): &&(char, Choice)| typed.chars().eq([*key]);
+        if let Some((key, choice)) = self.choices.iter().find(by_key) {
+            let said = choice
+                .way_of(*key)
+                .map_or(choice.words(), |way| way.said.to_owned());
+            return Some((selected(choice), said));
         }
+        let word = match typed.trim() {
+            "n" if self.is_free() => "no",
+            // Only the daemon could judge it.
+            whole if whole.starts_with('{') => return None,
+            word => word,
+        };
+        let said = way_named(word).map_or_else(|| one_line(word), |way| way.said.to_owned());
+        Some((outcome(interrupt, word)?, said))
+    }
+}
+
+impl Choice {
+    /// The agent's words for it.
+    fn words(&self) -> String {
+        one_line(if self.name.is_empty() {
+            &self.option_id
+        } else {
+            &self.name
+        })
     }
 
-    /// The option of a key.
-    pub(super) fn choice(&self, key: char) -> Option<&Choice> {
-        self.choices
-            .iter()
-            .find(|(own, _)| *own == key)
-            .map(|(_, choice)| choice)
+    /// The way of answering whose key this is.
+    fn way_of(&self, key: char) -> Option<&'static Way> {
+        WAYS.iter().find(|way| way.kind == self.kind && way.key == key)
     }
 }
 
@@ -339,13 +367,8 @@ fn keyed(interrupt: &Interrupt) -> Vec<(char, Choice)> {
     let mut numbers = '1'..='9';
     let mut keyed: Vec<(char, Choice)> = Vec::new();
     for choice in choices(interrupt) {
-        let own = match choice.kind.as_str() {
-            "allow_once" => Some('y'),
-            "allow_always" => Some('a'),
-            "reject_once" => Some('n'),
-            "reject_always" => Some('N'),
-            _ => None,
-        };
+        let way = WAYS.iter().find(|way| way.kind == choice.kind);
+        let own = way.map(|way| way.key);
         let own = own.filter(|key| keyed.iter().all(|(taken, _)| taken != key));
         if let Some(key) = own.or_else(|| numbers.next()) {
             keyed.push((key, choice));
@@ -397,7 +420,10 @@ pub(super) fn subject(interrupt: &Interrupt) -> String {
         .tool_call
         .as_ref()
         .and_then(|call| call.read::<ToolCall>().ok());
-    let message = || interrupt.request.read::<Message>().ok()?.message;
+    let message = || {
+        let request: Value = interrupt.request.read().ok()?;
+        request["message"].as_str().map(str::to_owned)
+    };
     let text = call.and_then(|call| call.title).or_else(message);
     text.map_or_else(|| "the agent asks".to_owned(), |text| one_line(&text))
 }
@@ -420,11 +446,9 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
     let id = one_line(interrupt.id.as_str());
     let words: Vec<String> = keyed(interrupt)
         .iter()
-        .map(|(key, choice)| match key {
-            'y' => "allow".to_owned(),
-            'a' => "always".to_owned(),
-            'n' => "deny".to_owned(),
-            _ => one_line(&choice.option_id),
+        .map(|(key, choice)| match choice.way_of(*key) {
+            Some(way) => way.words[0].to_owned(),
+            None => one_line(&choice.option_id),
         })
         .collect();
     let word = match words.split_first() {
@@ -437,26 +461,32 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
     format!("sessionctl answer {conversation} {word}")
 }
 
+/// The way of answering that a word chooses.
+fn way_named(word: &str) -> Option<&'static Way> {
+    let is_it = |way: &&Way| way.words.iter().any(|own| own.eq_ignore_ascii_case(word));
+    WAYS.iter().find(is_it)
+}
+
 /// ACP's outcome of an answer as it is typed: `allow`, `always`, `deny`, an option's id or name, `cancel`, or a whole outcome.
 /// Nothing if the question has no such option.
 pub(super) fn outcome(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
     if answer.trim_start().starts_with('{') {
         return RawJson::from_text(answer.to_owned()).ok();
     }
-    if interrupt.kind == InterruptKind::Elicitation {
-        return matches!(answer, "deny" | "cancel").then(|| refusal(interrupt));
+    let way = way_named(answer);
+    let is_cancelled = answer == "cancel";
+    match way {
+        Some(way) if way.key == 'n' => return Some(refusal(interrupt)),
+        _ if interrupt.kind == InterruptKind::Elicitation => {
+            return is_cancelled.then(|| refusal(interrupt));
+        }
+        _ if is_cancelled => return Some(RawJson::from(json!({"outcome": "cancelled"}))),
+        _ => {}
     }
     let choices = choices(interrupt);
-    let of_kind = |kind: &str| choices.iter().find(|choice| choice.kind == kind);
-    let choice = match answer {
-        "cancel" => return Some(RawJson::from(json!({"outcome": "cancelled"}))),
-        "allow" => of_kind("allow_once"),
-        "always" => of_kind("allow_always"),
-        "deny" => return Some(refusal(interrupt)),
-        _ => None,
-    };
+    let of_kind = way.and_then(|way| choices.iter().find(|choice| choice.kind == way.kind));
     let named = |choice: &&Choice| choice.option_id == answer || choice.name.eq_ignore_ascii_case(answer);
-    choice.or_else(|| choices.iter().find(named)).map(selected)
+    of_kind.or_else(|| choices.iter().find(named)).map(selected)
 }
 
 /// ACP's outcome of an option that is known by its id only.
@@ -465,7 +495,7 @@ pub(super) fn chosen(option_id: &str) -> RawJson {
 }
 
 /// ACP's outcome of an option.
-pub(super) fn selected(choice: &Choice) -> RawJson {
+fn selected(choice: &Choice) -> RawJson {
     chosen(&choice.option_id)
 }
 

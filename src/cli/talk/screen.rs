@@ -5,23 +5,21 @@
 //! plan. It must not know where updates come from.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anstyle::Style;
+use bridge_protocol::daemon::Work;
 use bridge_protocol::raw::RawJson;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Deserialize;
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::markdown::Markdown;
 use super::question::ToolCall;
 use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, cut, one_line};
 use crate::cli::problem::Outcome;
+use crate::cli::progress::Bar;
 
 #[cfg(test)]
 mod tests;
-
-/// How often the spinner moves.
-const SPIN: Duration = Duration::from_millis(100);
 
 /// How much of the answer's end is remembered: more than a failure's message has.
 const SAID_BYTES: usize = 2_048;
@@ -42,10 +40,11 @@ pub(super) struct Screen<'a> {
     is_open: bool,
     tools: BTreeMap<String, Tool>,
     plan: String,
-    usage: Option<Usage>,
+    /// How much of the context is used and what it cost, as the agent reports it.
+    usage: Option<Value>,
     /// The end of the answer.
     said: String,
-    spinner: Option<ProgressBar>,
+    spinner: Option<Bar>,
     /// What is said when the answer's line has ended.
     later: Vec<String>,
 }
@@ -62,58 +61,6 @@ enum Stream {
 struct Tool {
     call: ToolCall,
     has_ended: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Kind {
-    session_update: String,
-}
-
-#[derive(Deserialize)]
-struct Chunk {
-    content: Content,
-}
-
-#[derive(Deserialize)]
-struct Content {
-    r#type: String,
-    text: Option<String>,
-    uri: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ToolStatus {
-    tool_call_id: String,
-    status: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Plan {
-    #[serde(default)]
-    entries: Vec<PlanEntry>,
-}
-
-#[derive(Deserialize)]
-struct PlanEntry {
-    content: String,
-    #[serde(default)]
-    status: String,
-}
-
-/// How much of the context is used and what it cost, as the agent reports it.
-#[derive(Debug, Deserialize)]
-struct Usage {
-    used: u64,
-    size: u64,
-    cost: Option<Cost>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Cost {
-    amount: f64,
-    currency: String,
 }
 
 impl<'a> Screen<'a> {
@@ -142,43 +89,44 @@ impl<'a> Screen<'a> {
 
     /// Shows that the agent works, with the time since.
     pub(super) fn spin(&mut self) {
-        if !self.is_watched() || self.spinner.is_some() {
-            return;
-        }
-        let look = self.output.note_look;
-        let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        let ticks = look.sign("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ", "|/-\\ ");
-        let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        spinner.set_style(style.tick_chars(ticks));
-        spinner.enable_steady_tick(SPIN);
-        self.spinner = Some(spinner);
+        self.working(None);
         self.doing("waiting for the agent");
+    }
+
+    /// Shows how far the daemon has come before the agent works.
+    pub(super) fn working(&mut self, work: Option<&Work>) {
+        if self.is_watched() {
+            let unicode = self.output.note_look.unicode;
+            self.spinner.get_or_insert_with(|| Bar::new(unicode)).show(work);
+        }
     }
 
     /// Takes the spinner away.
     pub(super) fn still(&mut self) {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
-        }
+        self.spinner = None;
     }
 
     /// Shows something that the agent said or did.
     pub(super) fn update(&mut self, update: &RawJson) -> Outcome {
-        let Ok(kind) = update.read::<Kind>() else {
-            return Ok(());
-        };
-        match kind.session_update.as_str() {
-            "agent_message_chunk" => self.answer(update),
-            "agent_thought_chunk" => self.thoughts(update),
-            "tool_call" | "tool_call_update" => self.tool(update),
-            "plan" => self.plan(update),
-            "usage_update" => {
-                self.usage = update.read().ok().or(self.usage.take());
+        let update: Value = update.read().unwrap_or_default();
+        match update["sessionUpdate"].as_str() {
+            Some("agent_message_chunk") => self.answer(&update),
+            Some("agent_thought_chunk") => self.thoughts(&update),
+            Some("tool_call" | "tool_call_update") => self.tool(&update),
+            Some("plan") => self.plan(&update),
+            Some("usage_update") if update["used"].is_u64() => {
+                self.usage = Some(update);
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// The words of the user, if this is an update that has them.
+    pub(super) fn prompt_of(&self, update: &RawJson) -> Option<String> {
+        let update: Value = update.read().ok()?;
+        let is_prompt = update["sessionUpdate"] == "user_message_chunk";
+        is_prompt.then(|| self.chunk(&update)).flatten()
     }
 
     /// Whether the answer ends with these words, as agents report a failure.
@@ -257,12 +205,12 @@ impl<'a> Screen<'a> {
     /// Says how much of the context is used and what the conversation cost, where the agent reported it and somebody looks.
     pub(super) fn usage_line(&mut self) -> Outcome {
         match self.usage.take().filter(|_| self.is_watched()) {
-            Some(usage) => self.aside(&usage.line(self.output.note_look)),
+            Some(usage) => self.aside(&usage_line(&usage, self.output.note_look)),
             None => Ok(()),
         }
     }
 
-    fn answer(&mut self, update: &RawJson) -> Outcome {
+    fn answer(&mut self, update: &Value) -> Outcome {
         let Some(text) = self.chunk(update) else {
             return Ok(());
         };
@@ -293,7 +241,7 @@ impl<'a> Screen<'a> {
     }
 
     /// Thoughts are shown to those who watch, and kept nowhere else.
-    fn thoughts(&mut self, update: &RawJson) -> Outcome {
+    fn thoughts(&mut self, update: &Value) -> Outcome {
         let Some(text) = self.chunk(update).filter(|_| self.is_watched()) else {
             return Ok(());
         };
@@ -318,25 +266,27 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    fn chunk(&self, update: &RawJson) -> Option<String> {
-        let Chunk { content } = update.read().ok()?;
-        let text = match (content.text, content.uri) {
-            (Some(text), _) => self.output.look.safe(&text),
-            (None, Some(uri)) => format!("[{}]", one_line(&uri)),
-            (None, None) => format!("[{}]", one_line(&content.r#type)),
+    fn chunk(&self, update: &Value) -> Option<String> {
+        let content = &update["content"];
+        let text = match content["text"].as_str() {
+            Some(text) => self.output.look.safe(text),
+            None => format!(
+                "[{}]",
+                one_line(content["uri"].as_str().or(content["type"].as_str())?)
+            ),
         };
         Some(text).filter(|text| !text.is_empty())
     }
 
-    fn tool(&mut self, update: &RawJson) -> Outcome {
-        let (Ok(status), Ok(call)) = (update.read::<ToolStatus>(), update.read::<ToolCall>()) else {
+    fn tool(&mut self, update: &Value) -> Outcome {
+        let (Some(id), Ok(call)) = (update["toolCallId"].as_str(), ToolCall::deserialize(update)) else {
             return Ok(());
         };
         self.end_stream()?;
-        let tool = self.tools.entry(status.tool_call_id).or_default();
+        let tool = self.tools.entry(id.to_owned()).or_default();
         tool.call.updated(call);
         let call = tool.call.clone();
-        let worked = match status.status.as_deref() {
+        let worked = match update["status"].as_str() {
             Some("completed") => true,
             Some("failed") => false,
             _ if tool.has_ended => return Ok(()),
@@ -369,12 +319,10 @@ impl<'a> Screen<'a> {
         self.note(&format!("{mark} {title}{result}"))
     }
 
-    fn plan(&mut self, update: &RawJson) -> Outcome {
-        let Ok(plan) = update.read::<Plan>() else {
-            return Ok(());
-        };
+    fn plan(&mut self, update: &Value) -> Outcome {
         let look = self.output.note_look;
-        let lines: Vec<String> = plan.entries.iter().map(|entry| plan_line(entry, look)).collect();
+        let entries = update["entries"].as_array().into_iter().flatten();
+        let lines: Vec<String> = entries.map(|entry| plan_line(entry, look)).collect();
         let text = lines.join("\n");
         if text.is_empty() || text == self.plan {
             return Ok(());
@@ -402,7 +350,7 @@ impl<'a> Screen<'a> {
     /// Says beside the spinner what the agent does.
     fn doing(&self, what: &str) {
         if let Some(spinner) = &self.spinner {
-            spinner.set_message(what.to_owned());
+            spinner.doing(what);
         }
     }
 
@@ -416,12 +364,6 @@ impl<'a> Screen<'a> {
     }
 }
 
-impl Drop for Screen<'_> {
-    fn drop(&mut self) {
-        self.still();
-    }
-}
-
 fn title(call: &ToolCall) -> String {
     let title = call.title.as_deref().map(one_line).unwrap_or_default();
     if title.is_empty() {
@@ -431,36 +373,32 @@ fn title(call: &ToolCall) -> String {
     }
 }
 
-fn plan_line(entry: &PlanEntry, look: Look) -> String {
-    let content = one_line(&entry.content);
-    match entry.status.as_str() {
+fn plan_line(entry: &Value, look: Look) -> String {
+    let content = one_line(entry["content"].as_str().unwrap_or_default());
+    match entry["status"].as_str().unwrap_or_default() {
         "completed" => look.paint(DIM, &format!("  {} {content}", look.sign("✓", "[x]"))),
         "in_progress" => look.paint(STRONG, &format!("  {} {content}", look.sign("▸", "[~]"))),
         _ => format!("  {} {content}", look.sign("○", "[ ]")),
     }
 }
 
-impl Usage {
-    fn line(&self, look: Look) -> String {
-        let percent = self.used * 100 / self.size.max(1);
-        let context = format!(
-            "context {percent}% ({} of {} tokens)",
-            thousands(self.used),
-            thousands(self.size)
-        );
-        match &self.cost {
-            Some(cost) if cost.currency == "USD" => {
-                format!("{context} {} ${:.2}", look.sign("·", "-"), cost.amount)
-            }
-            Some(cost) => format!(
-                "{context} {} {:.2} {}",
-                look.sign("·", "-"),
-                cost.amount,
-                one_line(&cost.currency)
-            ),
-            None => context,
-        }
-    }
+fn usage_line(usage: &Value, look: Look) -> String {
+    let count = |name: &str| usage[name].as_u64().unwrap_or_default();
+    let (used, size) = (count("used"), count("size"));
+    let percent = used * 100 / size.max(1);
+    let context = format!(
+        "context {percent}% ({} of {} tokens)",
+        thousands(used),
+        thousands(size)
+    );
+    let Some(amount) = usage["cost"]["amount"].as_f64() else {
+        return context;
+    };
+    let cost = match usage["cost"]["currency"].as_str().unwrap_or_default() {
+        "USD" => format!("${amount:.2}"),
+        currency => format!("{amount:.2} {}", one_line(currency)),
+    };
+    format!("{context} {} {cost}", look.sign("·", "-"))
 }
 
 /// A number of tokens, as people say it.

@@ -7,11 +7,12 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, OnBusy, OnLimit};
 use bridge_protocol::method;
+use bridge_protocol::turn::TurnResult;
 use clap::{Args, ValueHint};
 
 use super::files;
 use super::question;
-use super::turn::{Ended, OnQuestion, Start, Talk};
+use super::turn::{OnQuestion, Start, Talk};
 use crate::cli::commands::{Context, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -81,7 +82,14 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     }
     let daemon = context.connect().await?;
     let conversation = match options.new {
-        true => new(context, &daemon, None).await?,
+        true => {
+            let made = new(&daemon, None).await?;
+            let look = context.output.note_look;
+            let (sign, id) = (look.sign("→", "->"), words::short_id(made.id));
+            let line = look.paint(DIM, &format!("{sign} {id} (new, {})", made.agent));
+            context.output.note(&line)?;
+            made
+        }
         false => {
             let named = select::conversation(context, &daemon, name.as_deref()).await;
             named.map_err(|problem| not_named(problem, name.as_deref().unwrap_or_default(), &text))?
@@ -108,7 +116,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         }
         _ => problem,
     });
-    finish(&talk, &ended?)
+    finish(&talk, ended?.as_ref())
 }
 
 /// The problem of a call with one word or text, which names the conversation or was meant as the prompt.
@@ -170,8 +178,8 @@ fn as_prompt(prompt: &str) -> String {
 }
 
 /// The exit of a command that followed one turn.
-pub(super) fn finish(talk: &Talk<'_>, ended: &Ended) -> Outcome<Exit> {
-    let Some(turn) = ended.turn() else {
+pub(super) fn finish(talk: &Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit> {
+    let Some(turn) = turn else {
         return Ok(Exit::Done);
     };
     match talk.problem_of(turn) {
@@ -181,11 +189,7 @@ pub(super) fn finish(talk: &Talk<'_>, ended: &Ended) -> Outcome<Exit> {
 }
 
 /// Creates a conversation in this folder.
-pub(super) async fn new(
-    context: &mut Context<'_>,
-    daemon: &Daemon,
-    agent: Option<String>,
-) -> Outcome<Conversation> {
+pub(super) async fn new(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
     let call = method::NewConversation {
         agent: agent.map(Into::into),
         cwd: this_folder()?,
@@ -193,9 +197,5 @@ pub(super) async fn new(
     };
     let conversation = daemon.call(call).await?.conversation;
     select::use_here(daemon, conversation.id).await;
-    let look = context.output.note_look;
-    let (sign, id) = (look.sign("→", "->"), words::short_id(conversation.id));
-    let line = look.paint(DIM, &format!("{sign} {id} (new, {})", conversation.agent));
-    context.output.note(&line)?;
     Ok(conversation)
 }

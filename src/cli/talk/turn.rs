@@ -7,14 +7,15 @@
 mod failure;
 mod questions;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{ContinueAt, Conversation, EditAnswer, OnBusy};
+use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy};
 use bridge_protocol::event::Event;
+use bridge_protocol::history::HistoryForm;
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
@@ -35,11 +36,10 @@ use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Followed, Follower};
-use crate::cli::output::{ATTENTION, STRONG, one_line};
+use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::Watch;
+use crate::cli::progress::Figures;
 use crate::cli::words;
-use questions::AskedAgain;
 
 /// How long the events of a turn may take whose answer has come. They come before the answer; only a subscription that was cut
 /// off has to fetch them again.
@@ -53,6 +53,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How many daemons may die under one turn. With more, the turn itself may be what kills them.
 const DEATHS_LIMIT: u32 = 3;
+
+/// How many messages of the last turn are shown, from its end.
+const SHOWN_MESSAGES: u32 = 200;
 
 /// How `send` and `edit` handle questions of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,23 +77,10 @@ pub(super) enum Start {
     Edit(method::Edit),
     /// The turn that continues what was interrupted.
     Continue(method::Continue),
-    /// The turn that the answer to an open question starts, once that was asked.
-    Answer,
-    /// The turn that runs already, if one does.
+    /// The turn that runs already, or the one that the answers to the open questions start.
     Running,
     /// Everything, until the user leaves.
     Watch,
-}
-
-/// How it ended.
-#[derive(Debug)]
-pub(super) enum Ended {
-    /// The turn ended.
-    Turn(TurnResult),
-    /// The turn of an edit ended.
-    Edited(EditAnswer),
-    /// There is nothing to follow any more.
-    Left,
 }
 
 /// A conversation that is followed.
@@ -107,19 +97,29 @@ pub(super) struct Talk<'a> {
     /// What to do with questions when there is nobody to ask.
     pub(super) unattended: OnQuestion,
     interrupts: Signal,
+    /// The question that is asked before all others. Until it is answered Ctrl-C leaves it open.
+    pub(super) first: Option<InterruptId>,
     /// The open questions; the first is the one that is asked.
     questions: VecDeque<Interrupt>,
+    /// The keys that answer it.
+    keys: String,
+    /// The questions that were reported because nobody is here to answer.
+    told: BTreeSet<InterruptId>,
     /// The question that was answered here.
     answered: Option<InterruptId>,
-    /// Whether a question was refused whose agent had ended: then its turn is over.
+    /// Whether the last question of a turn that is over was refused: then nothing continues it.
     is_given_up: bool,
     said_resumed: bool,
     /// Whether the user left before the end.
     pub(super) has_left: bool,
+    /// What came of an edit.
+    pub(super) edited: Option<EditAnswer>,
     /// The last event that was shown.
     after: Option<Cursor>,
     /// How many queued prompts were reported last.
     queued: usize,
+    /// Whether the last turn is still to be shown, because none runs.
+    recalls: Option<bool>,
 }
 
 /// What is known of the turn that is followed.
@@ -128,8 +128,6 @@ struct OwnTurn {
     id: Option<TurnId>,
     has_ended: bool,
     result: Option<TurnResult>,
-    /// Whether another turn runs that comes first.
-    is_behind_another: bool,
 }
 
 #[derive(Deserialize)]
@@ -149,23 +147,34 @@ impl Start {
         }
     }
 
-    /// Starts it. Of what starts nothing the answer never comes.
-    async fn call(&self, daemon: &Daemon) -> Result<Option<Ended>, ClientError> {
+    /// Starts it, and gives the turn and what came of an edit. Of what starts nothing the answer never comes.
+    async fn call(&self, daemon: &Daemon) -> Result<(Option<TurnResult>, Option<EditAnswer>), ClientError> {
+        Ok(match self {
+            Self::Prompt(prompt) => (Some(daemon.call(prompt.clone()).await?), None),
+            Self::Edit(edit) => {
+                let answer = daemon.call(edit.clone()).await?;
+                (Some(answer.turn.clone()), Some(answer))
+            }
+            Self::Continue(at) => {
+                daemon.call(at.clone()).await?;
+                (None, None)
+            }
+            Self::Running | Self::Watch => std::future::pending().await,
+        })
+    }
+
+    /// The method that starts it; nothing for what runs without it.
+    fn method(&self) -> Option<&'static str> {
         match self {
-            Self::Prompt(prompt) => daemon.call(prompt.clone()).await.map(Ended::Turn).map(Some),
-            Self::Edit(edit) => daemon.call(edit.clone()).await.map(Ended::Edited).map(Some),
-            Self::Continue(at) => daemon.call(at.clone()).await.map(|_| None),
-            Self::Answer | Self::Running | Self::Watch => std::future::pending().await,
+            Self::Prompt(_) => Some("conversation/prompt"),
+            Self::Edit(_) => Some("conversation/edit"),
+            Self::Continue(_) => Some("conversation/continue"),
+            Self::Running | Self::Watch => None,
         }
     }
 
-    /// The method that runs it.
-    fn method(&self) -> &'static str {
-        match self {
-            Self::Edit(_) => "conversation/edit",
-            Self::Continue(_) => "conversation/continue",
-            _ => "conversation/prompt",
-        }
+    fn watches(&self) -> bool {
+        matches!(self, Self::Watch)
     }
 
     /// The prompt, if other prompts may be accepted before it.
@@ -173,50 +182,6 @@ impl Start {
         match self {
             Self::Prompt(prompt) if prompt.on_busy == OnBusy::Queue => Some(&prompt.prompt),
             _ => None,
-        }
-    }
-}
-
-impl Ended {
-    /// The turn.
-    pub(super) fn turn(&self) -> Option<&TurnResult> {
-        match self {
-            Self::Turn(turn) => Some(turn),
-            Self::Edited(answer) => Some(&answer.turn),
-            Self::Left => None,
-        }
-    }
-
-    /// Whether the turn ended because its daemon did.
-    fn was_cut_short(&self) -> bool {
-        match self.turn() {
-            Some(turn) => {
-                let failure = turn.failure.as_ref();
-                failure.is_some_and(|failure| failure.kind == FailureKind::DaemonRestarted)
-            }
-            // The turn that was followed is not running any more, and no event said how it ended.
-            None => true,
-        }
-    }
-
-    /// Whether the process of the turn ended before the turn did, so that a question of it may still be open.
-    fn may_be_continued(&self, daemon_died: bool) -> bool {
-        match self.turn() {
-            Some(turn) => turn.failure.as_ref().is_some_and(|failure| {
-                matches!(
-                    failure.kind,
-                    FailureKind::DaemonRestarted | FailureKind::AgentDied
-                )
-            }),
-            None => daemon_died,
-        }
-    }
-
-    /// The end of the turn that continued this one.
-    fn of(self, cut: Option<Self>) -> Self {
-        match (self, cut) {
-            (Self::Turn(turn), Some(Self::Edited(answer))) => Self::Edited(EditAnswer { turn, ..answer }),
-            (ended, _) => ended,
         }
     }
 }
@@ -256,13 +221,18 @@ impl<'a> Talk<'a> {
             interrupts: signal(SignalKind::interrupt()).map_err(|error| {
                 Problem::new(Exit::Failed, format!("could not listen for Ctrl-C: {error}"))
             })?,
+            first: None,
             questions: VecDeque::new(),
+            keys: String::new(),
+            told: BTreeSet::new(),
             answered: None,
             is_given_up: false,
             said_resumed: false,
             has_left: false,
+            edited: None,
             after: None,
             queued: 0,
+            recalls: None,
         })
     }
 
@@ -271,23 +241,21 @@ impl<'a> Talk<'a> {
         Rc::clone(&self.daemon)
     }
 
-    /// Follows to the end, over restarts of the daemon. If the turn was cut short by one, it is continued.
+    /// Whether questions can be asked here.
+    pub(super) fn is_attended(&self) -> bool {
+        self.person.is_some()
+    }
+
+    /// Follows to the end of the turn, over restarts of the daemon. If the turn was cut short by one, it is continued. Nothing
+    /// is returned where there is nothing to follow any more.
     ///
     /// # Errors
     /// What the daemon answers, that the user left, or that a question stays open.
-    pub(super) async fn follow(&mut self, start: Start) -> Outcome<Ended> {
-        let (mut start, mut deaths) = (start, 0);
-        let (mut own, mut cut) = (OwnTurn::default(), None);
+    pub(super) async fn follow(&mut self, start: Start) -> Outcome<Option<TurnResult>> {
+        let (mut start, mut own) = (start, OwnTurn::default());
+        let (mut deaths, mut cut) = (0, None);
         // What happened between two turns is nobody's answer.
         self.after = None;
-        if matches!(start, Start::Answer) {
-            // Taken before the answer, which may bring a turn that has ended when it is followed.
-            self.after = self.latest().await?;
-            let AskedAgain::Continues(turn) = self.ask_again().await? else {
-                return Ok(Ended::Left);
-            };
-            (start, own) = (Start::Running, OwnTurn::of(turn));
-        }
         loop {
             let ended = self.attempt(&start, &mut own).await;
             self.quiet();
@@ -300,54 +268,68 @@ impl<'a> Talk<'a> {
                 {
                     deaths += 1;
                     if !self.reconnect(&start, problem).await? {
-                        return Ok(Ended::Left);
+                        return Ok(None);
                     }
                 }
-                Ok(ended) if ended.may_be_continued(deaths > 0) && self.follows_a_turn(&start) => {
-                    start = match self.ask_again().await? {
-                        AskedAgain::Continues(turn) => {
-                            own = OwnTurn::of(turn);
-                            Start::Running
-                        }
-                        AskedAgain::NoQuestion if deaths > 0 && ended.was_cut_short() => {
-                            self.screen.aside("the turn was cut short; continuing it")?;
-                            own = OwnTurn::default();
-                            Start::Continue(continue_now(self.id))
-                        }
-                        AskedAgain::NoQuestion | AskedAgain::Refused => return Ok(ended.of(cut)),
-                    };
-                    cut = cut.or(Some(ended));
-                }
                 // It was continued by another client, or ended otherwise meanwhile.
-                Err(problem) if problem.exit == Exit::Busy && cut.is_some() => {
-                    return Ok(cut.unwrap_or(Ended::Left));
+                Err(problem) if problem.exit == Exit::Busy && cut.is_some() => return Ok(cut),
+                Err(problem) => return Err(problem),
+                Ok(ended) => {
+                    let next = self.next(&start, ended.as_ref(), deaths > 0).await?;
+                    cut = ended.or(cut);
+                    (start, own) = match next {
+                        Some(next) => (next, OwnTurn::default()),
+                        None => return Ok(cut),
+                    };
                 }
-                ended => return ended.map(|ended| ended.of(cut)),
             }
         }
     }
 
-    /// The place of the conversation's last event.
-    async fn latest(&self) -> Outcome<Option<Cursor>> {
-        let daemon = self.daemon();
-        let mut follower = Follower::start(&daemon, self.id.into()).await?;
-        follower.next().await?;
-        Ok(follower.cursor())
-    }
-
-    /// Whether somebody waits for the end of one turn. Programs decide themselves what is to become of it.
-    fn follows_a_turn(&self, start: &Start) -> bool {
-        !self.screen.output.json && !matches!(start, Start::Watch)
+    /// What is followed next because the process of a turn ended before the turn did: what the answer to its open question
+    /// starts, else what continues it if its daemon died. Programs decide themselves what is to become of it.
+    async fn next(
+        &mut self,
+        start: &Start,
+        ended: Option<&TurnResult>,
+        daemon_died: bool,
+    ) -> Outcome<Option<Start>> {
+        let failure = ended
+            .and_then(|turn| turn.failure.as_ref())
+            .map(|failure| failure.kind);
+        let (may_ask, is_cut_short) = match (ended, failure) {
+            // It is not running any more, and no event said how it ended.
+            (None, _) => (daemon_died, true),
+            (_, Some(FailureKind::DaemonRestarted)) => (true, true),
+            (_, Some(FailureKind::AgentDied)) => (true, false),
+            _ => (false, false),
+        };
+        if !may_ask || self.is_given_up || self.screen.output.json || start.watches() {
+            return Ok(None);
+        }
+        let get = method::GetConversation {
+            conversation_id: self.id.into(),
+        };
+        let open = self.daemon.call(get).await?.conversation.interrupts;
+        if open.iter().any(|interrupt| interrupt.orphaned) {
+            // The snapshot has them.
+            self.after = None;
+            return Ok(Some(Start::Running));
+        }
+        if !(daemon_died && is_cut_short) {
+            return Ok(None);
+        }
+        self.screen.aside("the turn was cut short; continuing it")?;
+        Ok(Some(Start::Continue(continue_now(self.id))))
     }
 
     /// Waits for the next daemon, and starts one unless this only watches. False if the user left meanwhile.
     async fn reconnect(&mut self, start: &Start, lost: Problem) -> Outcome<bool> {
-        let may_start = self.reach.may_start && !matches!(start, Start::Watch);
+        let may_start = self.reach.may_start && !start.watches();
         let lost = lost.message.unwrap_or_default();
-        let limit = RETURN_LIMIT.as_secs();
         let next = match may_start {
             true => "starting it again".to_owned(),
-            false => format!("waiting up to {limit} s for it"),
+            false => format!("waiting up to {} s for it", RETURN_LIMIT.as_secs()),
         };
         self.screen.styled(ATTENTION, &format!("{lost}; {next}"))?;
         let daemon = tokio::select! {
@@ -369,7 +351,7 @@ impl<'a> Talk<'a> {
     }
 
     /// Follows over one connection.
-    async fn attempt(&mut self, start: &Start, own: &mut OwnTurn) -> Outcome<Ended> {
+    async fn attempt(&mut self, start: &Start, own: &mut OwnTurn) -> Outcome<Option<TurnResult>> {
         let daemon = self.daemon();
         // Subscribed first, so that nothing of the turn is missed.
         let after = self.after.clone();
@@ -385,55 +367,51 @@ impl<'a> Talk<'a> {
         follower: &mut Follower<'_>,
         start: &Start,
         own: &mut OwnTurn,
-    ) -> Outcome<Ended> {
+    ) -> Outcome<Option<TurnResult>> {
         let json = self.screen.output.json;
         let mut call = pin!(start.call(daemon));
-        let mut watch = match start {
-            Start::Running | Start::Watch => None,
-            _ => Watch::of(self.screen.output, daemon, start.method()),
-        };
-        let mut answer: Option<Option<Ended>> = None;
-        let mut cancelling = None;
-        let ended = loop {
-            if own.has_ended {
-                match (start, &mut answer) {
-                    (Start::Prompt(_) | Start::Edit(_), Some(ended)) if ended.is_some() => {
-                        break ended.take().unwrap_or(Ended::Left);
-                    }
-                    (Start::Continue(_), Some(_)) | (Start::Running, _) => {
-                        break own.result.take().map_or(Ended::Left, Ended::Turn);
-                    }
-                    (Start::Watch, _) => break Ended::Left,
-                    _ => {}
-                }
-            }
+        let figures = start.method().filter(|_| self.screen.is_watched());
+        let mut figures = figures.map(|method| Figures::of(daemon, method));
+        let (mut answer, mut cancelling) = (None, None);
+        while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
                 // The answer comes after the last event; a daemon that stops closes the connection behind it.
                 followed = follower.next(), if !own.has_ended => {
-                    if let Some(watch) = &mut watch {
-                        watch.hide();
-                    }
                     let followed = followed?;
                     if json {
                         self.screen.raw(&followed.raw)?;
                     }
                     self.event(&followed, start, own)?;
                     if own.id.is_some() || self.asks() {
-                        watch = None;
+                        figures = None;
                     }
                     self.leave_unattended().await?;
+                    if self.recalls == Some(true) {
+                        self.recalls = Some(false);
+                        self.last_turn().await?;
+                    }
                 }
-                () = shown(&mut watch), if watch.is_some() => {}
-                ended = &mut call, if answer.is_none() => {
-                    watch = None;
-                    answer = Some(ended.map_err(Problem::from)?);
+                work = maybe(figures.as_mut().map(Figures::next)), if figures.is_some() => self.screen.working(work.as_ref()),
+                answered = &mut call, if answer.is_none() => {
+                    figures = None;
+                    let (turn, edited) = answered?;
+                    self.edited = edited.or(self.edited.take());
+                    answer = Some(turn);
                 }
-                key = typed(&mut self.person), if self.asks() => self.take_key(key).await?,
+                typed = maybe(self.person.as_mut().map(|person| person.answer(&self.keys))), if self.asks() => {
+                    self.take_answer(typed).await?;
+                }
                 _ = self.interrupts.recv() => {
-                    watch = None;
-                    if matches!(start, Start::Watch) {
-                        break Ended::Left;
+                    figures = None;
+                    if start.watches() {
+                        return Ok(None);
+                    }
+                    if let Some(open) = self.questions.front()
+                        && (self.first.as_ref() == Some(&open.id) || own.id.is_none())
+                    {
+                        let how = self.how_to_answer(open);
+                        return Err(Problem::new(Exit::Failed, "the question stays open").hint(how));
                     }
                     if cancelling.is_some() || (start.waits_as().is_some() && own.id.is_none()) {
                         return Err(self.left());
@@ -445,23 +423,24 @@ impl<'a> Talk<'a> {
                         ..Default::default()
                     })));
                 }
-                cancelled = finished(&mut cancelling), if cancelling.is_some() => {
+                cancelled = maybe(cancelling.as_mut()), if cancelling.is_some() => {
                     cancelling = None;
-                    cancelled.map_err(Problem::from)?;
+                    cancelled?;
                 }
                 () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some(Some(_))) => {
                     own.has_ended = true;
                 }
             }
-        };
+        }
+        let ended = answer.flatten().or(own.result.take());
         if json {
-            if let Some(answer) = daemon.answer(start.method()) {
+            if let Some(answer) = start.method().and_then(|method| daemon.answer(method)) {
                 self.screen.raw(&answer)?;
             }
             return Ok(ended);
         }
         self.screen.end_turn()?;
-        if let Some(resumed) = ended.turn().and_then(|turn| turn.resumed.as_ref()) {
+        if let Some(resumed) = ended.as_ref().and_then(|turn| turn.resumed.as_ref()) {
             self.resumed(resumed)?;
         }
         self.screen.usage_line()?;
@@ -488,94 +467,46 @@ impl<'a> Talk<'a> {
     /// Takes an event in, and shows it where it belongs to what is followed.
     fn event(&mut self, followed: &Followed, start: &Start, own: &mut OwnTurn) -> Outcome {
         let event = &followed.envelope.event;
-        let watches = matches!(start, Start::Watch);
-        let json = self.screen.output.json;
+        let (watches, json) = (start.watches(), self.screen.output.json);
         match event {
             Event::PromptAccepted { turn_id, prompt } => {
-                let is_own = match start {
-                    Start::Watch => true,
-                    Start::Running => own.id.as_ref() == Some(turn_id),
-                    // Only one prompt can be accepted, unless this one waits: then another's may have the same words, and
-                    // its turn ends before this one's answer comes.
-                    _ => {
-                        (own.id.is_none() || own.has_ended)
-                            && start
-                                .waits_as()
-                                .is_none_or(|own| own.to_text() == prompt.to_text())
-                    }
-                };
+                // Only one prompt can be accepted, unless this one waits: then another's may have the same words, and its turn
+                // ends before this one's answer comes.
+                let may_be_own = own.id.is_none() || own.has_ended;
+                let is_same = |own: &PromptContent| own.to_text() == prompt.to_text();
+                let is_own = watches || (may_be_own && start.waits_as().is_none_or(is_same));
                 if !is_own {
-                    own.is_behind_another |= own.id.is_none();
                     return Ok(());
                 }
                 own.id = Some(turn_id.clone());
                 own.has_ended = false;
-                if watches && !json {
-                    self.prompt(prompt)?;
+                if json {
+                    return Ok(());
                 }
-                if !json {
-                    self.screen.spin();
+                if watches {
+                    self.prompt(&prompt.to_text())?;
                 }
+                self.screen.spin();
                 Ok(())
             }
             Event::Update { turn_id, update } => match watches || (turn_id.is_some() && *turn_id == own.id) {
                 true if !json => self.screen.update(update),
                 _ => Ok(()),
             },
-            Event::TurnEnded { turn } => {
-                if own.id.as_ref() != Some(&turn.turn_id) && !watches {
-                    own.is_behind_another = false;
+            Event::TurnEnded { turn } if watches => {
+                if json {
                     return Ok(());
                 }
-                if watches {
-                    return if json { Ok(()) } else { self.turn_ended(turn) };
+                self.turn_ended(turn)
+            }
+            Event::TurnEnded { turn } => {
+                if own.id.as_ref() == Some(&turn.turn_id) {
+                    own.has_ended = true;
+                    own.result = Some(turn.clone());
                 }
-                own.has_ended = true;
-                own.result = Some(turn.clone());
                 Ok(())
             }
-            Event::Snapshot {
-                conversation,
-                gap,
-                running,
-                ..
-            } => {
-                self.folder.clone_from(&conversation.cwd);
-                let is_own = own.seen(running.as_ref().map(|running| &running.turn_id), start);
-                if *gap && is_own {
-                    self.screen.aside("some of the output was missed")?;
-                }
-                if watches {
-                    let title = one_line(&conversation.title);
-                    let (id, state) = (words::short_id(conversation.id), words::state(conversation.state));
-                    self.screen.aside(&format!("{id} {title} ({state})"))?;
-                    self.queued = 0;
-                    self.queue(conversation)?;
-                }
-                match running {
-                    _ if json => {}
-                    Some(running) if is_own && matches!(start, Start::Watch | Start::Running) => {
-                        self.prompt(&running.prompt)?;
-                        self.screen.spin();
-                        for update in &running.updates {
-                            self.screen.update(update)?;
-                        }
-                    }
-                    Some(_) if !is_own && start.waits_as().is_some() => {
-                        self.screen
-                            .aside("another turn is running; this prompt is queued")?;
-                    }
-                    _ => {}
-                }
-                self.questions.clear();
-                match is_own || watches {
-                    true => self.questions.extend(conversation.interrupts.iter().cloned()),
-                    // Those of the own turn are asked again once it is known how that ended.
-                    false if own.id.is_some() && !json => {}
-                    false => self.questions_of_others(&conversation.interrupts)?,
-                }
-                self.ask()
-            }
+            Event::Snapshot { .. } => self.snapshot(event, start, own),
             Event::Updated { conversation } if watches => self.queue(conversation),
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
                 self.questions_of_others([interrupt])
@@ -587,8 +518,17 @@ impl<'a> Talk<'a> {
                     _ => Ok(()),
                 }
             }
-            Event::InterruptResolved { interrupt_id, by, .. } => self.resolved(interrupt_id, by),
-            Event::Resumed { resumed } if !own.is_behind_another => self.resumed(resumed),
+            Event::InterruptResolved { interrupt_id, by, .. } => {
+                self.resolved(interrupt_id, by)?;
+                // The turn that an answer starts is accepted before its question is resolved.
+                if matches!(start, Start::Running) && own.id.is_none() && self.questions.is_empty() {
+                    self.is_given_up = true;
+                    own.has_ended = true;
+                }
+                Ok(())
+            }
+            // Of a prompt that waits its end says so: this may be about the turn before it.
+            Event::Resumed { resumed } if start.waits_as().is_none() => self.resumed(resumed),
             Event::ForeignWriter { upstream_id } => {
                 let session = one_line(upstream_id.as_str());
                 let what = format!(
@@ -608,6 +548,100 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// Takes in how the conversation is now, when this begins to follow it or missed what happened.
+    fn snapshot(&mut self, event: &Event, start: &Start, own: &mut OwnTurn) -> Outcome {
+        let Event::Snapshot {
+            conversation,
+            gap,
+            running,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
+        let (watches, json) = (start.watches(), self.screen.output.json);
+        let running = running.as_ref();
+        let running_id = running.map(|running| &running.turn_id);
+        let open = &conversation.interrupts;
+        let follows_running = watches || (matches!(start, Start::Running) && own.id.is_none());
+        let is_own = follows_running || (own.id.is_some() && own.id.as_ref() == running_id);
+        match &own.id {
+            _ if watches => {}
+            None if follows_running => {
+                own.id = running_id.cloned();
+                own.has_ended = own.id.is_none() && open.is_empty();
+            }
+            None => {}
+            // Cut off and too late for the missed events: what is not running any more has ended.
+            Some(_) => own.has_ended = !is_own,
+        }
+        self.folder.clone_from(&conversation.cwd);
+        if *gap && is_own {
+            self.screen.aside("some of the output was missed")?;
+        }
+        if watches {
+            let title = one_line(&conversation.title);
+            let (id, state) = (words::short_id(conversation.id), words::state(conversation.state));
+            self.screen.aside(&format!("{id} {title} ({state})"))?;
+            self.queued = 0;
+            self.queue(conversation)?;
+            self.recalls.get_or_insert(running.is_none() && !json);
+        }
+        match running {
+            _ if json => {}
+            Some(running) if is_own && start.method().is_none() => {
+                self.prompt(&running.prompt.to_text())?;
+                self.screen.spin();
+                for update in &running.updates {
+                    self.screen.update(update)?;
+                }
+            }
+            Some(_) if !is_own && start.waits_as().is_some() => {
+                self.screen
+                    .aside("another turn is running; this prompt is queued")?;
+            }
+            None if follows_running && !watches && !open.is_empty() => {
+                self.screen
+                    .aside("the turn was cut short; its question is still open")?;
+            }
+            _ => {}
+        }
+        self.questions.clear();
+        self.told.clear();
+        match is_own {
+            true => self.questions.extend(open.iter().cloned()),
+            // Those of the own turn are asked again once it is known how that ended.
+            false if own.id.is_some() && !json => {}
+            false => self.questions_of_others(open)?,
+        }
+        let place = |question: &Interrupt| self.first.as_ref() != Some(&question.id);
+        self.questions.make_contiguous().sort_by_key(place);
+        self.ask()
+    }
+
+    /// Shows the last turn of a conversation in which none runs, as it was seen when it ran.
+    async fn last_turn(&mut self) -> Outcome {
+        let call = method::History {
+            conversation_id: self.id.into(),
+            last: Some(SHOWN_MESSAGES),
+            r#as: HistoryForm::Updates,
+            ..Default::default()
+        };
+        // What cannot be read can be followed all the same.
+        let page = self.daemon.call(call).await.ok();
+        let updates = page.and_then(|page| page.updates).unwrap_or_default();
+        let Some(turn) = updates.last().map(|update| update.checkpoint_id.clone()) else {
+            return Ok(());
+        };
+        for update in updates.iter().filter(|update| update.checkpoint_id == turn) {
+            match self.screen.prompt_of(&update.update) {
+                Some(prompt) => self.prompt(&prompt)?,
+                None => self.screen.update(&update.update)?,
+            }
+        }
+        self.screen.end_turn()
+    }
+
     /// A turn that is only watched has ended.
     fn turn_ended(&mut self, turn: &TurnResult) -> Outcome {
         self.screen.end_turn()?;
@@ -621,9 +655,12 @@ impl<'a> Talk<'a> {
         }
     }
 
-    fn prompt(&mut self, prompt: &PromptContent) -> Outcome {
-        self.screen
-            .styled(STRONG, &format!("> {}", one_line(&prompt.to_text())))
+    fn prompt(&mut self, prompt: &str) -> Outcome {
+        let prompt = one_line(prompt);
+        match words::own_prompt(&prompt) {
+            Some(own) => self.screen.styled(DIM, &own),
+            None => self.screen.styled(STRONG, &format!("> {prompt}")),
+        }
     }
 
     /// Says how many prompts are queued, when that has changed.
@@ -661,38 +698,6 @@ impl<'a> Talk<'a> {
     }
 }
 
-impl OwnTurn {
-    /// A turn of this id.
-    fn of(id: TurnId) -> Self {
-        Self {
-            id: Some(id),
-            ..Self::default()
-        }
-    }
-
-    /// Compares with the turn that runs now; whether that is the own one.
-    fn seen(&mut self, running: Option<&TurnId>, start: &Start) -> bool {
-        match (start, &self.id) {
-            (Start::Watch, _) => true,
-            (Start::Running, None) => {
-                self.id = running.cloned();
-                self.has_ended = running.is_none();
-                running.is_some()
-            }
-            (_, None) => {
-                self.is_behind_another = running.is_some();
-                false
-            }
-            // Cut off and too late for the missed events: what is not running any more has ended.
-            (_, Some(own)) => {
-                let is_own = running == Some(own);
-                self.has_ended = !is_own;
-                is_own
-            }
-        }
-    }
-}
-
 /// The daemon, once one answers again.
 async fn returned(reach: &Reach) -> Outcome<Daemon> {
     let looking = async {
@@ -709,31 +714,22 @@ async fn returned(reach: &Reach) -> Outcome<Daemon> {
         .await
         .unwrap_or_else(|_| {
             let message = format!("no daemon has answered for {} s", RETURN_LIMIT.as_secs());
-            Err(Problem::new(Exit::NoDaemon, message)
-                .hint("nothing is lost; the next command starts it: sessionctl ls"))
+            Err(Problem::new(Exit::NoDaemon, message).hint("the next command starts it: sessionctl ls"))
         })
 }
 
-/// Waits for a call that may not have been made.
-async fn finished<F: Future + Unpin>(call: &mut Option<F>) -> F::Output {
-    match call {
-        Some(call) => call.await,
+/// What something becomes, if there is it to wait for.
+async fn maybe<F: Future>(awaited: Option<F>) -> F::Output {
+    match awaited {
+        Some(awaited) => awaited.await,
         None => std::future::pending().await,
     }
 }
 
-/// Shows how far a call has come, where that is watched.
-async fn shown(watch: &mut Option<Watch<'_>>) {
-    match watch {
-        Some(watch) => watch.show().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The next key of a person, if there is one.
-async fn typed(person: &mut Option<Person>) -> Option<char> {
-    match person {
-        Some(person) => person.key().await,
-        None => std::future::pending().await,
-    }
+/// Whether a turn runs in a conversation of this state.
+pub(super) fn is_running(state: ConversationState) -> bool {
+    matches!(
+        state,
+        ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+    )
 }

@@ -323,3 +323,24 @@ fn a_line_fits_the_terminal() {
     assert!(lines[2].ends_with("(loopback, idle)  <- this"), "{lines:?}");
     assert!(lines[3].ends_with("  <- head"), "{lines:?}");
 }
+
+/// What happened to a session since is in `lineage`; the picture shows where it came from.
+#[test]
+fn a_session_shows_how_it_came_to_be_whatever_happened_since() {
+    let members = [member(
+        '1',
+        None,
+        vec![link("a", 2), link("b", 1)],
+        vec![
+            entry("a", LineageReason::Created, None),
+            entry("b", LineageReason::Edited, Some("a")),
+            entry("a", LineageReason::Undone, Some("b")),
+            entry("b", LineageReason::Moved, Some("a")),
+        ],
+    )];
+    let drawn = draw(&members, None, Look::default()).join("\n");
+    assert!(
+        drawn.contains("a created") && drawn.contains("b edited"),
+        "{drawn}"
+    );
+}

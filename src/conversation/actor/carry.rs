@@ -151,11 +151,7 @@ impl Actor {
                 }
             }
             Effect::TakeMoveBack { job } => self.take_move_back(job),
-            Effect::Repair {
-                job,
-                output_limit,
-                progress,
-            } => self.repair(job, output_limit, progress),
+            Effect::Repair { job, progress } => self.repair(job, progress),
             Effect::KeepCopy => {
                 if let Some(copy) = self.copy.take() {
                     copy.keep();
@@ -362,7 +358,8 @@ impl Actor {
                 StoreFailure::from(&error)
             });
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
-                // Before anybody hears of the session: a fork of it is refused until then.
+                // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
+                // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
                 let note = move || keeping::note_reported(&services, &entry, &upstream_id);
                 // A failure is in the log.
                 let _noted = tokio::task::spawn_blocking(note).await;
@@ -555,9 +552,13 @@ impl JobDone {
         match self {
             Self::Opened(_, Ok(opened)) => Some(opened.1),
             Self::Branched(_, Ok(branched)) => {
-                let (_, session, copy) = *branched;
-                // Nothing waits for that.
-                let _removing = copy.and_then(UncommittedCopy::remove_in_background);
+                let (_, mut session, copy) = *branched;
+                match &mut session {
+                    // It goes once the session has ended.
+                    Some(session) => session.copy = copy,
+                    // Nothing waits for that.
+                    None => drop(copy.and_then(UncommittedCopy::remove_in_background)),
+                }
                 session
             }
             Self::Edited(_, Ok(edited)) => Some(edited.1),

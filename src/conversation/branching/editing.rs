@@ -163,7 +163,7 @@ async fn open_branch(
         Ok(climbed) => climbed,
         Err(error) => {
             if let Some(copy) = copy {
-                copy.remove().await;
+                request.closed.remove_copy(&made.link.upstream_id, copy).await;
             }
             return Err(error);
         }
@@ -172,7 +172,7 @@ async fn open_branch(
         let closed = request.closed.close(session, false, Duration::ZERO);
         closed.closed().await;
         if let Some(copy) = copy {
-            copy.remove().await;
+            request.closed.remove_copy(&made.link.upstream_id, copy).await;
         }
         return Err(unopened("the branch that was cut"));
     }

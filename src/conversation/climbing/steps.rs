@@ -204,12 +204,12 @@ impl Climber {
             _ => link.reason,
         };
         let mut outcome = self
-            .open(lease, &self.reopening(climb, new_id), Some(link), None)
+            .open(lease, &self.reopening(climb, new_id.clone()), Some(link), None)
             .await;
         if let Outcome::Open(open, ..) = &mut outcome {
             open.0.copy = Some(copy);
         } else {
-            copy.remove().await;
+            self.closed.remove_copy(&new_id, copy).await;
         }
         outcome
     }

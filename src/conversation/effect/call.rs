@@ -106,8 +106,6 @@ pub enum Call {
     Release,
     /// Go on with a repaired copy of the head.
     Repair {
-        /// The longest text of a tool's result that stays whole, in bytes.
-        output_limit: Option<u64>,
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },

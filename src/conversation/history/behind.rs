@@ -6,7 +6,7 @@ use bridge_protocol::link::Link;
 use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
-use crate::transcript::keep::Unpacked;
+use crate::transcript::keep::{Unpacked, Unreported};
 use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
 
@@ -59,13 +59,19 @@ pub(in crate::conversation) fn behind(
 /// since. `None` if that is not more than what the file shows.
 pub(super) fn unreported(services: &Services, link: &Link, shown: u64) -> Option<HistoryGap> {
     let (root, _) = services.catalog.get(&link.agent)?.listed_transcripts()?;
-    let lost = services
-        .keeper
-        .archive
-        .unreported_turns(&key(root, &link.upstream_id));
-    // A list that cannot be read says nothing of the file.
-    let lost = lost.ok().filter(|lost| *lost > shown)?;
-    gap(link, lost, "are later than the copy from which it was restored")
+    let lost = services.keeper.archive.unreported(&key(root, &link.upstream_id));
+    // What cannot be read now is reported by the next resume.
+    match lost.ok().flatten()? {
+        Unreported::Turns(lost) if lost > shown => {
+            gap(link, lost, "are later than the copy from which it was restored")
+        }
+        Unreported::Unknown if shown == 0 => Some(HistoryGap {
+            upstream_id: link.upstream_id.clone(),
+            kind: GapKind::Behind,
+            detail: "it was restored from a copy that lacks an unknown number of turns".to_owned(),
+        }),
+        Unreported::Turns(_) | Unreported::Unknown => None,
+    }
 }
 
 fn gap(link: &Link, gone: u64, why: &str) -> Option<HistoryGap> {

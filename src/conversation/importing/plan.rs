@@ -21,7 +21,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::copy::{make_folder, sync_folder};
 
 /// The folder below the daemon's own in which bundles are unpacked.
-pub(in crate::conversation) const FOLDER: &str = "imports";
+pub(crate) const FOLDER: &str = "imports";
 
 /// The plan's name there.
 pub(in crate::conversation) const PLAN: &str = "plan";

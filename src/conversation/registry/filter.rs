@@ -24,7 +24,7 @@ pub struct Filter {
     pub state: Option<ConversationState>,
     /// Whether a turn of it was cut short.
     pub cut_short: Option<bool>,
-    /// A text that title or folder contain, in any case.
+    /// Words, each in title, folder or agent, in any case, or the beginning of the id.
     pub query: Option<String>,
     /// A text that the title contains, in any case.
     pub title: Option<String>,
@@ -32,6 +32,7 @@ pub struct Filter {
 
 /// The members of a conversation that a filter looks at.
 struct Shown<'a> {
+    id: ConversationId,
     namespace: &'a str,
     agent: &'a str,
     cwd: &'a str,
@@ -80,14 +81,19 @@ impl Filter {
             && self
                 .cut_short
                 .is_none_or(|cut_short| cut_short == shown.doing.is_cut_short)
-            && (self.query.as_deref())
-                .is_none_or(|query| contains(shown.title, query) || contains(shown.cwd, query))
+            && self.query.as_deref().is_none_or(|query| {
+                let id = shown.id.to_string();
+                let texts = [shown.title, shown.cwd, shown.agent].map(str::to_lowercase);
+                let has = |word: &str| id.starts_with(word) || texts.iter().any(|text| text.contains(word));
+                query.split_whitespace().all(has)
+            })
             && (self.title.as_deref()).is_none_or(|title| contains(shown.title, title))
     }
 }
 
 fn shown(conversation: &Conversation) -> Shown<'_> {
     Shown {
+        id: conversation.id,
         namespace: &conversation.namespace,
         agent: conversation.agent.as_str(),
         cwd: &conversation.cwd,
@@ -197,6 +203,7 @@ impl Search {
                 is_cut_short: summary.is_cut_short || summary.has_waiting,
             };
             self.filter.takes(&Shown {
+                id,
                 namespace: summary.namespace,
                 agent: summary.agent,
                 cwd: summary.cwd,

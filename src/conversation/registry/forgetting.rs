@@ -116,7 +116,7 @@ fn named(
     });
     match found.len() {
         0 => Err(ConversationError::NotFound {
-            what: format!("no copies of a session \"{id}\"; sessionctl archive ls lists the copies"),
+            what: format!("no backups of a session \"{id}\"; sessionctl archive ls lists the backups"),
         }),
         1 => Ok(found.swap_remove(0)),
         _ => Err(ConversationError::AmbiguousAgents {

@@ -26,7 +26,7 @@ use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
 use crate::store::TranscriptRoot;
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::{Key, Total};
+use crate::transcript::keep::Total;
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
@@ -223,11 +223,7 @@ impl Registry {
                     );
                 }
             }
-            let is_used = |key: &Key| {
-                let root = TranscriptRoot::new(key.root.to_string_lossy());
-                keeping::is_used(&self.services, &root, &key.upstream_id.as_str().into())
-            };
-            let pruned = keeper.archive.prune(oldest, keeper.rules.bytes, is_used)?;
+            let pruned = keeper.archive.prune(oldest, keeper.rules.bytes)?;
             if pruned.sessions > 0 {
                 let (sessions, bytes) = (pruned.sessions, pruned.bytes);
                 tracing::info!(
@@ -334,7 +330,7 @@ impl Registry {
     /// # Errors
     /// When there is no such conversation or session, nothing of it is kept, or something else is there.
     pub async fn restore_named(
-        &self,
+        self: &Arc<Self>,
         conversation: Option<&ConversationRef>,
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<RestoreAnswer, ConversationError> {
@@ -345,7 +341,7 @@ impl Registry {
             ));
         }
         let wanted = self.named_sessions(conversation, upstream)?;
-        let services = Arc::clone(&self.services);
+        let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
             let named = wanted.found(&services)?;
             let mut answer = RestoreAnswer::default();
@@ -353,6 +349,7 @@ impl Registry {
             // The session with which it goes on is the last.
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
+                registry.refuse_open(named)?;
                 let put = restore(&services, &named.entry, named.cwd.as_deref(), &named.id);
                 match put {
                     Ok(paths) => {
@@ -373,12 +370,36 @@ impl Registry {
                 }
             }
             if !is_any_kept {
-                let what = "no copies of it; sessionctl archive ls lists the copies".to_owned();
+                let what = "no backups of it; sessionctl archive ls lists the backups".to_owned();
                 return Err(ConversationError::NotFound { what });
             }
             Ok(answer)
         };
         self.reading("transcript/restore", None, work).await
+    }
+
+    /// Refuses to restore a missing transcript whose session is open: the agent would go on with what it has in memory, and the
+    /// conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
+    ///
+    /// # Errors
+    /// [`ConversationError::Busy`], with the command that closes the session.
+    fn refuse_open(&self, named: &Named) -> Result<(), ConversationError> {
+        let cwd = named.cwd.as_deref().unwrap_or_default();
+        let (services, root) = (&self.services, &named.root);
+        let is_missing = keeping::is_missing(services, root, named.format, cwd, &named.id);
+        if !is_missing || !keeping::may_be_kept(services, root, &named.id) {
+            return Ok(());
+        }
+        for holder in self.holders(&named.id, Some(&named.entry.transcript_root()))? {
+            let shown = self.view(holder)?;
+            if shown.live && shown.head.as_ref() == Some(&named.id) {
+                return Err(ConversationError::Busy(format!(
+                    "session {} is open, and its agent may still write to the transcript; close it first: sessionctl close {holder}",
+                    named.id
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The sessions that a caller means.

@@ -28,13 +28,9 @@ impl Registry {
     pub async fn repair_head(
         self: &Arc<Self>,
         id: ConversationId,
-        output_limit: Option<u64>,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        let call = move |progress| Call::Repair {
-            output_limit,
-            progress,
-        };
+        let call = move |progress| Call::Repair { progress };
         self.carry(id, "transcript/check", call, request).await
     }
 
@@ -45,11 +41,10 @@ impl Registry {
     pub async fn repair_named(
         self: &Arc<Self>,
         name: &ConversationRef,
-        output_limit: Option<u64>,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         match self.resolve(name) {
-            Ok(id) => self.repair_head(id, output_limit, request).await,
+            Ok(id) => self.repair_head(id, request).await,
             Err(ConversationError::Deleted { id, at }) => {
                 let kept = self.kept(Some(id), request.as_ref())?;
                 kept.ok_or(ConversationError::Deleted { id, at })
@@ -68,7 +63,6 @@ impl Registry {
         self: &Arc<Self>,
         id: UpstreamId,
         agent: Option<&AgentName>,
-        output_limit: Option<u64>,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         let (entries, roots) = self.agents_apart(agent)?;
@@ -82,14 +76,14 @@ impl Registry {
         }
         let holders = self.holders(&id, root)?;
         if let Some(holder) = self.to_repair(&id, &holders)? {
-            return self.repair_head(holder, output_limit, request).await;
+            return self.repair_head(holder, request).await;
         }
         let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move {
             let services = Arc::clone(&registry.services);
             let repair = move || {
                 let held = find(&entries, &id)?;
-                beside(&services, &held, output_limit, asked.as_ref())
+                beside(&services, &held, asked.as_ref())
             };
             registry.reading("transcript/check", None, repair).await
         };
@@ -141,12 +135,7 @@ impl Registry {
 }
 
 /// The repaired copy of a transcript that is nobody's, beside it. Blocks, on a thread of the runtime.
-fn beside(
-    services: &Services,
-    held: &Held,
-    output_limit: Option<u64>,
-    request: Option<&Request>,
-) -> Result<Answer, ConversationError> {
+fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result<Answer, ConversationError> {
     let (path, answer) = match held.format {
         Format::Claude => {
             let (path, origin) = claude(&services.library, held, None)?;
@@ -165,7 +154,7 @@ fn beside(
         path,
         answer,
     };
-    let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder, output_limit)?;
+    let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder)?;
     let answer = Answer::Checked(Box::new(answer));
     let Some(copied) = copied else { return Ok(answer) };
     let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());

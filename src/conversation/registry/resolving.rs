@@ -74,7 +74,7 @@ impl Registry {
         match found.as_slice() {
             [] => Err(ConversationError::NotFound {
                 what: format!(
-                    "no conversation matches \"{part}\"; give its id, an upstream id that it had, the first 6 or more \
+                    "no conversation matches \"{part}\"; give its id, the agent's own session id, at least 6 \
                      characters of either, or a part of its title"
                 ),
             }),

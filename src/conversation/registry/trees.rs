@@ -46,8 +46,8 @@ const NOTHING_MOVED: &str = "; nothing was moved";
 
 /// What is to move.
 enum Wanted {
-    /// All that ran in a folder, and the agents' own notes of it where that is asked for.
-    Forth { tree: Tree, with_settings: bool },
+    /// All that ran in a folder.
+    Forth(Tree),
     /// What went with a move, back.
     Back(Uuid),
 }
@@ -121,12 +121,8 @@ impl Registry {
     ///
     /// # Errors
     /// As for the move.
-    pub async fn plan_tree(
-        &self,
-        tree: Tree,
-        with_settings: bool,
-    ) -> Result<TreeMoveAnswer, ConversationError> {
-        let (_, planned) = self.planned(&Wanted::Forth { tree, with_settings }).await?;
+    pub async fn plan_tree(&self, tree: Tree) -> Result<TreeMoveAnswer, ConversationError> {
+        let (_, planned) = self.planned(&Wanted::Forth(tree)).await?;
         Ok(TreeMoveAnswer {
             plan: planned.told,
             left_out: planned.left_out,
@@ -142,11 +138,9 @@ impl Registry {
     pub async fn move_tree(
         self: &Arc<Self>,
         tree: Tree,
-        with_settings: bool,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
-        self.carry_trees(Wanted::Forth { tree, with_settings }, request)
-            .await
+        self.carry_trees(Wanted::Forth(tree), request).await
     }
 
     /// Takes a move of a folder back.
@@ -264,10 +258,10 @@ impl Registry {
     async fn planned(&self, wanted: &Wanted) -> Result<(Tree, Planned), ConversationError> {
         let services = Arc::clone(&self.services);
         match wanted {
-            Wanted::Forth { tree, with_settings } => {
+            Wanted::Forth(tree) => {
                 let shelved = self.shelved().await?;
-                let (tree, with_settings) = (tree.clone(), *with_settings);
-                let work = move || Ok((tree.clone(), plan(&services, &tree, with_settings, &shelved)?));
+                let tree = tree.clone();
+                let work = move || Ok((tree.clone(), plan(&services, &tree, &shelved)?));
                 self.begun("transcript/move", None).reading(work).await
             }
             Wanted::Back(id) => {

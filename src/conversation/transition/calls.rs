@@ -134,14 +134,10 @@ impl<R> Model<R> {
                 };
                 self.move_to(call, now, effects);
             }
-            Call::Repair {
-                output_limit,
-                progress,
-            } => {
+            Call::Repair { progress } => {
                 let call = RepairCall {
                     reply,
                     request,
-                    output_limit,
                     progress,
                 };
                 self.repair(call, effects);

@@ -4,6 +4,7 @@ use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Li
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::CONTINUE_PROMPT;
 
 use super::Changed;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
@@ -14,9 +15,6 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
 use crate::store::{PendingContinuation, Resting, TurnPhase as Progress};
-
-/// What is said where the agent has the prompt already: a limited prompt stays in the history that the model is sent.
-const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
 
 impl<R> Model<R> {
     /// Has the conversation go on by itself, or not any more.
@@ -259,7 +257,10 @@ impl<R> Model<R> {
                 return;
             }
             _ => {
-                let word = text.clone().unwrap_or_else(|| PromptContent::text(GO_ON));
+                // The agent has the prompt already: a limited prompt stays in the history that the model is sent.
+                let word = text
+                    .clone()
+                    .unwrap_or_else(|| PromptContent::text(CONTINUE_PROMPT));
                 before.map_or_else(|| word.clone(), |before| before.followed_by(&word))
             }
         };

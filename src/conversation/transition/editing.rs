@@ -194,7 +194,8 @@ impl<R> Model<R> {
     }
 
     /// Gives a branch up on which the prompt was not accepted: the head is what it was. A copy that no record names goes with the
-    /// session.
+    /// session. The lineage names the branch all the same, because the id leads to the conversation from now on; a call that needs
+    /// its file reports that it is missing.
     pub(super) fn abandon_edit(&mut self, now: Now, effects: &mut Effects<R>) {
         if !self.is_editing() {
             return;

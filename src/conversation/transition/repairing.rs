@@ -2,7 +2,7 @@
 
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{LinkReason, Relation};
+use bridge_protocol::link::{LinkReason, Relation, RollCause};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Request};
@@ -27,13 +27,9 @@ impl<R> Model<R> {
 
     /// Nobody of ours writes to the transcript any more.
     pub(super) fn repair_files(&mut self, call: RepairCall<R>, effects: &mut Effects<R>) {
-        let (output_limit, progress) = (call.output_limit, call.progress.clone());
+        let progress = call.progress.clone();
         let job = self.start_job(JobKind::Repairing(call));
-        effects.push(Effect::Repair {
-            job,
-            output_limit,
-            progress,
-        });
+        effects.push(Effect::Repair { job, progress });
     }
 
     /// The copy was made, or there is none.
@@ -75,7 +71,7 @@ impl<R> Model<R> {
             relation: Relation::Carries,
             from_upstream_id: Some(made.from.clone()),
             from_checkpoint_id: made.checkpoint,
-            cause: Some(made.cause),
+            cause: Some(RollCause::Damaged),
             turns: 0,
             carried_turns: made.turns,
             written: true,
@@ -93,7 +89,7 @@ impl<R> Model<R> {
         let rolled = Event::Rolled {
             from: Some(made.from),
             to: made.upstream_id.clone(),
-            cause: made.cause,
+            cause: RollCause::Damaged,
             fidelity: made.fidelity,
         };
         let ledger = Ledger {

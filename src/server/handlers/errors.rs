@@ -76,7 +76,9 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::RevisionMismatch).with("revision", *is)
         }
         ConversationError::StoreFailed(failure) => made(ErrorKind::StoreFailed).retryable(failure.is_passing),
-        ConversationError::NotOpened { id, error } => bridge(error).with("conversationId", id.to_string()),
+        ConversationError::OfConversation { id, error } => {
+            bridge(error).with("conversationId", id.to_string())
+        }
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
         ConversationError::Lost | ConversationError::Faulty { .. } => {
             made(ErrorKind::InternalError).retryable(true)

@@ -32,7 +32,6 @@ impl Act<Check> for Daemon {
             conversation_id,
             agent,
             repair,
-            max_tool_output,
             ..
         } = params;
         let invalid = ConversationError::invalid;
@@ -44,22 +43,10 @@ impl Act<Check> for Daemon {
                 "a conversation has its agent; leave out agent with conversationId",
             ));
         }
-        if !repair && max_tool_output.is_some() {
-            return Err(invalid(
-                "maxToolOutput",
-                "maxToolOutput applies to a repaired copy; leave it out without repair",
-            ));
-        }
-        if max_tool_output == Some(0) {
-            return Err(invalid("maxToolOutput", "maxToolOutput must be 1 byte or more"));
-        }
         let (registry, agent) = (&self.registry, agent.as_ref());
         let repaired = match (upstream_id, &conversation_id) {
-            (Some(id), None) if repair => {
-                let repair = registry.repair_transcript(id, agent, max_tool_output, request);
-                repair.await
-            }
-            (None, Some(name)) if repair => registry.repair_named(name, max_tool_output, request).await,
+            (Some(id), None) if repair => registry.repair_transcript(id, agent, request).await,
+            (None, Some(name)) if repair => registry.repair_named(name, request).await,
             (Some(id), None) => return registry.check_transcript(id, agent).await,
             (None, Some(name)) => return registry.check_head(name).await,
             (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
@@ -98,9 +85,9 @@ impl Act<MoveTree> for Daemon {
         let tree = tree(&params.from, &params.to)?;
         let registry = &self.registry;
         if params.dry_run {
-            return registry.plan_tree(tree, params.settings).await;
+            return registry.plan_tree(tree).await;
         }
-        read(&registry.move_tree(tree, params.settings, request).await?)
+        read(&registry.move_tree(tree, request).await?)
     }
 }
 

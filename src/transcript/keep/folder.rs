@@ -200,7 +200,7 @@ impl Folder {
 
     /// Writes the list if it has changed, and then deletes the files that it no longer names.
     pub(super) fn save(&mut self) -> Result<(), TranscriptError> {
-        if self.list.files.is_empty() && self.list.unreported_turns == 0 {
+        if self.list.files.is_empty() {
             return self.discard();
         }
         if !std::mem::take(&mut self.has_changed) {
@@ -314,25 +314,12 @@ impl Folder {
         self.list.was_moved
     }
 
-    /// How many acknowledged turns are later than this copy, if that is known. A link has what the agent appended, so none are. A
-    /// copy of a transcript that was restored before lacks what that lacked.
+    /// How many acknowledged turns are later than this copy, if that is known. A link has what the agent appended, so none are.
     pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> Option<u64> {
-        let later = match copy.is_link() {
+        match copy.is_link() {
             true => Some(0),
             false => self.list.turns.map(|turns| acknowledged.saturating_sub(turns)),
-        };
-        let unreported = Some(self.list.unreported_turns).filter(|turns| *turns > 0);
-        later.max(unreported)
-    }
-
-    /// How many turns the restored transcript lacks that no conversation has reported yet.
-    pub(super) fn unreported_turns(&self) -> u64 {
-        self.list.unreported_turns
-    }
-
-    pub(super) fn set_unreported_turns(&mut self, turns: u64) {
-        self.has_changed |= self.list.unreported_turns != turns;
-        self.list.unreported_turns = turns;
+        }
     }
 
     /// Records that the transcript is copied as it is now, with this many acknowledged turns.

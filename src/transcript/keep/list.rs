@@ -19,10 +19,7 @@ pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 /// The version of the list that this program writes, and the newest that it reads: a line with a checksum. Older programs
 /// understand that it is newer than theirs, and leave the list and its copies alone. A new member needs a new version, because a
 /// program that ignores a member forgets it at the next change.
-const VERSION: u64 = 3;
-
-/// The version of lists in the same form that do not know `unreportedTurns`.
-const VERSION_WITHOUT_REPORTS: u64 = 2;
+const VERSION: u64 = 2;
 
 /// The version of lists without a checksum.
 const OLD_VERSION: u64 = 1;
@@ -45,9 +42,6 @@ pub(super) struct List {
     /// How many turns had been acknowledged on it at the last copy, if the copy may hold no more than those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turns: Option<u64>,
-    /// How many turns the restored transcript lacks that no conversation has reported as missing yet.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) unreported_turns: u64,
     /// Whether its conversation was deleted, and the copies stay for the sessions that continue its history.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) released: bool,
@@ -62,28 +56,18 @@ pub(super) struct List {
 impl List {
     /// Reads a list of this or an earlier version.
     pub(super) fn read(text: &[u8]) -> Result<Self, Unreadable> {
-        let unknown = || serde::de::Error::custom("its version is unknown");
-        let read = checked_lines::decode(text, 1, VERSION_WITHOUT_REPORTS, |text| {
+        checked_lines::decode(text, 1, VERSION, |text| {
             let list: Self = serde_json::from_slice(text)?;
             match list.version {
                 Some(OLD_VERSION) => Ok(list),
-                _ => Err(unknown()),
+                _ => Err(serde::de::Error::custom("its version is unknown")),
             }
-        });
-        match read {
-            Err(Unreadable::Newer { .. }) => checked_lines::decode(text, 1, VERSION, |_| Err(unknown())),
-            read => read,
-        }
+        })
     }
 
     /// The text of its file.
     pub(super) fn text(&self) -> io::Result<Vec<u8>> {
-        // Earlier versions of the program read a list without reports too.
-        let version = match self.unreported_turns {
-            0 => VERSION_WITHOUT_REPORTS,
-            _ => VERSION,
-        };
-        checked_lines::encode(version, self)
+        checked_lines::encode(VERSION, self)
     }
 
     /// Whether a checksum has shown that it is as it was written.
@@ -99,18 +83,12 @@ impl List {
             folder: String::new(),
             was_moved: false,
             turns: None,
-            unreported_turns: 0,
             released: false,
             next: 1,
             changed_ms: 0,
             files: BTreeMap::new(),
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// One copy.

@@ -71,7 +71,6 @@ struct Seen {
     has_links: bool,
     is_rollout: bool,
     is_released: bool,
-    has_unreported: bool,
 }
 
 impl Archive {
@@ -113,18 +112,12 @@ impl Archive {
     }
 
     /// Deletes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and then those of
-    /// the sessions that were written to longest ago, until all copies take no more than this many bytes. What is missing from a
-    /// restored transcript stands in the list of its copies only, so they stay while `is_used` says that a conversation which has
-    /// the session may still report it.
+    /// the sessions that were written to longest ago, until all copies take no more than this many bytes. What a restored transcript
+    /// lacks is still reported: its mark stays.
     ///
     /// # Errors
     /// As [`Archive::total`].
-    pub fn prune(
-        &self,
-        oldest_ms: Option<i64>,
-        most_bytes: Option<u64>,
-        is_used: impl Fn(&Key) -> bool,
-    ) -> Result<Pruned, TranscriptError> {
+    pub fn prune(&self, oldest_ms: Option<i64>, most_bytes: Option<u64>) -> Result<Pruned, TranscriptError> {
         let mut all = Vec::new();
         self.walk(|seen| all.push(seen))?;
         all.sort_by_key(|seen| Reverse(seen.changed_ms));
@@ -138,7 +131,7 @@ impl Archive {
             // Once one does not fit, older ones do not either, unless they take no space.
             is_full |= most_bytes.is_some_and(|most| with_it > most);
             let has_room = !is_full || seen.bytes == 0;
-            if has_room && !is_old || seen.has_unreported && is_used(&seen.key) {
+            if has_room && !is_old {
                 kept_bytes = with_it;
                 continue;
             }
@@ -191,7 +184,6 @@ impl Archive {
                     has_links: folder.has_links(),
                     is_rollout: folder.is_rollout(),
                     is_released: folder.is_released(),
-                    has_unreported: folder.unreported_turns() > 0,
                     place: place.to_owned(),
                 });
             }

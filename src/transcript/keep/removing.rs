@@ -50,12 +50,21 @@ impl Archive {
                 base = kept.get(id).and_then(|one| one.base.as_ref());
             }
         }
+        let key = |id: &String| Key {
+            root: root.to_owned(),
+            upstream_id: id.clone(),
+        };
         let mut first = Ok(());
+        // Nobody is left to report to, also where nothing is kept any more or the copies stay.
+        for id in ids {
+            first = first.and(match self.note_reported(&key(id)) {
+                // Such a session has no files.
+                Err(TranscriptError::InvalidId { .. }) => Ok(()),
+                noted => noted,
+            });
+        }
         for (id, _) in going {
-            let key = Key {
-                root: root.to_owned(),
-                upstream_id: id.clone(),
-            };
+            let key = key(id);
             let done = match needed.contains(id) || !are_all_known {
                 true => self.release(&key),
                 false => self.remove(&key),

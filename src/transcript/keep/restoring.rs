@@ -31,8 +31,8 @@ use crate::transcript::rollouts::{self, LINEAGE_LIMIT, place_of};
 /// How much of a copy is looked at for the folder that its records name, in bytes.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
 
-/// Who is told of a transcript that is about to be there: the id of its session, and how many bytes it has.
-pub type Placing<'a> = &'a mut dyn FnMut(&str, u64);
+/// Is called when a transcript is about to get its name, with the id of its session and how many bytes it has.
+pub type Placing<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), TranscriptError>;
 
 /// Where a copy is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub struct KeptFrom {
 impl Archive {
     /// Puts the kept files of a session of Claude into the folder in which it is looked for from `cwd`; where that is not
     /// known, into that in which they were. Their records name other folders by `relocation`; what tools gave is put to where
-    /// the records name it, too. `placing` is told before the transcript is there. Gives what was put there: nothing where
-    /// the transcript is there and holds all that is kept. What lies beside it is left as it is. A [blank](is_blank) transcript
-    /// counts as missing, and is set aside if it is in the way.
+    /// the records name it, too. The transcript will lack `lacking` turns, which its mark says before it is there; `placing` is
+    /// called then, too. Gives what was put there: nothing where the transcript is there and holds all that is kept. What lies
+    /// beside it is left as it is. A [blank](is_blank) transcript counts as missing, and is set aside if it is in the way.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when no transcript is kept, [`TranscriptError::AlreadyExists`] when one is there that
@@ -58,6 +58,7 @@ impl Archive {
         key: &Key,
         cwd: Option<&Path>,
         relocation: &Relocation,
+        lacking: u64,
         placing: Placing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
         let place = self.place(key)?;
@@ -67,7 +68,19 @@ impl Archive {
         if holds_all(&folder, &transcript, &there, relocation)? {
             return Ok(Vec::new());
         }
-        put_claude(&folder, &transcript, key, &key.root, cwd, relocation, placing)
+        // The transcript is the last file, so that a failure means that it is not there.
+        self.marked(key, lacking, |mark| {
+            let mut placing = |id: &str, bytes| mark().and_then(|()| placing(id, bytes));
+            put_claude(
+                &folder,
+                &transcript,
+                key,
+                &key.root,
+                cwd,
+                relocation,
+                &mut placing,
+            )
+        })
     }
 
     /// Where the copy of a transcript is from that would be restored; none where none is kept.
@@ -93,11 +106,16 @@ impl Archive {
         }))
     }
 
-    /// The same of a session of Codex, with the rollouts in which its history begins.
+    /// The same of a session of Codex, with the rollouts in which its history begins. `lacking` says how many turns each lacks.
     ///
     /// # Errors
     /// As [`Archive::restore_claude`].
-    pub fn restore_codex(&self, key: &Key, placing: Placing<'_>) -> Result<Vec<PathBuf>, TranscriptError> {
+    pub fn restore_codex(
+        &self,
+        key: &Key,
+        lacking: impl Fn(&str) -> u64,
+        placing: Placing<'_>,
+    ) -> Result<Vec<PathBuf>, TranscriptError> {
         // Those that it continues, its own first.
         let mut missing = Vec::new();
         let mut wanted = Some(key.clone());
@@ -147,7 +165,12 @@ impl Archive {
                 relocation: &Relocation::default(),
                 is_reading: false,
             };
-            if write(&folder, &name, &target, |bytes| placing(&key.upstream_id, bytes))? {
+            let written = self.marked(key, lacking(&key.upstream_id), |mark| {
+                write(&folder, &name, &target, |bytes| {
+                    mark().and_then(|()| placing(&key.upstream_id, bytes))
+                })
+            });
+            if written? {
                 restored.push(path);
             }
         }
@@ -177,10 +200,9 @@ pub(super) fn put_claude(
             relocation,
             is_reading: root != key.root,
         };
-        let placed = |bytes| {
-            if name == transcript {
-                placing(&key.upstream_id, bytes);
-            }
+        let placed = |bytes| match name == transcript {
+            true => placing(&key.upstream_id, bytes),
+            false => Ok(()),
         };
         if write(folder, name, &target, placed)? {
             restored.push(path);
@@ -213,7 +235,7 @@ pub(super) fn put_file(folder: &Folder, name: &str, path: &Path, root: &Path) ->
         relocation: &Relocation::default(),
         is_reading: true,
     };
-    write(folder, name, &target, |_| {}).map(drop)
+    write(folder, name, &target, |_| Ok(())).map(drop)
 }
 
 /// The folder of a session whose transcript is kept, and the transcript's name.
@@ -457,12 +479,12 @@ struct Target<'a> {
 }
 
 /// Writes what is kept of a file, unless one of its name is there. A blank transcript in its place is set aside once the copy is
-/// whole. Returns whether the file was written; `placing` is told how many bytes it has, before it is there.
+/// whole. Returns whether the file was written; `placing` is called with how many bytes it has, before it is there.
 fn write(
     folder: &Folder,
     name: &str,
     target: &Target<'_>,
-    placing: impl FnOnce(u64),
+    placing: impl FnOnce(u64) -> Result<(), TranscriptError>,
 ) -> Result<bool, TranscriptError> {
     let Target { path, root, .. } = *target;
     // Of the files beside a transcript an empty one may be as it should be.
@@ -507,7 +529,7 @@ fn write(
     if is_in_the_way {
         set_blank_aside(path)?;
     }
-    placing(written);
+    placing(written)?;
     match settle(&temporary, path) {
         Ok(()) => {}
         // It has come meanwhile: what it holds is not looked at for what lies beside a transcript.

@@ -73,7 +73,7 @@ impl Place {
     ) -> Result<Vec<PathBuf>, TranscriptError> {
         let cwd = cwd.map(Path::new);
         self.archive
-            .restore_claude(&self.key(id), cwd, relocation, &mut |_, _| {})
+            .restore_claude(&self.key(id), cwd, relocation, 0, &mut |_, _| Ok(()))
     }
 
     fn files(&self, id: &str) -> Vec<(String, u64)> {
@@ -97,7 +97,9 @@ impl Place {
 }
 
 fn restore_codex(place: &Place, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-    place.archive.restore_codex(&place.key(id), &mut |_, _| {})
+    place
+        .archive
+        .restore_codex(&place.key(id), |_| 0, &mut |_, _| Ok(()))
 }
 
 fn append(path: &Path, text: &str) {
@@ -398,15 +400,15 @@ fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
     let one = total.bytes / 2;
     assert_eq!((total.sessions, total.files), (3, 3));
     assert_eq!(
-        place.archive.prune(None, Some(total.bytes), |_| true).unwrap(),
+        place.archive.prune(None, Some(total.bytes)).unwrap(),
         Pruned::default()
     );
     assert_eq!(
-        place.archive.prune(Some(1_000_000), None, |_| true).unwrap(),
+        place.archive.prune(Some(1_000_000), None).unwrap(),
         Pruned::default()
     );
     // What costs nothing makes no room.
-    let pruned = place.archive.prune(None, Some(one), |_| true).unwrap();
+    let pruned = place.archive.prune(None, Some(one)).unwrap();
     assert_eq!(
         pruned,
         Pruned {
@@ -415,9 +417,9 @@ fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
         }
     );
     assert_eq!(held(), [false, true, true]);
-    place.archive.prune(Some(2_500_000), None, |_| true).unwrap();
+    place.archive.prune(Some(2_500_000), None).unwrap();
     assert_eq!(held(), [false, true, false]);
-    place.archive.prune(None, Some(0), |_| true).unwrap();
+    place.archive.prune(None, Some(0)).unwrap();
     assert_eq!(place.archive.total().unwrap(), Total::default());
 }
 
@@ -441,7 +443,7 @@ fn what_something_newer_goes_on_from_is_as_old_as_that() {
         .note_continued(&place.key("continued"), 3 * day)
         .unwrap();
     place.archive.note_continued(&place.key("none"), 3 * day).unwrap();
-    place.archive.prune(Some(2 * day), None, |_| true).unwrap();
+    place.archive.prune(Some(2 * day), None).unwrap();
     assert_eq!(place.names("old"), [] as [String; 0]);
     assert_eq!(place.names("continued"), ["1.zst"]);
 }
@@ -545,12 +547,18 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
         (Noticed::default(), vec!["1.zst".to_owned()])
     );
     assert_eq!(
-        place.archive.restore_codex(&key, &mut |_, _| {}).unwrap(),
+        place
+            .archive
+            .restore_codex(&key, |_| 0, &mut |_, _| Ok(()))
+            .unwrap(),
         [] as [PathBuf; 0]
     );
     fs::remove_file(&packed).unwrap();
     assert_eq!(
-        place.archive.restore_codex(&key, &mut |_, _| {}).unwrap(),
+        place
+            .archive
+            .restore_codex(&key, |_| 0, &mut |_, _| Ok(()))
+            .unwrap(),
         std::slice::from_ref(&path)
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), text);

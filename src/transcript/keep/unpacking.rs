@@ -89,7 +89,9 @@ impl Archive {
         let (folder, transcript) = kept(&place, key)?;
         let state = format!("{} {:?}", folder.state(), relocation.folders);
         self.unpack(&mut shelf, key, &state, |root| {
-            put_claude(&folder, &transcript, key, root, None, relocation, &mut |_, _| {})?;
+            put_claude(&folder, &transcript, key, root, None, relocation, &mut |_, _| {
+                Ok(())
+            })?;
             Ok(vec![key.upstream_id.clone()])
         })
     }

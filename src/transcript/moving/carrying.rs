@@ -11,9 +11,9 @@ use std::thread;
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, sync_folder};
 use super::super::relocate::relocate;
-use super::journal::{Journal, Note, Written, exchange, link, rename};
-use super::{Content, Kind, Step, comparing, holders, is_same_file, settings};
-use crate::files::durable::{self, NewFile};
+use super::journal::{Journal, Note, Written, rename};
+use super::{Content, Step, comparing, holders, is_same_file};
+use crate::files::durable::NewFile;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -94,10 +94,6 @@ impl Moving {
         for (number, step) in steps.iter().enumerate() {
             let Some(written) = written[number] else { continue };
             (watched.placing)(step, written.bytes);
-            if step.kind == Kind::Settings {
-                // Never without: an agent that finds none makes a new one.
-                continue;
-            }
             let is_in_place = step.is_in_place();
             if is_in_place.map_err(TranscriptError::io("read", &step.to))? {
                 // Its source has to make room first.
@@ -118,27 +114,6 @@ impl Moving {
             let kept = self.journal.kept(number);
             seen[number].check(&step.from)?;
             folders.extend(step.from.parent().map(Path::to_owned));
-            if step.kind == Kind::Settings {
-                let temporary = self.journal.temporary(number);
-                if exchange(&temporary, &step.to)? {
-                    self.changed()?;
-                    if seen[number].check(&temporary).is_err() {
-                        // Somebody was faster: what that wrote stays.
-                        exchange(&temporary, &step.to)?;
-                        let path = step.to.clone();
-                        return Err(TranscriptError::Changed { path });
-                    }
-                    rename(&temporary, &kept)?;
-                } else {
-                    link(&step.from, &kept)?;
-                    self.changed()?;
-                    let renamed = durable::rename(&temporary, &step.to);
-                    renamed.map_err(TranscriptError::io("rename", &temporary))?;
-                }
-                self.changed()?;
-                seen[number].check_bytes(&kept, &step.from)?;
-                continue;
-            }
             rename(&step.from, &kept)?;
             self.changed()?;
             // Whoever had it open may have written to it until now.
@@ -241,29 +216,18 @@ impl Moving {
         let made = NewFile::create(&temporary);
         let mut made = made.map_err(TranscriptError::io("create", &temporary))?;
         self.changed()?;
-        let is_settings = step.kind == Kind::Settings;
-        let unchanged = match is_settings {
-            true => settings::fill(step, &mut made).map(|()| 0)?,
-            false => fill(step, &source, before.len(), &mut made, watch)?,
-        };
+        let unchanged = fill(step, &source, before.len(), &mut made, watch)?;
         if unchanged > 0 {
             tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
         }
         made.flush().map_err(TranscriptError::io("write", &temporary))?;
-        let set = match is_settings {
-            // Whoever holds it in memory is to see that it is another one.
-            true => made.file().set_permissions(before.permissions()),
-            // What is listed by time stays where it was, and is not kept longer by its agent.
-            false => before
-                .modified()
-                .and_then(|modified| made.file().set_modified(modified)),
-        };
+        // What is listed by time stays where it was, and is not kept longer by its agent.
+        let set = before
+            .modified()
+            .and_then(|modified| made.file().set_modified(modified));
         set.map_err(TranscriptError::io("set the time of", &temporary))?;
         made.sync().map_err(TranscriptError::io("sync", &temporary))?;
-        match is_settings {
-            true => settings::check(step, &temporary)?,
-            false => comparing::check_lines(&step.from, &temporary, watch)?,
-        }
+        comparing::check_lines(&step.from, &temporary, watch)?;
         let seen = Seen {
             written: Written::of(&before),
             tail: tail(&source, before.len()).map_err(TranscriptError::io("read", &step.from))?,

@@ -37,7 +37,7 @@ pub(super) fn check_lines(
         next_line(&mut left, &mut theirs).map_err(TranscriptError::io("read", source))?;
         next_line(&mut right, &mut ours).map_err(TranscriptError::io("read", copy))?;
         number += 1;
-        if theirs != ours && !differs_in_folder(&theirs, &ours, "cwd") {
+        if theirs != ours && !differs_in_folder(&theirs, &ours) {
             return Err(TranscriptError::Unlike {
                 path: source.to_owned(),
                 line: number,
@@ -64,7 +64,7 @@ pub(in super::super) fn begin_alike(mut theirs: impl BufRead, mut ours: impl Buf
         next_line(&mut ours, &mut right)?;
         // The last one may have no newline yet.
         let [left, right] = [&left, &right].map(|line| line.strip_suffix(b"\n").unwrap_or(line));
-        if left != right && !differs_in_folder(left, right, "cwd") {
+        if left != right && !differs_in_folder(left, right) {
             return Ok(false);
         }
     }
@@ -75,30 +75,13 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     reader.take(LINE_BYTES).read_until(b'\n', line).map(drop)
 }
 
-/// The same of two texts, whose records may differ in this member.
-///
-/// # Errors
-/// The first line that differs in anything else, counted from 1.
-pub(super) fn are_alike(theirs: &[u8], ours: &[u8], member: &str) -> Result<(), u64> {
-    let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
-    let (mut theirs, mut ours) = (lines(theirs), lines(ours));
-    for number in 1.. {
-        match (theirs.next(), ours.next()) {
-            (None, None) => break,
-            (Some(left), Some(right)) if left == right || differs_in_folder(left, right, member) => {}
-            _ => return Err(number),
-        }
-    }
-    Ok(())
-}
-
-/// Whether two lines are records that differ in the folder that they name in this member, and in nothing else.
-fn differs_in_folder(theirs: &[u8], ours: &[u8], member: &str) -> bool {
+/// Whether two lines are records that differ in their `cwd`, and in nothing else.
+fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
     let record = trimmed(theirs);
     let start = record.as_ptr() as usize - theirs.as_ptr() as usize;
     let place = std::str::from_utf8(record).ok().and_then(|record| {
         let fields = Fields::parse(record)?;
-        fields.place(record, member)
+        fields.place(record, "cwd")
     });
     let Some(place) = place else { return false };
     let (before, behind) = (&theirs[..start + place.start], &theirs[start + place.end..]);

@@ -16,9 +16,9 @@ use uuid::Uuid;
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, rename_if_free, sync_folder};
 use super::comparing::is_same;
-use super::{Content, Kind, Step, settings};
+use super::{Content, Step};
 use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::durable::{self, missing_folders};
+use crate::files::durable::missing_folders;
 use crate::files::entries;
 use crate::files::set_aside::{self, Unreadable, set_aside};
 
@@ -398,23 +398,6 @@ fn put_all_back(folder: &Path, notes: &[Note]) -> bool {
     for (number, step) in steps.iter().enumerate() {
         let kept = kept(folder, number);
         let temporary = temporary.get(number);
-        if let (Kind::Settings, Some(temporary)) = (step.kind, temporary) {
-            // Between two names it has that of the file that was written for it.
-            let is_swapped = |written: Written| {
-                let there = fs::symlink_metadata(temporary);
-                there.is_ok_and(|there| (there.dev(), there.ino()) != (written.device, written.inode))
-            };
-            let ours = written.get(number).copied().flatten();
-            if !kept.exists() && ours.is_some_and(is_swapped) {
-                note(temporary, rename(temporary, &kept));
-            }
-            if kept.exists() {
-                note(&step.to, settings::put_back(&kept, step, temporary));
-            }
-            note(temporary, remove_file(temporary));
-            touched.insert(step.to.parent().map(Path::to_owned));
-            continue;
-        }
         let ours = written.get(number).copied().flatten();
         // In one place the new file makes room; else the source is back before the copy goes.
         let in_place = is_one_place(&step.from, &step.to);
@@ -501,24 +484,6 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
         }
         Err(error) => Err(error),
     }
-}
-
-/// Has two files change places at once. Whether the file system can.
-pub(super) fn exchange(left: &Path, right: &Path) -> Result<bool, TranscriptError> {
-    durable::exchange(left, right).map_err(TranscriptError::io("rename", left))
-}
-
-/// Keeps a file under another name too; a copy of it on another file system.
-pub(super) fn link(from: &Path, to: &Path) -> Result<(), TranscriptError> {
-    if durable::link(from, to).is_ok() {
-        return Ok(());
-    }
-    let mut source = File::open(from).map_err(TranscriptError::io("open", from))?;
-    super::super::copy::create(to, |writer| -> Result<(), TranscriptError> {
-        io::copy(&mut source, writer)
-            .map(drop)
-            .map_err(TranscriptError::io("copy", from))
-    })
 }
 
 fn copy_over(from: &Path, to: &Path) -> Result<(), TranscriptError> {

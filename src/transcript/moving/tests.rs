@@ -1,7 +1,5 @@
 //! Moves on temporary folders, broken off at each change on disk.
 
-mod noted;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -42,7 +42,7 @@ fn joined(lines: &[String]) -> (usize, usize) {
     let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
     let read = index(&source);
     let joined = read.select_joined().expect("a branch");
-    let copy = repair(&source, &read, &joined, folder.path(), NEW, None).expect("a copy");
+    let copy = repair(&source, &read, &joined, folder.path(), NEW).expect("a copy");
     let live = index(&copy.path).select(None, true).expect("a branch");
     (live.prompt_offsets().len(), live.breaks())
 }
@@ -67,7 +67,7 @@ fn a_branch_without_some_of_its_parents_is_whole_in_its_copy() {
     assert_eq!((live.leaf_uuid(), live.breaks()), ("a1", 1));
     let joined = read.select_joined().expect("a branch");
     assert_eq!(joined.leaf_uuid(), "u3");
-    let copy = repair(&source, &read, &joined, folder.path(), NEW, None).expect("a copy");
+    let copy = repair(&source, &read, &joined, folder.path(), NEW).expect("a copy");
     let live = index(&copy.path).select(None, true).expect("a branch");
     assert_eq!((live.leaf_uuid(), live.breaks()), ("u3", 0));
     assert_eq!(live.prompt_offsets().len(), 3);
@@ -166,12 +166,12 @@ struct Copy {
 }
 
 impl Copy {
-    fn of(lines: &[String], output_limit: Option<u64>) -> Self {
+    fn of(lines: &[String]) -> Self {
         let (folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
         let before = fs::read(&source).expect("the source");
         let read = index(&source);
         let branch = read.select_joined().expect("a branch");
-        let made = repair(&source, &read, &branch, folder.path(), NEW, output_limit).expect("a copy");
+        let made = repair(&source, &read, &branch, folder.path(), NEW).expect("a copy");
         assert_eq!(
             fs::read(&source).expect("the source"),
             before,
@@ -224,7 +224,7 @@ fn a_result_that_is_missing_is_filled_in_as_the_agent_does() {
         ),
         chain("u2", "a2", "user", "two"),
     ];
-    let copy = Copy::of(&lines, None);
+    let copy = Copy::of(&lines);
     assert_eq!(copy.way_back(), ["u2", "a2", "+c1", "a1", "u1"]);
     assert_eq!(copy.findings, []);
     let repairs = Repairs {
@@ -338,7 +338,7 @@ fn results_are_filled_in_wherever_the_call_stands() {
         ),
     ];
     for (what, lines, way, filled_in) in table {
-        let copy = Copy::of(&lines, None);
+        let copy = Copy::of(&lines);
         assert_eq!(copy.way_back(), way, "{what}");
         assert_eq!(copy.repairs.filled_in, filled_in, "{what}");
         assert_eq!(copy.findings, [], "{what}");
@@ -363,7 +363,7 @@ fn what_is_filled_in_stands_behind_the_results_that_are_there() {
         record("r2", "a2", None, &answer("c2", "ok")),
         record("a9", "gone", Some("m9"), &json!([call("c9")])),
     ];
-    let copy = Copy::of(&lines, None);
+    let copy = Copy::of(&lines);
     let names: Vec<&str> = copy
         .records
         .iter()
@@ -386,7 +386,7 @@ fn nothing_is_filled_in_of_calls_that_were_answered_or_left() {
         "garbage".to_owned(),
         record("a2", "r1", Some("m2"), &json!([{"type": "text", "text": "done"}])),
     ];
-    let copy = Copy::of(&lines, None);
+    let copy = Copy::of(&lines);
     assert_eq!(copy.repairs.filled_in, 0);
     assert_eq!(copy.way_back(), ["a2", "r1", "a1", "u1"]);
     assert_eq!(copy.records.len(), 4);
@@ -402,7 +402,7 @@ fn every_record_is_of_the_new_session() {
         format!(r#"{{"type":"mode","mode":"plan","sessionId":"{OLD}"}}"#),
         format!(r#"{{"type":"summary","sessionId":"{foreign}"}}"#),
     ];
-    let copy = Copy::of(&lines, None);
+    let copy = Copy::of(&lines);
     let sessions: Vec<&str> = copy
         .records
         .iter()
@@ -410,70 +410,6 @@ fn every_record_is_of_the_new_session() {
         .collect();
     assert_eq!(sessions, [NEW, NEW, NEW, foreign]);
     assert_eq!(copy.findings, []);
-}
-
-/// The texts of results in each form, with a limit of 10 bytes.
-#[test]
-fn long_results_are_cut_and_say_so() {
-    let long = "\u{e9}".repeat(8);
-    let told = |left_out: u64, total: u64| {
-        format!(
-            "\n\n[Cut off here: {left_out} of the {total} bytes of this output are not in this copy of the session. All of it is \
-             in session {OLD}.]"
-        )
-    };
-    let cut = format!("{}{}", "\u{e9}".repeat(5), told(6, 16));
-    let picture = json!({"type": "image", "source": {"type": "base64", "data": "A".repeat(40)}});
-    let table = [
-        (json!("0123456789"), json!("0123456789"), 0),
-        (
-            json!("0123456789a"),
-            json!(format!("0123456789{}", told(1, 11))),
-            1,
-        ),
-        // Between two bytes of a letter nothing is cut.
-        (
-            json!(format!("a{long}")),
-            json!(format!("a{}{}", "\u{e9}".repeat(4), told(8, 17))),
-            8,
-        ),
-        (
-            json!([{"type": "text", "text": long}, picture, {"type": "text", "text": "short"}]),
-            json!([{"type": "text", "text": cut}, picture, {"type": "text", "text": "short"}]),
-            6,
-        ),
-        // What was cut before is not cut again.
-        (json!(cut), json!(cut), 0),
-    ];
-    for (content, expected, bytes) in table {
-        let result = json!([{"type": "tool_result", "tool_use_id": "c1", "content": content}]);
-        let noted = json!({"stdout": long, "base64": long, "lines": 3});
-        let mut answer: Value = serde_json::from_str(&record("r1", "a1", None, &result)).expect("a record");
-        answer["toolUseResult"] = noted;
-        let lines = [
-            chain("u1", "", "user", &long),
-            record("a1", "u1", Some("m1"), &json!([call("c1")])),
-            answer.to_string(),
-        ];
-        let copy = Copy::of(&lines, Some(10));
-        let written = &copy.records[2];
-        assert_eq!(written["message"]["content"][0]["content"], expected);
-        assert_eq!(
-            (copy.repairs.cut_outputs, copy.repairs.cut_bytes),
-            (u64::from(bytes > 0), bytes)
-        );
-        let stdout = if bytes > 0 { &cut } else { &long };
-        assert_eq!(
-            written["toolUseResult"],
-            json!({"stdout": stdout, "base64": long, "lines": 3})
-        );
-        assert_eq!(
-            copy.records[0]["message"]["content"],
-            json!(long),
-            "what a person said stays"
-        );
-        assert_eq!(copy.findings, []);
-    }
 }
 
 #[test]
@@ -503,7 +439,7 @@ fn the_files_that_records_name_come_along() {
     let read = index(&source);
     let branch = read.select(None, true).expect("a branch");
     let disk = Disk::of(folder.path());
-    let made = repair(&source, &read, &branch, folder.path(), NEW, None).expect("a copy");
+    let made = repair(&source, &read, &branch, folder.path(), NEW).expect("a copy");
     // The files' folder and the transcript.
     assert_eq!(disk.check_lasts("a repaired copy"), 2);
     let copied = folder.path().join(NEW);

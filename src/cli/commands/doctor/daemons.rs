@@ -5,7 +5,6 @@ use std::path::Path;
 use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use bridge_protocol::{ErrorKind, PROTOCOL_VERSION};
-use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::problem::Problem;
@@ -30,21 +29,20 @@ pub(super) fn none(problem: &Problem) -> Diagnostic {
 /// A daemon that answered, and then failed to.
 pub(super) fn silent(problem: &Problem, status: &DaemonStatus) -> Diagnostic {
     let why = problem.message.as_deref().unwrap_or("the connection ended");
-    let found = match problem.kind() {
-        Some(ErrorKind::MethodNotFound) => {
-            let what = format!(
-                "sessiond {} does not know this method: it is older than sessionctl",
-                status.version
-            );
-            Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(AGAIN)
+    let (what, next) = match (problem.kind(), &problem.hint) {
+        (Some(ErrorKind::MethodNotFound), _) => {
+            let version = &status.version;
+            let what = format!("sessiond {version} does not know this method: it is older than sessionctl");
+            (what, AGAIN)
         }
-        _ => {
+        (_, hint) => {
             let what = format!("the store and the agents were not checked: {why}");
-            let next = problem.hint.clone().unwrap_or_else(|| "try again".to_owned());
-            Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(next)
+            (what, hint.as_deref().unwrap_or("try again"))
         }
     };
-    found.fact("pid", status.pid)
+    Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what)
+        .next(next)
+        .fact("pid", status.pid)
 }
 
 /// A daemon that uses the data folder and does not answer where it was looked for.
@@ -83,39 +81,27 @@ fn command_line(pid: u32) -> Vec<String> {
 
 /// The daemon that answers.
 pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec<Diagnostic> {
-    // The status has whole seconds only; the lock file has the exact time, if it is this daemon's.
-    let locked = reach.last_daemon().filter(|(pid, _)| *pid == status.pid);
-    let running = SignedDuration::from_secs(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
-    let began = locked
-        .and_then(|(_, began)| began)
-        .or_else(|| Timestamp::now().checked_sub(running).ok());
-    let age = began.map_or_else(String::new, |began| {
-        format!(", for {}", words::age(began, Timestamp::now()))
-    });
-    let own = env!("CARGO_PKG_VERSION");
-    let of = |severity, what: String| {
-        Diagnostic::new(DiagnosticKind::Daemon, severity, what)
-            .fact("pid", status.pid)
-            .fact("version", status.version.clone())
+    let (own, pid, version) = (env!("CARGO_PKG_VERSION"), status.pid, &status.version);
+    let age = words::span(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
+    let who = format!("sessiond {version} runs as process {pid}, for {age}");
+    let protocol = status.protocol_version;
+    let (severity, what) = match () {
+        () if protocol != PROTOCOL_VERSION => {
+            let what = format!("{who}, and speaks protocol {protocol}, not {PROTOCOL_VERSION}");
+            (Severity::Error, what)
+        }
+        () if version != own => (Severity::Warning, format!("{who}; this sessionctl is {own}")),
+        () if is_replaced(pid) => (Severity::Warning, format!("{who}; its program has been replaced")),
+        () => (Severity::Ok, who),
     };
-    let who = format!("sessiond {} runs as process {}{age}", status.version, status.pid);
-    let mut found = vec![if status.protocol_version != PROTOCOL_VERSION {
-        of(
-            Severity::Error,
-            format!(
-                "{who}, and speaks protocol {}, not {PROTOCOL_VERSION}",
-                status.protocol_version
-            ),
-        )
-        .next(AGAIN)
-    } else if status.version != own {
-        of(Severity::Warning, format!("{who}; this sessionctl is {own}")).next(AGAIN)
-    } else if is_replaced(status.pid) {
-        of(Severity::Warning, format!("{who}; its program has been replaced")).next(AGAIN)
-    } else {
-        of(Severity::Ok, who)
+    let one = Diagnostic::new(DiagnosticKind::Daemon, severity, what)
+        .fact("pid", pid)
+        .fact("version", version.clone());
+    let mut found = vec![match severity {
+        Severity::Ok => one,
+        _ => one.next(AGAIN),
     }];
-    if reach.last_daemon().is_some_and(|(pid, _)| pid != status.pid) {
+    if reach.last_daemon().is_some_and(|last| last != pid) {
         let what = format!("the daemon that answers has another folder: {}", status.home);
         found.push(
             Diagnostic::new(DiagnosticKind::Daemon, Severity::Warning, what)

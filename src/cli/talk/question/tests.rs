@@ -112,21 +112,35 @@ fn arguments_that_are_not_known_are_shown() {
 
 #[test]
 fn each_option_has_a_key_of_its_own() {
-    let question = Question::of(&permission(json!({"title": "x"})), None, "/", Look::default());
-    let chosen = |key| question.choice(key).map(|choice| choice.option_id.as_str());
+    let asked = permission(json!({"title": "x"}));
+    let question = Question::of(&asked, None, "/", Look::default());
+    let chosen = |typed: &str| {
+        let (outcome, _) = question.answer(&asked, typed)?;
+        let outcome: Value = outcome.read().unwrap();
+        outcome["optionId"].as_str().map(str::to_owned)
+    };
     let table = [
-        ('y', Some("allow")),
-        ('a', Some("allow-always")),
-        ('n', Some("reject")),
-        ('1', Some("allow-2")),
-        ('2', None),
-        ('Y', None),
-        ('\n', None),
-        ('q', None),
+        ("y", Some("allow")),
+        ("a", Some("allow-always")),
+        ("n", Some("reject")),
+        ("1", Some("allow-2")),
+        ("2", None),
+        ("Y", None),
+        ("q", None),
+        ("N", None),
+        ("Yes", Some("allow")),
+        ("always ", Some("allow-always")),
+        ("no", Some("reject")),
+        ("yes, in a copy", Some("allow-2")),
+        ("maybe", None),
+        ("never", None),
+        ("nothing", None),
+        ("{}", None),
     ];
-    for (key, expected) in table {
-        assert_eq!(chosen(key), expected, "{key:?}");
+    for (typed, expected) in table {
+        assert_eq!(chosen(typed).as_deref(), expected, "{typed:?}");
     }
+    assert_eq!(question.keys(), "yan1d");
     assert!(
         question
             .help()

@@ -6,11 +6,6 @@ use super::*;
 
 #[test]
 fn usage_is_one_line() {
-    let usage = |usage: serde_json::Value| {
-        serde_json::from_value::<Usage>(usage)
-            .unwrap()
-            .line(Look::default())
-    };
     let table = [
         (
             json!({"used": 950, "size": 200_000}),
@@ -26,7 +21,7 @@ fn usage_is_one_line() {
         ),
     ];
     for (reported, expected) in table {
-        assert_eq!(usage(reported), expected);
+        assert_eq!(usage_line(&reported, Look::default()), expected);
     }
 }
 
@@ -34,7 +29,7 @@ fn usage_is_one_line() {
 fn a_plan_shows_what_is_done() {
     let line = |status: &str| {
         let entry = json!({"content": "Look\naround", "status": status});
-        plan_line(&serde_json::from_value(entry).unwrap(), Look::default())
+        plan_line(&entry, Look::default())
     };
     assert_eq!(line("completed"), "  [x] Look around");
     assert_eq!(line("in_progress"), "  [~] Look around");

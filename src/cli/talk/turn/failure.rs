@@ -59,7 +59,9 @@ pub(super) fn problem_of(
             format!("sign in with the agent's own program, then: sessionctl continue {id}")
         }
         FailureKind::AgentDied | FailureKind::DaemonRestarted => {
-            format!("nothing is lost; continue with: sessionctl continue {id}")
+            format!(
+                "the history keeps what the agent has saved, which may not be all of its last words; continue with: sessionctl continue {id}"
+            )
         }
         FailureKind::ContextOverflow => {
             format!(

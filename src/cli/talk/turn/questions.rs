@@ -1,34 +1,21 @@
-//! The agent's questions during a turn: shown to the user, and answered by a key, by another client or not at all.
+//! The agent's questions during a turn: shown to the user, and answered here, by another client or not at all.
 //!
-//! It owns which question is asked and what a key means. How a question looks is [`question`]'s.
-
-use std::collections::VecDeque;
+//! It owns which question is asked and what becomes of an answer. How a question looks is [`question`]'s.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::RespondAnswer;
-use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
-use bridge_protocol::{InterruptId, TurnId};
+use bridge_protocol::{ErrorKind, InterruptId, method};
 use serde_json::json;
 
-use super::{OnQuestion, Talk, ToolCallId, typed};
+use super::{OnQuestion, Talk, ToolCallId};
 use crate::cli::commands::Pager;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::talk::question::{self, Question};
 use crate::cli::words;
-
-/// What came of asking again.
-pub(super) enum AskedAgain {
-    /// No question is open.
-    NoQuestion,
-    /// All were refused: their turn is over.
-    Refused,
-    /// An answer started this turn.
-    Continues(TurnId),
-}
 
 impl Talk<'_> {
     /// Says that questions are open that do not belong to the turn that is followed.
@@ -49,13 +36,13 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Whether a question waits for a key.
+    /// Whether a question waits for a person who is here.
     pub(super) fn asks(&self) -> bool {
         self.person.is_some() && !self.questions.is_empty()
     }
 
     /// The first open question.
-    pub(super) fn question(&self) -> Option<(&Interrupt, Question)> {
+    fn question(&self) -> Option<(&Interrupt, Question)> {
         let interrupt = self.questions.front()?;
         let id = interrupt
             .tool_call
@@ -75,11 +62,13 @@ impl Talk<'_> {
             return Ok(());
         };
         let look = self.screen.output.note_look;
-        let (mut lines, mut keys) = (question.lines(look), question.keys());
-        if question.is_free() {
-            keys = format!("n declines; to answer: {}", self.how_to_answer(interrupt));
-        }
-        lines.push(look.paint(DIM, &format!("  {keys}")));
+        let (mut lines, keys) = (question.lines(look), question.keys());
+        let help = match question.is_free() {
+            true => format!("n declines; to answer: {}", self.how_to_answer(interrupt)),
+            false => question.keys_line(),
+        };
+        lines.push(look.paint(DIM, &format!("  {help}")));
+        self.keys = keys;
         self.screen.still();
         if let Some(person) = &mut self.person
             && let Err(error) = person.listen()
@@ -93,91 +82,47 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Takes a key as the answer to the question that is asked.
-    pub(super) async fn take_key(&mut self, key: Option<char>) -> Outcome {
-        let Some(key) = key else {
+    /// Takes what was typed at the question that is asked; nothing once the terminal is closed.
+    pub(super) async fn take_answer(&mut self, typed: Option<String>) -> Outcome {
+        let Some(typed) = typed else {
             self.person = None;
             return self.leave_unattended().await;
         };
-        let Some((id, outcome)) = self.answer_of(key)? else {
+        let Some((interrupt, question)) = self.question() else {
             return Ok(());
         };
+        if typed == "d" {
+            return self.page(&question.details());
+        }
+        let Some((outcome, said)) = question.answer(interrupt, &typed) else {
+            let help = question.help();
+            return help
+                .iter()
+                .try_for_each(|line| self.screen.aside(&format!("  {line}")));
+        };
+        let id = interrupt.id.clone();
+        self.screen.aside(&format!("  {said}"))?;
+        if let Some(person) = &mut self.person {
+            person.rest();
+        }
         self.answered = Some(id.clone());
         self.screen.spin();
         match self.respond(id, outcome).await {
-            // Another client was first, or the turn has ended: the event that says so removes the question.
             Err(problem) if problem.exit == Exit::Busy => {
                 self.answered = None;
-                Ok(())
+                if problem.kind() != Some(ErrorKind::Busy) {
+                    // Another client was first, or the turn has ended: the event that says so removes the question.
+                    return Ok(());
+                }
+                self.screen.aside(&problem.message.unwrap_or_default())?;
+                self.ask()
             }
             responded => responded.map(drop),
         }
     }
 
-    /// The question that is asked and its outcome, if the key answers it. Keys without a meaning do nothing.
-    pub(super) fn answer_of(&mut self, key: char) -> Outcome<Option<(InterruptId, RawJson)>> {
-        let Some((interrupt, question)) = self.question() else {
-            return Ok(None);
-        };
-        let outcome = match key {
-            'd' => {
-                self.page(&question.details())?;
-                return Ok(None);
-            }
-            '?' => {
-                for line in question.help() {
-                    self.screen.aside(&format!("  {line}"))?;
-                }
-                return Ok(None);
-            }
-            'n' if question.is_free() => question::refusal(interrupt),
-            key => match question.choice(key) {
-                Some(choice) => question::selected(choice),
-                None => return Ok(None),
-            },
-        };
-        let (id, said) = (interrupt.id.clone(), question.said(key));
-        self.screen.aside(&format!("  {said}"))?;
-        if let Some(person) = &mut self.person {
-            person.rest();
-        }
-        Ok(Some((id, outcome)))
-    }
-
-    /// Asks one question and nothing else. Nothing is returned if there is nobody to ask.
-    ///
-    /// # Errors
-    /// What the daemon answers, or that the user left.
-    pub(in crate::cli::talk) async fn settle(
-        &mut self,
-        interrupt: Interrupt,
-    ) -> Outcome<Option<RespondAnswer>> {
-        self.questions = VecDeque::from([interrupt]);
-        self.ask()?;
-        while self.asks() {
-            let key = tokio::select! {
-                key = typed(&mut self.person) => key,
-                _ = self.interrupts.recv() => {
-                    self.quiet();
-                    let problem = Problem::new(Exit::Failed, "the question stays open");
-                    let how = self.questions.front().map(|interrupt| self.how_to_answer(interrupt));
-                    return Err(match how {
-                        Some(how) => problem.hint(how),
-                        None => problem,
-                    });
-                }
-            };
-            let Some(key) = key else { break };
-            if let Some((id, outcome)) = self.answer_of(key)? {
-                return self.respond(id, outcome).await.map(Some);
-            }
-        }
-        self.quiet();
-        Ok(None)
-    }
-
     /// Shows text in the pager, and asks again after it.
-    pub(super) fn page(&mut self, text: &str) -> Outcome {
+    fn page(&mut self, text: &str) -> Outcome {
         if let Some(person) = &mut self.person {
             person.rest();
         }
@@ -191,61 +136,19 @@ impl Talk<'_> {
         self.ask()
     }
 
-    /// Asks the questions that a turn left open when its agent or its daemon ended.
-    ///
-    /// # Errors
-    /// With [`Exit::Asked`] when there is nobody to ask; what the daemon answers, or that the user left.
-    pub(super) async fn ask_again(&mut self) -> Outcome<AskedAgain> {
-        let mut asked = AskedAgain::NoQuestion;
-        loop {
-            let conversation = method::GetConversation {
-                conversation_id: self.id.into(),
-            };
-            let open = self.daemon.call(conversation).await?.conversation.interrupts;
-            let Some(interrupt) = open.into_iter().find(|interrupt| interrupt.orphaned) else {
-                self.questions.clear();
-                return Ok(asked);
-            };
-            self.screen
-                .aside("the turn was cut short; its question is still open")?;
-            let denies = self.person.is_none() && self.unattended == OnQuestion::Deny;
-            let answered = match denies {
-                true => {
-                    let outcome = question::refusal(&interrupt);
-                    self.respond(interrupt.id.clone(), outcome).await.map(Some)
-                }
-                false => self.settle(interrupt.clone()).await,
-            };
-            match answered {
-                Ok(Some(RespondAnswer { turn_id: Some(turn) })) => {
-                    self.questions.clear();
-                    return Ok(AskedAgain::Continues(turn));
-                }
-                Ok(Some(_)) => {
-                    self.is_given_up = true;
-                    asked = AskedAgain::Refused;
-                }
-                Ok(None) => return Err(self.unanswered(&interrupt)),
-                // Another client was first.
-                Err(problem) if problem.exit == Exit::Busy => {}
-                Err(problem) => return Err(problem),
-            }
-        }
-    }
-
     /// The problem of a question that nobody is here to answer.
-    fn unanswered(&self, interrupt: &Interrupt) -> Problem {
+    pub(in crate::cli::talk) fn unanswered(&self, interrupt: &Interrupt) -> Problem {
         let (id, how) = (words::short_id(self.id), self.how_to_answer(interrupt));
         let subject = question::subject(interrupt);
         let message = format!("the agent asks, and there is no terminal to answer on: {subject}");
         Problem::new(Exit::Asked, message)
             .hint(format!(
-                "{how}; then follow the turn with: sessionctl attach {id}"
+                "{how}; then see what comes of it: sessionctl attach {id}"
             ))
             .details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
     }
 
-    /// Does with the open questions what was asked for when there is no person to ask.
+    /// Does with each open question what was asked for when there is no person to ask.
     ///
     /// # Errors
     /// With [`Exit::Asked`] when they are to be left open.
@@ -253,21 +156,27 @@ impl Talk<'_> {
         if self.person.is_some() {
             return Ok(());
         }
-        while let Some(interrupt) = self.questions.pop_front() {
+        let new = self
+            .questions
+            .iter()
+            .filter(|question| !self.told.contains(&question.id));
+        for interrupt in new.cloned().collect::<Vec<_>>() {
+            self.told.insert(interrupt.id.clone());
             let look = self.screen.output.note_look;
             let question = Question::of(&interrupt, None, &self.folder, look);
             for line in question.report(look) {
                 self.screen.note(&line)?;
             }
-            let how = self.how_to_answer(&interrupt);
             match self.unattended {
-                OnQuestion::Wait => self.screen.styled(ATTENTION, &format!("  answer with: {how}"))?,
+                OnQuestion::Wait => {
+                    let how = self.how_to_answer(&interrupt);
+                    self.screen.styled(ATTENTION, &format!("  answer with: {how}"))?;
+                }
                 OnQuestion::Deny => {
                     self.screen.aside("  denied because of --on-question deny")?;
-                    match self
-                        .respond(interrupt.id.clone(), question::refusal(&interrupt))
-                        .await
-                    {
+                    let refusal = question::refusal(&interrupt);
+                    self.answered = Some(interrupt.id.clone());
+                    match self.respond(interrupt.id, refusal).await {
                         Err(problem) if problem.exit != Exit::Busy => return Err(problem),
                         _ => {}
                     }
@@ -278,7 +187,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    pub(super) async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome<RespondAnswer> {
+    async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome<RespondAnswer> {
         let call = method::Respond {
             conversation_id: self.id.into(),
             interrupt_id: id,
@@ -293,6 +202,7 @@ impl Talk<'_> {
         question::command(&words::short_id(self.id), interrupt)
     }
 
+    /// A question is no longer open.
     pub(super) fn resolved(&mut self, id: &InterruptId, by: &str) -> Outcome {
         let is_known = self.questions.iter().any(|question| question.id == *id);
         let was_asked = self.questions.front().is_some_and(|question| question.id == *id);

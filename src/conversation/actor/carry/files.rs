@@ -64,10 +64,9 @@ impl Actor {
     }
 
     /// Makes a repaired copy of the head, once no agent writes to it.
-    pub(super) fn repair(&mut self, job: u64, output_limit: Option<u64>, progress: Arc<Progress>) {
+    pub(super) fn repair(&mut self, job: u64, progress: Arc<Progress>) {
         let request = RepairRequest {
             record: self.model.record.clone(),
-            output_limit,
             closed: self.closed.clone(),
             progress,
         };

@@ -166,6 +166,23 @@ fn every_rung_is_met_and_brings_something_back_or_fails() {
     );
 }
 
+/// A step whose process dies is taken once more, so that a climb can have nearly twice as many steps as there are ways.
+#[test]
+fn a_climb_in_which_every_process_dies_ends() {
+    let mut goal = goal_with_ancestor();
+    goal.ancestors = ["a", "b", "c", "d"].map(|name| source(name, 4)).to_vec();
+    let disk = Inspection {
+        is_astray: true,
+        ..disk(on_disk(4), &[1, 2, 3, 4].map(on_disk), 10)
+    };
+    let facts = facts(disk, &STEPS.map(|step| (step, process())));
+    let steps = climb(goal, &facts).steps;
+    let dies_twice = ["located h", "copied h", "olderLink a", "olderLink d", "text"];
+    for name in dies_twice {
+        assert_eq!(steps.iter().filter(|step| *step == name).count(), 2, "{steps:?}");
+    }
+}
+
 proptest! {
     // A case that fails is told by the failure itself; no file of it is left behind.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]

@@ -205,7 +205,7 @@ fn each_member_is_looked_at() {
         cut_short: Some(cut_short),
         ..none()
     };
-    let cases: [(Filter, &[u16]); 15] = [
+    let cases: [(Filter, &[u16]); 18] = [
         (none(), &[3, 2, 1]),
         (
             Filter {
@@ -233,6 +233,9 @@ fn each_member_is_looked_at() {
         (query("ÜBER"), &[1]),
         (query("straße"), &[1]),
         (query("THE END"), &[2]),
+        (query("CODEX alles"), &[1]),
+        (query("0002 end"), &[2]),
+        (query("alles end"), &[]),
         (query("nothing"), &[]),
         (state(ConversationState::Limited), &[1]),
         (state(ConversationState::Failed), &[2]),

@@ -63,7 +63,6 @@ type Targets = HashMap<PathBuf, PathBuf>;
 pub(super) fn plan(
     services: &Services,
     tree: &Tree,
-    with_settings: bool,
     shelved: &Shelved,
 ) -> Result<Planned, ConversationError> {
     let destination = Destination::Tree(tree.clone());
@@ -86,13 +85,6 @@ pub(super) fn plan(
         planned.add(session, &mut targets);
     }
     planned.remember(&mut targets)?;
-    for root in shelved
-        .iter()
-        .filter(|root| with_settings && root.format == Format::Claude)
-    {
-        let (steps, left_out) = files::plan_settings(&root.folder, &tree.folders()).map_err(move_error)?;
-        planned.add(SessionPlan { steps, left_out }, &mut targets);
-    }
     files::check_free(&planned.rest).map_err(move_error)?;
     Ok(planned)
 }
@@ -254,26 +246,6 @@ fn plan_rest_back(
         let session = files::plan(&step.to, folder, &back.folders(), &mut neighbours).map_err(move_error)?;
         planned.add(session, &mut targets);
     }
-    let settings = went.steps.iter().filter(|step| step.kind == Kind::Settings);
-    let settings = settings
-        .filter(|step| step.to.exists())
-        .cloned()
-        .map(|step| Step {
-            folders: step
-                .folders
-                .iter()
-                .map(|(from, to)| (to.clone(), from.clone()))
-                .collect(),
-            ..step
-        });
-    let steps = settings.collect();
-    planned.add(
-        SessionPlan {
-            steps,
-            left_out: Vec::new(),
-        },
-        &mut targets,
-    );
     planned.remember(&mut targets)?;
     went.restore(&mut planned.rest[first..]);
     files::check_free(&planned.rest).map_err(move_error)

@@ -236,7 +236,6 @@ impl World {
         let works = Arc::new(Works::default());
         let begun = works.begin("transcript/check", None, CancellationToken::new());
         let call = Call::Repair {
-            output_limit: None,
             progress: begun.progress(),
         };
         self.call(call, key)
@@ -288,7 +287,7 @@ fn fingerprint(call: &Call) -> String {
     let content = match call {
         Call::Prompt { prompt, .. } => prompt.to_text(),
         Call::Move { destination, .. } => format!("{destination:?}"),
-        Call::Repair { output_limit, .. } => format!("{output_limit:?}"),
+        Call::Repair { .. } => String::new(),
         Call::Respond {
             interrupt_id,
             outcome,

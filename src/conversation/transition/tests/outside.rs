@@ -168,7 +168,6 @@ impl World {
                 checkpoint: None,
                 turns: 2,
                 fidelity: Fidelity::Partial,
-                cause: RollCause::Damaged,
             });
             (Box::new(answer), head.map(Box::new))
         });

@@ -108,7 +108,7 @@ fn a_list_without_a_checksum_makes_no_copy_older_than_it_is() {
     let mut list: serde_json::Value = serde_json::from_str(&old_form(&text)).unwrap();
     list["changedMs"] = serde_json::json!(1);
     fs::write(place.folder("s").join(LIST), list.to_string()).unwrap();
-    let pruned = place.archive.prune(Some(written_ms), None, |_| true).unwrap();
+    let pruned = place.archive.prune(Some(written_ms), None).unwrap();
     assert_eq!(pruned, Pruned::default());
     assert_eq!(place.names("s"), ["1.zst"]);
 }
@@ -187,9 +187,8 @@ fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
 /// Writing a list gives it a checksum, which nobody may take for one that was checked.
 #[test]
 fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
-    let changes: [fn(&Place) -> Result<(), TranscriptError>; 3] = [
+    let changes: [fn(&Place) -> Result<(), TranscriptError>; 2] = [
         |place| place.archive.note_continued(&place.key("s"), i64::MAX),
-        |place| place.archive.note_unreported(&place.key("s"), 1),
         |place| {
             let packed = place.archive.pack(&place.key("s"), Format::Claude, None, None);
             packed.map(drop)
@@ -209,35 +208,67 @@ fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
     }
 }
 
-/// An older version does not know what is missing, and so leaves the list alone.
+/// Neither a new copy, an old age nor a damaged list takes a mark away.
 #[test]
 fn what_was_not_reported_stays_until_it_is() {
     let place = Place::new();
-    let (path, text) = packed(&place);
+    let (path, _) = packed(&place);
     let key = place.key("s");
-    let list = place.folder("s").join(LIST);
-    assert!(text.starts_with("{\"version\":2,"), "{text}");
-    let unreported = || place.archive.unreported_turns(&key).unwrap();
-    place.archive.note_unreported(&key, 2).unwrap();
-    // Programs that do not know of reports leave such a list alone.
-    let text = fs::read_to_string(&list).unwrap();
-    assert!(text.starts_with("{\"version\":3,"), "{text}");
-    place.archive.note_unreported(&key, 1).unwrap();
-    assert_eq!(unreported(), 2);
-    // Neither a new copy nor an old age changes that.
+    let unreported = || place.archive.unreported(&key).unwrap();
+    let restored = |turns| {
+        fs::remove_file(&path).unwrap();
+        place
+            .archive
+            .restore_claude(&key, None, &Relocation::default(), turns, &mut |_, _| {
+                assert!(unreported().is_some(), "before the file is there");
+                Ok(())
+            })
+    };
+    restored(2).unwrap();
+    assert_eq!(unreported(), Some(Unreported::Turns(2)));
+    restored(1).unwrap();
+    assert_eq!(unreported(), Some(Unreported::Turns(2)));
     append(&path, &lines(20, 30));
     place.pack_with("s", Some(&path), Some(5));
-    assert_eq!(unreported(), 2);
     assert_eq!(place.archive.turns_behind(&key, 5).unwrap(), Some(2));
-    let pruned = place.archive.prune(Some(i64::MAX), Some(0), |_| true).unwrap();
-    assert_eq!((pruned, unreported()), (Pruned::default(), 2));
+    let pruned = place.archive.prune(Some(i64::MAX), Some(0)).unwrap();
+    assert_eq!((pruned.sessions, unreported()), (1, Some(Unreported::Turns(2))));
+    place.pack_with("s", Some(&path), Some(5));
+    fs::write(place.folder("s").join(LIST), "garbage").unwrap();
+    assert_eq!(unreported(), Some(Unreported::Turns(2)));
     place.archive.note_reported(&key).unwrap();
-    assert_eq!(unreported(), 0);
-    assert_eq!(place.archive.turns_behind(&key, 5).unwrap(), Some(0));
+    assert_eq!(unreported(), None);
+}
+
+#[test]
+fn what_is_not_restored_leaves_the_mark_as_it_was() {
+    let place = Place::new();
+    let (path, _) = packed(&place);
+    let key = place.key("s");
+    let unreported = || place.archive.unreported(&key).unwrap();
+    for (turns, before, fails, after) in [
+        (2, None, true, None),
+        (2, None, false, Some(Unreported::Turns(2))),
+        (3, Some(Unreported::Turns(2)), true, Some(Unreported::Turns(2))),
+        (3, Some(Unreported::Turns(2)), false, Some(Unreported::Turns(3))),
+    ] {
+        fs::remove_file(&path).unwrap_or_default();
+        assert_eq!(unreported(), before);
+        let restored =
+            place
+                .archive
+                .restore_claude(&key, None, &Relocation::default(), turns, &mut |_, _| {
+                    // Somebody else is there first.
+                    if fails {
+                        fs::write(&path, "{}\n").unwrap();
+                    }
+                    Ok(())
+                });
+        assert_eq!((restored.is_err(), unreported()), (fails, after), "{turns}");
+    }
     // Nobody is left to report to.
-    place.archive.note_unreported(&key, 2).unwrap();
-    place.archive.prune(Some(i64::MAX), None, |_| false).unwrap();
-    assert!(!list.exists());
+    place.archive.remove(&key).unwrap();
+    assert_eq!(unreported(), None);
 }
 
 #[test]
@@ -245,17 +276,15 @@ fn lists_of_earlier_versions_are_read_and_later_ones_are_not() {
     let place = Place::new();
     let (_, text) = packed(&place);
     let of_version = |version: u64| text.replace("\"version\":2,", &format!("\"version\":{version},"));
-    for version in [2, 3] {
-        assert!(List::read(of_version(version).as_bytes()).is_ok(), "{version}");
-    }
+    assert!(List::read(text.as_bytes()).is_ok());
     assert!(List::read(old_form(&text).as_bytes()).is_ok());
-    let newer = List::read(of_version(4).as_bytes());
+    let newer = List::read(of_version(3).as_bytes());
     assert!(
         matches!(
             newer,
             Err(set_aside::Unreadable::Newer {
-                version: 4,
-                newest: 3
+                version: 3,
+                newest: 2
             })
         ),
         "{newer:?}"

@@ -104,7 +104,7 @@ proptest! {
         let Some(branch) = read.select_joined().or_else(|| read.select(None, true)) else {
             return Ok(());
         };
-        let made = repair(&source, &read, &branch, folder.path(), NEW, None).expect("a copy");
+        let made = repair(&source, &read, &branch, folder.path(), NEW).expect("a copy");
         prop_assert_eq!(fs::read_to_string(&source).expect("the source"), &text[..]);
         let found = reading::check(&made.path).expect("a check").findings;
         prop_assert!(found.iter().all(|finding| !mends(finding.kind)), "{found:?}\n{text}");

@@ -1,0 +1,160 @@
+//! The marks of transcripts that were restored from older copies: how many turns each lacks, until its conversation has reported
+//! that. Once a restored file has its name, nothing else shows what it lacks.
+//!
+//! Each mark is a file of its own, outside the folder of the copies. A list of copies that is damaged, set aside, pruned or of a
+//! newer version therefore neither hides a mark nor looks like one: a transcript without a mark was not restored, or what it lacks
+//! was reported.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Archive, Key};
+use crate::files::set_aside::Unreadable;
+use crate::files::{checked_lines, durable, is_absence};
+use crate::transcript::TranscriptError;
+
+/// The folder of all marks, beside those of the roots; in it a folder for each root, and in that a file for each session.
+const FOLDER: &str = "unreported";
+
+/// The version of a mark that this program writes.
+const VERSION: u64 = 1;
+
+/// What a restored transcript lacks that its conversation has not reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreported {
+    /// This many turns.
+    Turns(u64),
+    /// Some turns: the mark is damaged, or a newer version wrote it.
+    Unknown,
+}
+
+impl Unreported {
+    /// The number of turns, 0 if it is unknown.
+    #[must_use]
+    pub fn turns(self) -> u64 {
+        match self {
+            Self::Turns(turns) => turns,
+            Self::Unknown => 0,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Mark {
+    /// For a user who looks into the folder.
+    root: String,
+    upstream_id: String,
+    turns: u64,
+}
+
+impl Archive {
+    /// What the restored transcript of a session lacks that its conversation has not reported as missing.
+    ///
+    /// # Errors
+    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
+    pub fn unreported(&self, key: &Key) -> Result<Option<Unreported>, TranscriptError> {
+        let path = self.mark(key)?;
+        let Some(text) = read(&path)? else {
+            return Ok(None);
+        };
+        let none_older = || serde::de::Error::custom("its version is unknown");
+        let mark: Result<Mark, Unreadable> = checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()));
+        Ok(Some(match mark {
+            Ok(mark) => Unreported::Turns(mark.turns),
+            Err(why) => {
+                tracing::warn!(path = %path.display(), %why, "how many turns a restored transcript lacks is unknown");
+                Unreported::Unknown
+            }
+        }))
+    }
+
+    /// Records that the conversation has reported what the restored transcript lacks, or is deleted.
+    ///
+    /// # Errors
+    /// As [`Archive::unreported`].
+    pub fn note_reported(&self, key: &Key) -> Result<(), TranscriptError> {
+        let path = self.mark(key)?;
+        let _held = self.lock(key);
+        remove_mark(&path)
+    }
+
+    /// Restores a transcript that will lack this many turns. `put` calls its argument right before the file gets its name; the mark
+    /// is durable then. If the file does not get there, the mark is as it was before. The session is locked meanwhile.
+    pub(super) fn marked<T>(
+        &self,
+        key: &Key,
+        turns: u64,
+        put: impl FnOnce(&mut dyn FnMut() -> Result<(), TranscriptError>) -> Result<T, TranscriptError>,
+    ) -> Result<T, TranscriptError> {
+        let path = self.mark(key)?;
+        let is_less = |before: Option<Unreported>| match before {
+            None => true,
+            Some(Unreported::Turns(before)) => before < turns,
+            Some(Unreported::Unknown) => false,
+        };
+        if turns == 0 || !is_less(self.unreported(key)?) {
+            return put(&mut || Ok(()));
+        }
+        let before = read(&path)?;
+        let mut is_written = false;
+        let put = put(&mut || {
+            is_written = true;
+            write(&path, key, turns)
+        });
+        if put.is_err() && is_written {
+            let back = match before {
+                Some(text) => durable::write(&path, &text).map_err(TranscriptError::io("write", &path)),
+                None => remove_mark(&path),
+            };
+            if let Err(error) = back {
+                tracing::warn!(%error, "a transcript that was not restored is reported to lack turns");
+            }
+        }
+        put
+    }
+
+    fn mark(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
+        let place = self.place(key)?;
+        let below = place.strip_prefix(&self.folder).unwrap_or(&place);
+        // With an ending of its own: a file is written beside itself under another ending.
+        let mut path = self.folder.join(FOLDER).join(below).into_os_string();
+        path.push(".mark");
+        Ok(path.into())
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>, TranscriptError> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if is_absence(&error) => Ok(None),
+        Err(error) => Err(TranscriptError::io("read", path)(error)),
+    }
+}
+
+fn write(path: &Path, key: &Key, turns: u64) -> Result<(), TranscriptError> {
+    let written = || -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            durable::make_folders(folder)?;
+        }
+        let mark = Mark {
+            root: key.root.to_string_lossy().into_owned(),
+            upstream_id: key.upstream_id.clone(),
+            turns,
+        };
+        durable::write(path, &checked_lines::encode(VERSION, &mark)?)
+    };
+    written().map_err(TranscriptError::io("write", path))
+}
+
+fn remove_mark(path: &Path) -> Result<(), TranscriptError> {
+    match fs::remove_file(path) {
+        Ok(()) => durable::sync_folder_of(path),
+        Err(error) if is_absence(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+    .map_err(TranscriptError::io("remove", path))
+}
