@@ -94,7 +94,8 @@ impl StartError {
                 ))
             }
             Self::Untrusted(untrusted)
-            | Self::Folder(FolderError::Claim(ClaimError::Untrusted(untrusted))) => {
+            | Self::Folder(FolderError::Claim(ClaimError::Untrusted(untrusted)))
+            | Self::Bind(BindError::Folder(ClaimError::Untrusted(untrusted))) => {
                 Some(untrusted.hint("sessiond"))
             }
             Self::Folder(FolderError::Misplaced { path, .. }) => {

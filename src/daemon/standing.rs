@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::lock::LockInfo;
-    use crate::server::{PrivateSocket, StaleSocket};
+    use crate::server::PrivateSocket;
 
     fn lock(folder: &Path) -> DaemonLock {
         let info = LockInfo {
@@ -132,7 +132,7 @@ mod tests {
 
     /// With its listener, which keeps the number of the file from being used again.
     fn bound(path: &Path) -> (tokio::net::UnixListener, SocketFile) {
-        let PrivateSocket { listener, file } = PrivateSocket::bind(path, StaleSocket::Replace).unwrap();
+        let PrivateSocket { listener, file } = PrivateSocket::bind(path).unwrap();
         (listener, file)
     }
 

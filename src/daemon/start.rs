@@ -40,7 +40,7 @@ use crate::files::durable;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
 use crate::server::handlers::{Daemon, StopRequest, methods};
-use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, StaleSocket, serve};
+use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
 
@@ -205,7 +205,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
 
     let socket = match given {
         Some(listener) => PrivateSocket::given(listener, &paths.bridge_socket)?,
-        None => PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace)?,
+        None => PrivateSocket::bind(&paths.bridge_socket)?,
     };
     let PrivateSocket { listener, file } = socket;
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
@@ -248,7 +248,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
             tracing::error!(folder = %paths.data.display(), "the data folder was removed or replaced; the daemon stops");
             break StopRequest { grace: None };
         }
-        match PrivateSocket::bind(&paths.bridge_socket, StaleSocket::Replace) {
+        match PrivateSocket::bind(&paths.bridge_socket) {
             Ok(PrivateSocket { listener, file }) => {
                 tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; the daemon made a new one");
                 standing.moved_to(file);

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all, ready};
+use futures_util::future::{BoxFuture, OptionFuture, join_all, ready};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use jsonrpsee::types::SubscriptionId;
 use serde_json::value::RawValue;
@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::answer::{self, Answer, Outcome};
-use super::envelope::{Call, Entry, Incoming, Rejection, parse_line};
-use super::line::Line;
+use super::envelope::{Call, Entry, Incoming, parse_line, request_id};
 use super::outbox::{Feed, Outbox, PushError};
 use super::socket::SocketLimits;
+use crate::agent::split::Piece;
 
 /// The methods that a socket serves, by name.
 pub type Methods = HashMap<&'static str, Handler>;
@@ -46,16 +46,6 @@ pub enum Handler {
 
 /// Sends events until nothing more is sent, or until it is dropped. Its error is the last notification.
 pub type Begin = Box<dyn FnOnce(Feed) -> BoxFuture<'static, Result<(), BridgeError>> + Send>;
-
-/// What became of a request when it was admitted.
-enum Admitted {
-    /// It is done.
-    Done(Answer),
-    /// It is still running.
-    Running(BoxFuture<'static, Answer>),
-    /// No later request may be admitted before this is done.
-    Gate(BoxFuture<'static, ()>),
-}
 
 /// The calls of one connection that are not answered yet, and its subscriptions.
 pub(super) struct Calls {
@@ -96,15 +86,9 @@ impl Calls {
 
     /// Drives what is running until one of it is done. Cancel-safe; never ends while idle.
     pub(super) async fn advance(&mut self) {
-        let gate = async {
-            match &mut self.gate {
-                Some(gate) => gate.await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             Some(requests) = self.running.next() => self.in_flight -= requests,
-            () = gate => self.gate = None,
+            Some(()) = OptionFuture::from(self.gate.as_mut()) => self.gate = None,
             else => std::future::pending().await,
         }
     }
@@ -115,54 +99,44 @@ impl Calls {
         }
     }
 
-    pub(super) fn take_line(&mut self, line: Line<'_>) {
+    pub(super) fn take_line(&mut self, line: Piece<'_>) {
         match line {
-            Line::Full(bytes) => match parse_line(bytes, self.limits.batch_entries) {
-                Ok(Incoming::One(entry)) => self.take_request(entry),
+            Piece::Line(bytes) => match parse_line(bytes, self.limits.batch_entries) {
+                Ok(Incoming::One(entry)) => {
+                    let call = self.admit(entry, None);
+                    self.begin(1, call);
+                }
                 Ok(Incoming::Batch(entries)) => self.take_batch(entries),
                 Err(error) => self.answer(Some(answer::failure(None, &error))),
             },
-            Line::TooLong { id, bytes_seen } => {
+            Piece::TooLong { found, bytes } => {
                 let limit = self.limits.line_bytes;
                 let error = answer::invalid_request(format!(
-                    "the line has {bytes_seen} bytes, more than the limit of {limit} (max_line_bytes)"
+                    "the line has {bytes} bytes, more than the limit of {limit} (max_line_bytes)"
                 ));
                 let error = error.with("limitBytes", limit);
+                let id = found.id.and_then(request_id);
                 self.answer(Some(answer::failure(id.as_deref(), &error)));
             }
         }
     }
 
-    fn take_request(&mut self, entry: Entry<'_>) {
-        let admitted = self.admit(entry, self.in_flight, false);
-        self.keep(1, admitted);
-    }
-
     fn take_batch(&mut self, entries: Vec<Entry<'_>>) {
         let (requests, limit_bytes) = (entries.len(), self.limits.response_bytes);
-        let admitted = entries.into_iter().enumerate().map(|(position, entry)| {
-            let id = match &entry {
-                Ok(call) => call.id.map(ToOwned::to_owned),
-                Err(rejection) => rejection.id.map(ToOwned::to_owned),
-            };
-            let call = match self.admit(entry, self.in_flight + position, true) {
-                Admitted::Done(answer) => ready(answer).boxed(),
-                Admitted::Running(call) => call,
-                // No subscription begins in a batch.
-                Admitted::Gate(_) => ready(None).boxed(),
-            };
+        let calls = entries.into_iter().enumerate().map(|(position, entry)| {
+            let id = entry.id.map(ToOwned::to_owned);
+            let call = self.admit(entry, Some(position));
             call.map(move |answer| (id, answer))
         });
-        let batch = join_all(admitted).map(move |answers| answer::to_batch(answers, limit_bytes));
-        self.keep(requests, begun(batch.boxed()));
+        let batch = join_all(calls).map(move |answers| answer::to_batch(answers, limit_bytes));
+        self.begin(requests, batch.boxed());
     }
 
-    /// Answers what is done, and keeps what is still running.
-    fn keep(&mut self, requests: usize, admitted: Admitted) {
-        match admitted {
-            Admitted::Done(answer) => self.answer(answer),
-            Admitted::Gate(gate) => self.gate = Some(gate),
-            Admitted::Running(call) => {
+    /// Polls a call once. What is ready is answered at once, so that the answer keeps its place before that of the next line.
+    fn begin(&mut self, requests: usize, mut call: BoxFuture<'static, Answer>) {
+        match poll_once(&mut call) {
+            Poll::Ready(answer) => self.answer(answer),
+            Poll::Pending => {
                 let outbox = self.outbox.clone();
                 self.in_flight += requests;
                 let pushed = call.then(move |answer| push(outbox, answer));
@@ -181,40 +155,43 @@ impl Calls {
         }
     }
 
-    fn admit(&mut self, entry: Entry<'_>, in_flight: usize, in_batch: bool) -> Admitted {
-        match entry {
-            Ok(call) => {
-                let id = call.id;
-                let admitted = self.admit_call(call, in_flight, in_batch);
-                admitted
-                    .unwrap_or_else(|error| Admitted::Done(id.map(|id| answer::failure(Some(id), &error))))
-            }
-            Err(Rejection { id, error }) => Admitted::Done(Some(answer::failure(id, &error))),
+    /// Admits a request, which stands in a batch at this position.
+    fn admit(&mut self, entry: Entry<'_>, in_batch: Option<usize>) -> BoxFuture<'static, Answer> {
+        let Entry { id, call } = entry;
+        match call.map(|call| self.admit_call(id, call, in_batch)) {
+            Ok(Ok(call)) => call,
+            Ok(Err(error)) => ready(answer::to(id, Err(error), usize::MAX)).boxed(),
+            // Answered also where the id could not be read.
+            Err(error) => ready(Some(answer::failure(id, &error))).boxed(),
         }
     }
 
     fn admit_call(
         &mut self,
+        id: Option<&RawValue>,
         call: Call<'_>,
-        in_flight: usize,
-        in_batch: bool,
-    ) -> Result<Admitted, BridgeError> {
-        let Call { id, method, params } = call;
+        in_batch: Option<usize>,
+    ) -> Result<BoxFuture<'static, Answer>, BridgeError> {
+        let Call { method, params } = call;
         let limit = self.limits.requests_in_flight;
-        if in_flight >= limit {
+        if self.in_flight + in_batch.unwrap_or_default() >= limit {
             let message = format!("{limit} requests of this connection are in flight, which is the limit");
             return Err(BridgeError::new(ErrorKind::Busy, message));
         }
         let methods = Arc::clone(&self.methods);
-        let Some((name, handler)) = methods.get_key_value(&*method) else {
+        let Some((&name, handler)) = methods.get_key_value(&*method) else {
             let message = format!("there is no method {method:?}");
             return Err(BridgeError::new(ErrorKind::MethodNotFound, message));
         };
         match handler {
             Handler::Call(start) => {
-                let running = catch_unwind(AssertUnwindSafe(|| by_name(params).map(start)));
-                let running = running.unwrap_or_else(|_| Err(panicked(name)))?;
-                Ok(self.call(name, id, running))
+                let running = catch(name, || by_name(params).map(start))?;
+                let (id, limit_bytes) = (id.map(ToOwned::to_owned), self.limits.response_bytes);
+                let call = AssertUnwindSafe(running).catch_unwind().map(move |outcome| {
+                    let outcome = outcome.unwrap_or_else(|_| Err(panicked(name)));
+                    answer::to(id.as_deref(), outcome, limit_bytes)
+                });
+                Ok(call.boxed())
             }
             Handler::Unsubscribe => {
                 let ended = match one_subscription(params)? {
@@ -223,40 +200,25 @@ impl Calls {
                 };
                 let was_active = ended.is_some_and(|subscription| !subscription.is_finished());
                 let outcome = Ok(was_active.to_string());
-                Ok(Admitted::Done(answer::to(id, outcome, usize::MAX)))
+                Ok(ready(answer::to(id, outcome, usize::MAX)).boxed())
             }
             Handler::Subscribe { event, read } => {
                 let params = by_name(params)?;
                 // Its answer could not be told apart from the batch's, and would come too late for its events.
-                if in_batch {
+                if in_batch.is_some() {
                     let message = format!("{name} cannot be part of a batch");
                     return Err(answer::invalid_request(message));
                 }
                 let Some(id) = id else {
                     tracing::debug!(method = name, "a subscription without an id is ignored");
-                    return Ok(Admitted::Done(None));
+                    return Ok(ready(None).boxed());
                 };
                 self.make_room_for_a_subscription()?;
-                let begin = catch_unwind(AssertUnwindSafe(|| read(params)));
-                let begin = begin.unwrap_or_else(|_| Err(panicked(name)))?;
-                Ok(self.subscribe(id, event, begin))
+                let begin = catch(name, || read(params))?;
+                self.subscribe(id, event, begin);
+                Ok(ready(None).boxed())
             }
         }
-    }
-
-    fn call(
-        &self,
-        method: &'static str,
-        id: Option<&RawValue>,
-        running: BoxFuture<'static, Outcome>,
-    ) -> Admitted {
-        let id = id.map(ToOwned::to_owned);
-        let limit_bytes = self.limits.response_bytes;
-        let running = AssertUnwindSafe(running).catch_unwind().map(move |outcome| {
-            let outcome = outcome.unwrap_or_else(|_| Err(panicked(method)));
-            answer::to(id.as_deref(), outcome, limit_bytes)
-        });
-        begun(running.boxed())
     }
 
     fn make_room_for_a_subscription(&mut self) -> Result<(), BridgeError> {
@@ -271,7 +233,7 @@ impl Calls {
     }
 
     /// Begins a subscription: its answer, then its events, both before the next request is admitted.
-    fn subscribe(&mut self, id: &RawValue, event: &'static str, begin: Begin) -> Admitted {
+    fn subscribe(&mut self, id: &RawValue, event: &'static str, begin: Begin) {
         // Counted up, so that they are short on the wire and clear in logs; unique within the daemon.
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let subscription = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -282,23 +244,21 @@ impl Calls {
         let task = tokio::spawn(async move {
             push(outbox, accepted).await;
             let subscriber = feed.clone();
-            let events = async move {
-                let mut events = begin(feed);
-                let first = poll_once(&mut events);
-                drop(in_place);
-                match first {
-                    Poll::Ready(ended) => ended,
-                    Poll::Pending => events.await,
-                }
+            let events = AssertUnwindSafe(async move { begin(feed).await });
+            let mut events = events.catch_unwind().boxed();
+            let first = poll_once(&mut events);
+            drop(in_place);
+            let ended = match first {
+                Poll::Ready(ended) => ended,
+                Poll::Pending => events.await,
             };
-            let ended = AssertUnwindSafe(events).catch_unwind().await;
             if let Err(error) = ended.unwrap_or_else(|_| Err(panicked(event))) {
                 subscriber.fail(&error).await;
             }
         });
         self.subscriptions
             .insert(subscription, AbortOnDropHandle::new(task));
-        Admitted::Gate(is_in_place.map(drop).boxed())
+        self.gate = Some(is_in_place.map(drop).boxed());
     }
 }
 
@@ -307,14 +267,6 @@ async fn push(outbox: Outbox, answer: Answer) {
         && let Err(error) = outbox.push(&text).await
     {
         tracing::debug!(%error, "an answer was not wanted any more");
-    }
-}
-
-/// Polls a call once. What is ready is answered at once, so that the answer keeps its place before that of the next line.
-fn begun(mut call: BoxFuture<'static, Answer>) -> Admitted {
-    match poll_once(&mut call) {
-        Poll::Ready(answer) => Admitted::Done(answer),
-        Poll::Pending => Admitted::Running(call),
     }
 }
 
@@ -344,6 +296,11 @@ fn one_subscription(params: Option<&RawValue>) -> Result<SubscriptionId<'_>, Bri
         let message = "parameters are one subscription id in an array";
         BridgeError::new(ErrorKind::InvalidParams, message)
     })
+}
+
+/// The outcome of what a method does before its first poll.
+fn catch<T>(method: &str, act: impl FnOnce() -> Result<T, BridgeError>) -> Result<T, BridgeError> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(panicked(method)))
 }
 
 fn panicked(method: &str) -> BridgeError {

@@ -5,23 +5,25 @@
 //! the client to read: an answer that finds no room waits among the running calls.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::calls::{Calls, Methods};
-use super::line::LineReader;
-use super::outbox::{self, Outbox};
+use super::outbox;
 use super::socket::SocketLimits;
-use super::stream::{self, ReadSide};
+use super::stream::Socket;
+use crate::agent::split::{Piece, Splitter};
+
+/// How much is read at once. Little, because every idle connection holds it.
+const READ_BYTES: usize = 8 * 1024;
 
 /// How long the last answers may take to reach a client that sends nothing more. A client that reads at all takes
 /// them in milliseconds.
-const LAST_ANSWERS_MS: u64 = 30_000;
+const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(30);
 
 /// Serves one client until it leaves or `stop` is cancelled; then what is in flight is answered first.
 ///
@@ -33,17 +35,16 @@ pub(super) async fn run(
     limits: Arc<SocketLimits>,
     stop: CancellationToken,
 ) {
-    let (read_side, write_side) = match stream::split(stream) {
-        Ok(sides) => sides,
+    let socket = match Socket::new(stream) {
+        Ok(socket) => Arc::new(socket),
         Err(error) => {
             tracing::warn!(connection = id, %error, "a client cannot be served");
             return;
         }
     };
-    let (outbox, writer) = outbox::open(write_side, limits.outbox);
-    let _close = CloseOnDrop(outbox.clone());
+    let (outbox, writer) = outbox::open(Arc::clone(&socket), limits.outbox);
     let mut writer = AbortOnDropHandle::new(tokio::spawn(writer.run()));
-    let mut reader = LineReader::new(read_side, limits.line_bytes);
+    let mut lines = Splitter::new(limits.line_bytes, READ_BYTES);
     let mut calls = Calls::new(methods, outbox.clone(), limits);
 
     let mut stopped = Box::pin(stop.cancelled());
@@ -54,7 +55,7 @@ pub(super) async fn run(
             _ = &mut writer => return,
             () = &mut stopped => break,
             () = calls.advance(), if !calls.is_idle() => {}
-            line = reader.next_line(), if calls.is_open() => match line {
+            line = next_line(&socket, &mut lines), if calls.is_open() => match line {
                 Ok(Some(line)) => calls.take_line(line),
                 Ok(None) => break,
                 Err(error) => {
@@ -72,46 +73,31 @@ pub(super) async fn run(
         biased;
         _ = &mut writer => return,
         () = calls.finish() => {}
-        () = closed_by_peer(reader.source()) => return,
+        watched = socket.closed_by_client() => match watched {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::warn!(connection = id, %error, "cannot watch a client that has finished sending; it is kept until it is answered");
+                calls.finish().await;
+            }
+        },
     }
     outbox.finish();
-    let last_answers = std::time::Duration::from_millis(LAST_ANSWERS_MS);
-    if tokio::time::timeout(last_answers, &mut writer).await.is_err() {
+    if tokio::time::timeout(LAST_ANSWERS_LIMIT, &mut writer)
+        .await
+        .is_err()
+    {
         tracing::debug!(connection = id, "the client does not read its last answers");
     }
 }
 
-/// Resolves when the peer has closed its socket, and not when it has only finished sending.
-///
-/// The end of input looks the same in both cases; the hang-up only shows in the readiness to write. That is watched
-/// on a second descriptor, because waiting for a change of it means to forget the present state, which the writer
-/// needs.
-async fn closed_by_peer(read_side: &ReadSide) {
-    let watch = async {
-        let descriptor: OwnedFd = read_side.as_fd().try_clone_to_owned()?;
-        let watched = UnixStream::from_std(descriptor.into())?;
-        loop {
-            if watched.ready(Interest::WRITABLE).await?.is_write_closed() {
-                return io::Result::Ok(());
-            }
-            // To report that nothing could be written makes the next turn wait for a change.
-            let forget = watched.try_io(Interest::WRITABLE, || {
-                io::Result::<()>::Err(io::ErrorKind::WouldBlock.into())
-            });
-            debug_assert!(forget.is_err());
-        }
-    };
-    if let Err(error) = watch.await {
-        tracing::warn!(%error, "cannot watch a client that has finished sending; it is kept until it is answered");
-        std::future::pending::<()>().await;
+/// The next line, or none at the end of input; the last line needs no line ending. Cancel-safe.
+async fn next_line<'lines>(
+    socket: &Socket,
+    lines: &'lines mut Splitter,
+) -> io::Result<Option<Piece<'lines>>> {
+    while !lines.has_line() && !lines.has_ended() {
+        let read = socket.read(lines.space()).await?;
+        lines.advance(read);
     }
-}
-
-/// Closes the outbox when the connection ends, however it ends: its clones live on in subscribers.
-struct CloseOnDrop(Outbox);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.close();
-    }
+    Ok(lines.next_line())
 }

@@ -21,25 +21,20 @@ pub(super) enum Incoming<'a> {
     Batch(Vec<Entry<'a>>),
 }
 
-/// A request, or the reason why it is none.
-pub(super) type Entry<'a> = Result<Call<'a>, Rejection<'a>>;
+/// A request or a notification, or the reason why it is neither.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    /// As far as it could be read. A call without one is a notification, which is never answered.
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) call: Result<Call<'a>, BridgeError>,
+}
 
-/// A request or a notification.
+/// What is called.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
-    /// None for a notification, which is never answered.
-    pub(super) id: Option<&'a RawValue>,
     pub(super) method: Cow<'a, str>,
     /// As they came; absent and null are the same.
     pub(super) params: Option<&'a RawValue>,
-}
-
-/// Something that is answered with an error before any method is looked up.
-#[derive(Debug)]
-pub(super) struct Rejection<'a> {
-    /// The id as far as it could be read.
-    pub(super) id: Option<&'a RawValue>,
-    pub(super) error: BridgeError,
 }
 
 /// Takes a line apart. `batch_entries` is the most that a batch may hold.
@@ -87,33 +82,43 @@ fn parse_entry(text: &str) -> Entry<'_> {
         }
         Err(error) => Err(parse_error(error)),
     };
-    let envelope = envelope.map_err(|error| Rejection { id: None, error })?;
+    let envelope = match envelope {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            return Entry {
+                id: None,
+                call: Err(error),
+            };
+        }
+    };
+    let refused = |id, why: &str| Entry {
+        id,
+        call: Err(invalid_request(why)),
+    };
     let id = envelope.id;
     if id.is_some_and(|raw| !is_id(raw)) {
-        return Err(Rejection {
-            id: None,
-            error: invalid_request("an id is a string, a number or null"),
-        });
+        return refused(None, "an id is a string, a number or null");
     }
-    let refused = |message: &str| Rejection {
-        id,
-        error: invalid_request(message),
-    };
     if envelope.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
-        return Err(refused("`jsonrpc` is not \"2.0\""));
+        return refused(id, "`jsonrpc` is not \"2.0\"");
     }
     let Some(method) = envelope.method.and_then(decode_string) else {
-        return Err(refused("`method` is missing or not a string"));
+        return refused(id, "`method` is missing or not a string");
     };
-    Ok(Call {
+    let params = envelope.params;
+    Entry {
         id,
-        method,
-        params: envelope.params,
-    })
+        call: Ok(Call { method, params }),
+    }
+}
+
+/// The id of a request as it was found in a line that is too long to be held, if it is one.
+pub(super) fn request_id(text: String) -> Option<Box<RawValue>> {
+    RawValue::from_string(text).ok().filter(|raw| is_id(raw))
 }
 
 /// Whether a value can be the id of a request. An id is never read, only echoed as it was written, so any number is one.
-pub(super) fn is_id(raw: &RawValue) -> bool {
+fn is_id(raw: &RawValue) -> bool {
     match raw.get().as_bytes().first() {
         Some(b'"') => decode_string(raw).is_some(),
         Some(first) => *first == b'-' || first.is_ascii_digit() || raw.get() == "null",
@@ -138,14 +143,14 @@ mod tests {
     use super::*;
     use crate::server::answer;
 
-    fn describe(entry: &Entry<'_>) -> String {
-        match entry {
-            Ok(Call { id, method, params }) => format!(
+    fn describe(Entry { id, call }: &Entry<'_>) -> String {
+        match call {
+            Ok(Call { method, params }) => format!(
                 "call {} {method} {}",
                 id.map_or("-", RawValue::get),
                 params.map_or("-", RawValue::get)
             ),
-            Err(Rejection { id, error }) => {
+            Err(error) => {
                 let answer: serde_json::Value = serde_json::from_str(&answer::failure(*id, error)).unwrap();
                 format!("error {} {}", answer["id"], answer["error"]["code"])
             }
@@ -154,7 +159,10 @@ mod tests {
 
     fn described(line: &[u8]) -> String {
         match parse_line(line, 3) {
-            Err(error) => describe(&Err(Rejection { id: None, error })),
+            Err(error) => describe(&Entry {
+                id: None,
+                call: Err(error),
+            }),
             Ok(Incoming::One(entry)) => describe(&entry),
             Ok(Incoming::Batch(entries)) => {
                 format!(
@@ -162,6 +170,20 @@ mod tests {
                     entries.iter().map(describe).collect::<Vec<_>>().join(", ")
                 )
             }
+        }
+    }
+
+    #[test]
+    fn only_what_can_be_an_id_is_answered() {
+        for (text, is_id) in [
+            ("7", true),
+            (r#""x""#, true),
+            ("null", true),
+            ("tru", false),
+            ("-1.5", true),
+            ("true", false),
+        ] {
+            assert_eq!(request_id(text.to_owned()).is_some(), is_id, "{text}");
         }
     }
 

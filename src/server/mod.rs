@@ -1,12 +1,11 @@
 //! The daemon's socket: JSON-RPC 2.0, one message a line, over a Unix socket that only its owner can reach.
 //!
-//! This room owns where the socket file is and who may connect ([`bind`], [`socket`]), how bytes become lines and
-//! lines become requests ([`mod@line`], `envelope`), how one connection reads them (`connection`), admits and answers them
-//! ([`calls`], [`answer`]), and the one queue that leads back to the client ([`outbox`]). `stream` is the socket's two
-//! directions. None of these knows what a method does: the methods come in as a table of handlers, which [`handlers`]
+//! This room owns where the socket file is and who may connect ([`bind`], [`socket`]), how lines
+//! become requests (`envelope`), how one connection reads them (`connection`), admits and answers them ([`calls`],
+//! [`answer`]), and the one queue that leads back to the client ([`outbox`]). `stream` is the client's socket. None of these knows what a method does: the methods come in as a table of handlers, which [`handlers`]
 //! makes, and no decision about a conversation is made there either.
 //!
-//! The way in: bytes → [`line::LineReader`] → envelope → first poll of the handler, in the order of arrival →
+//! The way in: bytes → lines → envelope → first poll of the handler, in the order of arrival →
 //! the connection's set of running calls. The way out: answers and events → [`outbox::Outbox`] → one writer.
 
 pub mod answer;
@@ -15,15 +14,13 @@ pub mod calls;
 mod connection;
 mod envelope;
 pub mod handlers;
-pub mod line;
 pub mod outbox;
 pub mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use bind::{BindError, PrivateSocket, SocketFile, StaleSocket};
+pub use bind::{BindError, PrivateSocket, SocketFile};
 pub use calls::{Handler, Methods};
-pub use line::{Line, LineReader};
 pub use outbox::{Feed, Outbox, OutboxLimits, PushError};
-pub use socket::{SocketLimits, accept_connections, serve};
+pub use socket::{SocketLimits, serve};

@@ -1,27 +1,24 @@
 //! The one way from the daemon to a client: a bounded queue of bytes and the task that writes them.
 //!
-//! Owns the write half of one connection. Answers and events go through the same queue, so that the order in which
+//! Owns the writing to one connection. Answers and events go through the same queue, so that the order in which
 //! they are pushed is the order on the wire.
 //!
-//! Messages are copied into segments of contiguous bytes: a push allocates nothing once it runs, and a write takes
-//! all that waits, a segment at a time. While the writer sleeps and nothing waits, a push writes by itself, without
+//! Messages are copied into segments of contiguous bytes, and a write takes all that waits, a segment at a time. While the writer sleeps and nothing waits, a push writes by itself, without
 //! blocking: the first event after a pause is in the socket before anything else runs. It wakes the writer all the
 //! same, and what is pushed until that one runs is written together.
 //!
 //! Knows nothing about what the messages say.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::BridgeError;
 use memchr::memchr;
 use thiserror::Error;
 use tokio::sync::Notify;
 
-use super::stream::WriteSide;
+use super::stream::Socket;
 
 #[cfg(test)]
 mod tests;
@@ -49,9 +46,6 @@ impl Default for OutboxLimits {
 /// enough that a flood of events costs few writes. Below the default send buffer of a Unix socket.
 const SEGMENT_BYTES: usize = 64 * 1024;
 
-/// The largest buffer that a connection keeps while nothing waits.
-const IDLE_SPARE_BYTES: usize = 8 * 1024;
-
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PushError {
@@ -78,38 +72,34 @@ pub struct Feed {
     head: Arc<str>,
 }
 
-/// The task that writes; runs until the queue is finished and empty, the connection is closed or the peer is gone.
+/// The task that writes; runs until the queue is finished and empty or the peer is gone. The queue is closed when this is
+/// dropped: its clones live on in subscribers.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    stream: Arc<WriteSide>,
+    socket: Arc<Socket>,
 }
 
 struct Shared {
     state: Mutex<State>,
     limits: OutboxLimits,
+    /// Weak, so that an outbox that outlives its connection does not keep the socket open.
+    socket: Weak<Socket>,
+    /// Notified when the writer has to look.
+    work: Notify,
     /// Notified each time room was made, and when the queue closes.
     room: Notify,
 }
 
+#[derive(Default)]
 struct State {
-    phase: Phase,
-    /// None once closed, so that an outbox that outlives its connection does not keep the socket open.
-    stream: Option<Arc<WriteSide>>,
+    /// Nothing more is taken; what waits is written.
+    is_closed: bool,
     segments: VecDeque<Segment>,
     /// What waits, the segment that is being written included.
     messages: usize,
     bytes: usize,
-    /// Set while the writer sleeps; nothing waits then, and nobody is in the middle of a write.
-    sleeping_writer: Option<Waker>,
-    spare: Vec<u8>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Open,
-    /// Nothing more is taken; what waits is written.
-    Finishing,
-    Closed,
+    /// Nothing waits then, and nobody is in the middle of a write.
+    writer_sleeps: bool,
 }
 
 #[derive(Default)]
@@ -120,28 +110,19 @@ struct Segment {
 }
 
 /// Makes the queue of a connection: the pushing side, and the writer, which has to be run.
-pub(super) fn open(stream: WriteSide, limits: OutboxLimits) -> (Outbox, Writer) {
-    let stream = Arc::new(stream);
-    let state = State {
-        phase: Phase::Open,
-        stream: Some(stream.clone()),
-        segments: VecDeque::new(),
-        messages: 0,
-        bytes: 0,
-        sleeping_writer: None,
-        spare: Vec::new(),
-    };
+pub(super) fn open(socket: Arc<Socket>, limits: OutboxLimits) -> (Outbox, Writer) {
     let shared = Arc::new(Shared {
-        state: Mutex::new(state),
+        state: Mutex::default(),
         limits,
+        socket: Arc::downgrade(&socket),
+        work: Notify::new(),
         room: Notify::new(),
     });
-    (
-        Outbox {
-            shared: shared.clone(),
-        },
-        Writer { shared, stream },
-    )
+    let writer = Writer {
+        shared: Arc::clone(&shared),
+        socket,
+    };
+    (Outbox { shared }, writer)
 }
 
 impl Feed {
@@ -204,25 +185,14 @@ impl Outbox {
 
     /// Whether pushing can no longer succeed.
     pub fn is_closed(&self) -> bool {
-        self.shared.lock().phase != Phase::Open
+        self.shared.lock().is_closed
     }
 
     /// Takes nothing more; the writer writes what waits and ends.
     pub(super) fn finish(&self) {
-        let writer = {
-            let mut state = self.shared.lock();
-            if state.phase == Phase::Open {
-                state.phase = Phase::Finishing;
-            }
-            state.sleeping_writer.take()
-        };
+        self.shared.lock().is_closed = true;
+        self.shared.work.notify_one();
         self.shared.room.notify_waiters();
-        wake(writer);
-    }
-
-    /// Drops what waits and lets go of the socket.
-    pub(super) fn close(&self) {
-        self.shared.close();
     }
 
     async fn push_parts(&self, parts: &[&str]) -> Result<(), PushError> {
@@ -240,22 +210,21 @@ impl Outbox {
 
     fn try_push_parts(&self, parts: &[&str]) -> Result<(), PushError> {
         let length = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
-        let writer = {
-            let mut state = self.shared.lock();
-            if state.phase != Phase::Open {
-                return Err(PushError::Closed);
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        if state.is_closed {
+            return Err(PushError::Closed);
+        }
+        if !state.has_room(&shared.limits, length) {
+            return Err(PushError::Full);
+        }
+        state.append(parts, length);
+        if std::mem::take(&mut state.writer_sleeps) {
+            if let Some(socket) = shared.socket.upgrade() {
+                state.write_directly(&socket);
             }
-            if !state.has_room(&self.shared.limits, length) {
-                return Err(PushError::Full);
-            }
-            state.append(parts, length);
-            let writer = state.sleeping_writer.take();
-            if writer.is_some() {
-                state.write_directly();
-            }
-            writer
-        };
-        wake(writer);
+            shared.work.notify_one();
+        }
         Ok(())
     }
 }
@@ -264,29 +233,46 @@ impl Writer {
     /// Writes until there is no more to write.
     ///
     /// # Errors
-    /// What writing failed with, nearly always that the peer is gone. The queue is closed then.
+    /// What writing failed with, nearly always that the peer is gone.
     pub(super) async fn run(self) -> io::Result<()> {
-        let outcome = self.write_everything().await;
-        self.shared.close();
-        outcome
-    }
-
-    async fn write_everything(&self) -> io::Result<()> {
-        while let Some(mut segment) = poll_fn(|context| self.shared.poll_segment(context)).await {
+        while let Some(mut segment) = self.next_segment().await {
             while segment.written < segment.bytes.len() {
-                match self.stream.try_write(&segment.bytes[segment.written..]) {
+                match self.socket.try_write(&segment.bytes[segment.written..]) {
                     Ok(written) => segment.written += written,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.writable().await?,
                     Err(error) => return Err(error),
                 }
             }
-            self.shared.lock().release(segment);
+            self.shared.lock().release(&segment);
             self.shared.room.notify_waiters();
             // A reader that is as fast as this writer must not keep the other tasks of the thread waiting.
             tokio::task::coop::consume_budget().await;
         }
         Ok(())
+    }
+
+    /// The next segment to write; none when there will be none.
+    async fn next_segment(&self) -> Option<Segment> {
+        loop {
+            {
+                let mut state = self.shared.lock();
+                let segment = state.segments.pop_front();
+                if segment.is_some() || state.is_closed {
+                    return segment;
+                }
+                state.writer_sleeps = true;
+            }
+            self.shared.work.notified().await;
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.is_closed = true;
+        state.segments = VecDeque::new();
+        self.shared.room.notify_waiters();
     }
 }
 
@@ -294,36 +280,6 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that runs under the lock leaves the queue half changed, not even by a panic in an allocation.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next segment to write; none when there will be none.
-    fn poll_segment(&self, context: &mut Context<'_>) -> Poll<Option<Segment>> {
-        let mut state = self.lock();
-        if let Some(segment) = state.segments.pop_front() {
-            state.sleeping_writer = None;
-            return Poll::Ready(Some(segment));
-        }
-        if state.phase == Phase::Open {
-            state.spare.shrink_to(IDLE_SPARE_BYTES);
-            state.sleeping_writer = Some(context.waker().clone());
-            return Poll::Pending;
-        }
-        Poll::Ready(None)
-    }
-
-    fn close(&self) {
-        let (writer, stream) = {
-            let mut state = self.lock();
-            state.phase = Phase::Closed;
-            state.segments.clear();
-            state.messages = 0;
-            state.bytes = 0;
-            state.spare = Vec::new();
-            (state.sleeping_writer.take(), state.stream.take())
-        };
-        drop(stream);
-        self.room.notify_waiters();
-        wake(writer);
     }
 }
 
@@ -335,10 +291,7 @@ impl State {
     fn append(&mut self, parts: &[&str], length: usize) {
         let is_full = |last: &Segment| last.bytes.len() + length > SEGMENT_BYTES;
         if self.segments.back().is_none_or(is_full) {
-            self.segments.push_back(Segment {
-                bytes: std::mem::take(&mut self.spare),
-                ..Segment::default()
-            });
+            self.segments.push_back(Segment::default());
         }
         let Some(segment) = self.segments.back_mut() else {
             return;
@@ -364,33 +317,20 @@ impl State {
 
     /// Writes what was just queued without waiting for the writer, as far as the socket takes it. Only while the
     /// writer sleeps. An error is left for the writer to meet.
-    fn write_directly(&mut self) {
-        let (Some(stream), Some(segment)) = (&self.stream, self.segments.front_mut()) else {
+    fn write_directly(&mut self, socket: &Socket) {
+        let Some(mut segment) = self.segments.pop_front() else {
             return;
         };
-        if let Ok(written) = stream.try_write(&segment.bytes[segment.written..]) {
-            segment.written += written;
-        }
-        if segment.written == segment.bytes.len()
-            && let Some(segment) = self.segments.pop_front()
-        {
-            self.release(segment);
+        segment.written = socket.try_write(&segment.bytes).unwrap_or_default();
+        if segment.written == segment.bytes.len() {
+            self.release(&segment);
+        } else {
+            self.segments.push_front(segment);
         }
     }
 
-    fn release(&mut self, mut segment: Segment) {
-        // Closing has set the counts to zero while a segment was being written.
-        self.messages = self.messages.saturating_sub(segment.messages);
-        self.bytes = self.bytes.saturating_sub(segment.bytes.len());
-        if segment.bytes.capacity() <= SEGMENT_BYTES && self.phase == Phase::Open {
-            segment.bytes.clear();
-            self.spare = segment.bytes;
-        }
-    }
-}
-
-fn wake(writer: Option<Waker>) {
-    if let Some(writer) = writer {
-        writer.wake();
+    fn release(&mut self, segment: &Segment) {
+        self.messages -= segment.messages;
+        self.bytes -= segment.bytes.len();
     }
 }

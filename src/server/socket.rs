@@ -1,9 +1,7 @@
 //! Who is let in: the accept loop, the check of the peer's user, the number of connections, and the end of them all.
 //!
-//! Owns the set of connection tasks. Knows nothing about what is spoken on a connection: the loop serves the bridge's
-//! socket here and can serve another face's as well.
+//! Owns the set of connection tasks. Knows nothing about what is spoken on a connection.
 
-use std::future::Future;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +61,10 @@ const ACCEPT_BACKOFF_MS: u64 = 100;
 /// How often refused connections are told in the log: soon enough to be seen, too rarely to fill it.
 const TELL_REFUSALS_EVERY: Duration = Duration::from_secs(10);
 
-/// Serves `methods` on `listener` until `stop` is cancelled. Then accepts nobody, lets what is in flight finish within
-/// the grace of `limits`, and returns when every connection is closed.
+/// Accepts clients of this user and serves `methods` to them until `stop` is cancelled. Then accepts nobody, lets what is in
+/// flight finish within the grace of `limits`, and returns when every connection is closed.
+///
+/// A client of another user is closed without a word, one too many with the error `busy`.
 pub async fn serve(
     listener: UnixListener,
     methods: Arc<Methods>,
@@ -73,33 +73,6 @@ pub async fn serve(
 ) {
     let (connections, stop_grace) = (limits.connections, limits.stop_grace);
     let limits = Arc::new(limits);
-    let connection_stop = stop.clone();
-    accept_connections(listener, connections, stop_grace, stop, move |stream, id| {
-        connection::run(
-            stream,
-            id,
-            methods.clone(),
-            limits.clone(),
-            connection_stop.clone(),
-        )
-    })
-    .await;
-}
-
-/// Accepts clients of this user and runs `handle` for each, at most `connections` at a time, until `stop` is
-/// cancelled; waits `stop_grace` for the running ones and drops those that are left.
-///
-/// A client of another user is closed without a word, one too many with the error `busy`.
-pub async fn accept_connections<F, C>(
-    listener: UnixListener,
-    connections: usize,
-    stop_grace: Duration,
-    stop: CancellationToken,
-    handle: F,
-) where
-    F: Fn(UnixStream, usize) -> C,
-    C: Future<Output = ()> + Send + 'static,
-{
     let own_uid = rustix::process::geteuid().as_raw();
     let mut tasks = JoinSet::new();
     let mut accepted_so_far = 0;
@@ -143,7 +116,8 @@ pub async fn accept_connections<F, C>(
             continue;
         }
         accepted_so_far += 1;
-        tasks.spawn(handle(stream, accepted_so_far));
+        let (methods, limits, stop) = (Arc::clone(&methods), Arc::clone(&limits), stop.clone());
+        tasks.spawn(connection::run(stream, accepted_so_far, methods, limits, stop));
     }
     // Nobody waits in the queue of a listener that is not served any more.
     drop(listener);

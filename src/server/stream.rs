@@ -1,49 +1,81 @@
-//! The two directions of a client's socket, each registered with the runtime only for what it waits for.
+//! A client's socket, registered with the runtime only for what it waits for.
 //!
-//! A socket that is registered for both wakes the daemon whenever the client has read something: for each event that
-//! goes out a task switch and a system call, only to learn of room that nobody missed. Here the reading side waits for
-//! input alone, and the writing side is registered while a write that found no room waits for some.
+//! A socket that is registered for both directions wakes the daemon whenever the client has read something: for each event that
+//! goes out a task switch and a system call, only to learn of room that nobody missed. Here reading waits for input alone, and
+//! a second descriptor is registered while a write that found no room waits for some.
 //!
-//! Owns the descriptor. Knows nothing about lines or queues.
+//! Owns the descriptor; the client sees the end when this is dropped. Knows nothing about lines or queues.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown};
+use rustix::io::retry_on_intr;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::UnixStream;
 
-/// Where the system does not offer to keep the signal away, the standard library has it ignored.
-#[cfg(target_os = "linux")]
-const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
-#[cfg(not(target_os = "linux"))]
-const SEND_FLAGS: SendFlags = SendFlags::empty();
-
-/// The way in.
-pub(super) struct ReadSide {
-    socket: AsyncFd<Arc<OwnedFd>>,
+/// A client's socket.
+pub(super) struct Socket {
+    descriptor: AsyncFd<OwnedFd>,
 }
 
-/// The way out; the client sees its end when this is dropped.
-pub(super) struct WriteSide {
-    socket: Arc<OwnedFd>,
-}
+impl Socket {
+    /// Takes a socket over.
+    ///
+    /// # Errors
+    /// When the runtime does not take it.
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        let descriptor = watch(OwnedFd::from(stream.into_std()?), Interest::READABLE)?;
+        Ok(Self { descriptor })
+    }
 
-/// Parts a socket.
-///
-/// # Errors
-/// When the runtime does not take it.
-pub(super) fn split(stream: UnixStream) -> io::Result<(ReadSide, WriteSide)> {
-    let socket = Arc::new(OwnedFd::from(stream.into_std()?));
-    let read_side = ReadSide {
-        socket: watch(Arc::clone(&socket), Interest::READABLE)?,
-    };
-    Ok((read_side, WriteSide { socket }))
+    /// Reads what has come, waiting for it; nothing at the end of input. Cancel-safe.
+    ///
+    /// # Errors
+    /// What the system says; a reset by the client among it.
+    pub(super) async fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut read = |socket: &OwnedFd| Ok(retry_on_intr(|| rustix::io::read(socket, &mut *into))?);
+        self.descriptor.async_io(Interest::READABLE, &mut read).await
+    }
+
+    /// Writes what the socket takes now. Rust programs ignore the signal of a closed one.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when it takes nothing, else what the system says.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(retry_on_intr(|| {
+            rustix::io::write(self.descriptor.get_ref(), bytes)
+        })?)
+    }
+
+    /// Waits until the socket takes something, or until the client is gone.
+    ///
+    /// # Errors
+    /// When the runtime cannot watch it.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        self.watch_writing()?.writable().await?.retain_ready();
+        Ok(())
+    }
+
+    /// Resolves when the client has closed its socket, and not when it has only finished sending: the end of input looks the
+    /// same in both cases, and the hang-up only shows in the readiness to write.
+    ///
+    /// # Errors
+    /// When the runtime cannot watch it.
+    pub(super) async fn closed_by_client(&self) -> io::Result<()> {
+        let watched = self.watch_writing()?;
+        loop {
+            let mut room = watched.writable().await?;
+            if room.ready().is_write_closed() {
+                return Ok(());
+            }
+            room.clear_ready();
+        }
+    }
+
+    fn watch_writing(&self) -> io::Result<AsyncFd<OwnedFd>> {
+        watch(self.descriptor.get_ref().try_clone()?, Interest::WRITABLE)
+    }
 }
 
 #[allow(
@@ -52,68 +84,6 @@ pub(super) fn split(stream: UnixStream) -> io::Result<(ReadSide, WriteSide)> {
 )]
 fn watch<T: AsRawFd>(descriptor: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(descriptor, interest)
-}
-
-impl AsFd for ReadSide {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.get_ref().as_fd()
-    }
-}
-
-impl AsyncRead for ReadSide {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            let mut readiness = ready!(self.socket.poll_read_ready(context))?;
-            let room = into.initialize_unfilled();
-            let room_bytes = room.len();
-            match rustix::io::read(self.socket.get_ref(), room) {
-                Ok(read) => {
-                    // What did not fill the room was all there is; the next byte is told anew.
-                    if read > 0 && read < room_bytes {
-                        readiness.clear_ready();
-                    }
-                    into.advance(read);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(Errno::WOULDBLOCK) => readiness.clear_ready(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
-        }
-    }
-}
-
-impl WriteSide {
-    /// Writes what the socket takes now.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when it takes nothing, else what the system says.
-    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.socket, bytes, SEND_FLAGS)?)
-    }
-
-    /// Waits until the socket takes something, or until the client is gone.
-    ///
-    /// # Errors
-    /// When the runtime cannot watch it.
-    pub(super) async fn writable(&self) -> io::Result<()> {
-        // A descriptor of its own, since the reading side has registered the other.
-        let watched = watch(self.socket.try_clone()?, Interest::WRITABLE)?;
-        let _ready = watched.writable().await?;
-        Ok(())
-    }
-}
-
-impl Drop for WriteSide {
-    fn drop(&mut self) {
-        if let Err(error) = rustix::net::shutdown(&self.socket, Shutdown::Write) {
-            tracing::trace!(%error, "a client was gone before its last answer");
-        }
-    }
 }
 
 #[cfg(test)]
@@ -139,15 +109,15 @@ mod tests {
     fn what_comes_in_pieces_is_read_in_order_to_its_end() {
         run(async {
             let (server, mut client) = UnixStream::pair().unwrap();
-            let (mut read_side, _write_side) = split(server).unwrap();
+            let socket = Socket::new(server).unwrap();
             let mut piece = [0; 4];
             for text in ["abcd", "ef", "ghij", "k"] {
                 client.write_all(text.as_bytes()).await.unwrap();
-                let read = read_side.read(&mut piece).await.unwrap();
+                let read = socket.read(&mut piece).await.unwrap();
                 assert_eq!(&piece[..read], text.as_bytes());
             }
             drop(client);
-            assert_eq!(read_side.read(&mut piece).await.unwrap(), 0);
+            assert_eq!(socket.read(&mut piece).await.unwrap(), 0);
         });
     }
 
@@ -155,12 +125,12 @@ mod tests {
     fn a_full_socket_is_waited_for_and_its_end_is_told() {
         run(async {
             let (server, mut client) = UnixStream::pair().unwrap();
-            let (_read_side, write_side) = split(server).unwrap();
+            let socket = Socket::new(server).unwrap();
             let mut sent = 0;
             let piece = [7; 4096];
             for _ in 0..3 {
                 loop {
-                    match write_side.try_write(&piece) {
+                    match socket.try_write(&piece) {
                         Ok(written) => sent += written,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                         Err(error) => panic!("{error}"),
@@ -169,9 +139,9 @@ mod tests {
                 let mut drained = vec![0; sent];
                 client.read_exact(&mut drained).await.unwrap();
                 sent = 0;
-                write_side.writable().await.unwrap();
+                socket.writable().await.unwrap();
             }
-            drop(write_side);
+            drop(socket);
             assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
         });
     }
@@ -180,15 +150,15 @@ mod tests {
     fn a_client_that_leaves_ends_the_wait_for_room() {
         run(async {
             let (server, client) = UnixStream::pair().unwrap();
-            let (_read_side, write_side) = split(server).unwrap();
-            while write_side.try_write(&[7; 4096]).is_ok() {}
+            let socket = Socket::new(server).unwrap();
+            while socket.try_write(&[7; 4096]).is_ok() {}
             let leaves = async {
                 tokio::task::yield_now().await;
                 drop(client);
             };
-            let (waited, ()) = tokio::join!(write_side.writable(), leaves);
+            let (waited, ()) = tokio::join!(socket.writable(), leaves);
             waited.unwrap();
-            let error = write_side.try_write(&[7]).unwrap_err();
+            let error = socket.try_write(&[7]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         });
     }

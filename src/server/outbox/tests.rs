@@ -8,7 +8,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::server::stream::{ReadSide, split};
 
 const SMALL: OutboxLimits = OutboxLimits {
     messages: 4,
@@ -19,18 +18,15 @@ struct Pair {
     outbox: Outbox,
     writer: Option<Writer>,
     client: UnixStream,
-    _read_side: ReadSide,
 }
 
 fn pair(limits: OutboxLimits) -> Pair {
     let (server, client) = UnixStream::pair().unwrap();
-    let (read_side, write_side) = split(server).unwrap();
-    let (outbox, writer) = open(write_side, limits);
+    let (outbox, writer) = open(Arc::new(Socket::new(server).unwrap()), limits);
     Pair {
         outbox,
         writer: Some(writer),
         client,
-        _read_side: read_side,
     }
 }
 
@@ -49,7 +45,6 @@ async fn written(mut pair: Pair) -> String {
     pair.outbox.finish();
     pair.writer.take().unwrap().run().await.unwrap();
     drop(pair.outbox);
-    drop(pair._read_side);
     let mut text = String::new();
     pair.client.read_to_string(&mut text).await.unwrap();
     text
@@ -132,10 +127,9 @@ fn an_idle_writer_is_not_needed_for_the_first_message() {
     run(async {
         let mut pair = pair(OutboxLimits::default());
         // The reactor has to report once that the socket can be written to.
-        pair.writer.as_ref().unwrap().stream.writable().await.unwrap();
+        pair.writer.as_ref().unwrap().socket.writable().await.unwrap();
         let mut writer = Box::pin(pair.writer.take().unwrap().run());
-        let asleep = poll_fn(|context| Poll::Ready(writer.as_mut().poll(context).is_pending())).await;
-        assert!(asleep);
+        assert!(futures_util::poll!(&mut writer).is_pending());
         pair.outbox.try_push("first").unwrap();
         pair.outbox.try_push("second").unwrap();
         let mut lines = BufReader::new(&mut pair.client).lines();

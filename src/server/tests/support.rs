@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::server::calls::Begin;
 use crate::server::{
-    Feed, Handler, Methods, PrivateSocket, PushError, SocketFile, SocketLimits, StaleSocket, answer, serve,
+    Feed, Handler, Methods, PrivateSocket, PushError, SocketFile, SocketLimits, answer, serve,
 };
 use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
@@ -196,7 +196,7 @@ pub(crate) fn start(limits: SocketLimits) -> Server {
         refused: watch::Sender::new(None),
         feed: Mutex::default(),
     });
-    let PrivateSocket { listener, file } = PrivateSocket::bind(&path, StaleSocket::Keep).unwrap();
+    let PrivateSocket { listener, file } = PrivateSocket::bind(&path).unwrap();
     let stop = CancellationToken::new();
     let task = tokio::spawn(serve(listener, Arc::new(methods(&shared)), limits, stop.clone()));
     Server {
