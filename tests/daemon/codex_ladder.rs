@@ -336,7 +336,8 @@ async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
     let turn = app.call("conversation/prompt", params).await.unwrap();
     assert_eq!(turn["failure"]["kind"], "rateLimited", "{turn}");
     let continuation = app.get(id).await.continuation.expect("it goes out later");
-    assert_eq!(turn["continuation"]["at"], continuation.at.to_string());
+    let at: jiff::Timestamp = turn["continuation"]["at"].as_str().unwrap().parse().unwrap();
+    assert_eq!(at, continuation.at);
     fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
     assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
 }

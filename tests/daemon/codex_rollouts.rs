@@ -26,6 +26,9 @@ pub(crate) fn home() -> Home {
     ] {
         write(&rollout(&home, id), text);
     }
+    // A backup would have what a deleted file had.
+    let config = fs::read_to_string(home.config_file()).unwrap();
+    home.configure(&format!("{config}[keep]\nenabled = false\n"));
     home
 }
 
@@ -183,9 +186,6 @@ async fn a_session_of_codex_is_listed_adopted_and_read() {
 #[tokio::test]
 async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     let home = home();
-    // A backup would have what the deleted file had.
-    let config = fs::read_to_string(home.config_file()).unwrap();
-    home.configure(&format!("{config}[keep]\nenabled = false\n"));
     let (_daemon, app) = home.opened().await;
     let root = adopt(&app, &home, ROOT_ID).await;
     let of_root = checkpoints(&app, &root).await;
