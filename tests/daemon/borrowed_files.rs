@@ -95,7 +95,8 @@ async fn what_a_fork_borrows_comes_along_with_it() {
         let head = imported.head.unwrap();
         let named = named(&here, &app, imported.id).await;
         let own = here.transcript(head.as_str()).unwrap().with_extension("");
-        assert_eq!(named, own.join("tool-results/long.txt"));
+        // In a folder of its own if the fork had its files already: they follow it after its answer.
+        assert!(named.starts_with(own.join("tool-results")), "{named:?}");
         assert_eq!(fs::read_to_string(&named).unwrap(), "a long result");
         assert!(own.join("subagents/agent-x1.jsonl").is_file());
         assert_eq!(findings(&app, imported.id).await, json!([]));
