@@ -137,9 +137,8 @@ async fn unreported(
     let (services, entry, record) = (Arc::clone(services), Arc::clone(entry), record.clone());
     let look = move || {
         keeping::unreported(&services, &entry, &record).unwrap_or_else(|error| {
-            // It stays where it is recorded, for a later resume.
             tracing::warn!(conversation = %record.id, error = chain_text(&error), "whether a restored session lacks turns cannot be read");
-            None
+            Some(Unreported::Unknown)
         })
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_default()

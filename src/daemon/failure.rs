@@ -101,7 +101,7 @@ impl StartError {
             Self::Folder(FolderError::Misplaced { path, .. }) => {
                 let aside = format!("{}.moved-away", path.display());
                 Some(format!(
-                    "nothing was changed; move it away and start again: mv {} {}",
+                    "nothing was changed; replace a link by what it leads to, or move it away and start again: mv -n {} {}",
                     shell_word(&path.to_string_lossy()),
                     shell_word(&aside)
                 ))

@@ -50,10 +50,13 @@ const FOLDER: &str = "a folder";
 const FILE: &str = "a file";
 
 /// What the daemon makes in its data folder. Nothing of this has to be there.
-const ENTRIES: [(&str, &str); 14] = [
+const ENTRIES: [(&str, &str); 17] = [
     ("sessiond.lock", FILE),
     ("instance", FILE),
     ("journal.jsonl", FILE),
+    ("journal.new", FILE),
+    ("last-used.json", FILE),
+    ("exports", FOLDER),
     ("store", FOLDER),
     ("store.next", FOLDER),
     ("store.trust", FILE),

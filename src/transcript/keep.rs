@@ -1,9 +1,9 @@
 //! Our own copies of transcripts and of the files beside them, which outlive the agents' own.
 //!
 //! Owns their layout: a folder for each root of transcripts, in it a folder for each session, and in that a list and the copies;
-//! and the marks of restored transcripts that lack turns. A copy is a hard link at first. The link costs nothing, survives when the agent deletes its file, and shares what the agent
-//! appends, but also what it rewrites in place. Later the copy is a compressed file, to which only new bytes are appended. If a
-//! file does not continue its newest copy, another copy is made beside that. A copy counts once the list names it, so a kill
+//! and the marks of restored transcripts that lack turns. A copy is a hard link at first. The link costs nothing, survives when
+//! the agent deletes its file, and shares what the agent appends, but also what it rewrites in place. Later the copy is a
+//! compressed file, to which only new bytes are appended. If a file does not continue its newest copy, another copy is made beside that. A copy counts once the list names it, so a kill
 //! leaves the old state or the new one. If a list cannot be read, the folder is set aside. Only files that this module wrote are
 //! deleted. Blocks; knows neither conversations nor when something is to be kept.
 

@@ -10,10 +10,13 @@ use crate::carrying::files_below;
 use crate::home::Home;
 
 /// What the daemon keeps in its data folder, and whether it is a folder.
-const NAMES: [(&str, bool); 14] = [
+const NAMES: [(&str, bool); 17] = [
     ("sessiond.lock", false),
     ("instance", false),
     ("journal.jsonl", false),
+    ("journal.new", false),
+    ("last-used.json", false),
+    ("exports", true),
     ("store", true),
     ("store.next", true),
     ("store.trust", false),
