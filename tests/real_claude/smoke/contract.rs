@@ -309,12 +309,14 @@ fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
     let error = adapter.prompt(&session, &limited).expect_err("a limit");
     assert_eq!(error["data"]["errorKind"], "rate_limit");
 
-    // Only the raw event has the exact time.
-    let limits = raw_events(&adapter, "rate_limit_event");
-    let limit = &limits.last().expect("a raw event")["rate_limit_info"];
+    // Only the raw event has the exact time. It may come after the error.
+    let limit = adapter.wait_notification("the raw event of the limit", |notification| {
+        let message = &notification.params["message"];
+        message["type"] == "rate_limit_event" && message["rate_limit_info"]["status"] == "rejected"
+    });
     assert_eq!(
-        (&limit["status"], &limit["resetsAt"]),
-        (&json!("rejected"), &json!(resets_at))
+        limit.params["message"]["rate_limit_info"]["resetsAt"],
+        json!(resets_at)
     );
     // The message has it in words, which the daemon reads where there is no such event.
     let message = error["message"].as_str().expect("a message");
