@@ -91,7 +91,7 @@ macro_rules! method {
         { $($members:tt)* } {}
     ) => {
         impl $method {
-            /// The call about this conversation, with everything else as it is by default.
+            /// A call about this conversation, with the defaults for all other parameters.
             #[must_use]
             pub fn of(conversation_id: impl Into<$crate::id::ConversationRef>) -> Self {
                 let mut call = Self::default();

@@ -10,10 +10,10 @@ use crate::id::{InterruptId, TurnId, UpstreamId};
 use crate::link::Resumed;
 use crate::raw::RawJson;
 
-/// The prompt with which the daemon continues a turn whose own prompt the agent has already. No user wrote it.
-pub const CONTINUE_PROMPT: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+/// The prompt that the daemon sends to continue a turn if the agent already has the user's prompt.
+pub const CONTINUE_PROMPT: &str = "Your last turn was cut short. Continue it from where it stopped.";
 
-/// How a prompt begins with which the daemon passes on the answer to a question whose agent has ended. No user wrote it.
+/// The beginning of the prompt in which the daemon passes on the answer to a question of an agent process that has ended.
 pub const ANSWER_PROMPT: &str = "Before the session was interrupted you asked";
 
 /// Why a turn stopped: ACP's stop reasons, and `failed`.

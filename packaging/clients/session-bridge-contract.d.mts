@@ -1579,10 +1579,7 @@ export interface ConversationListParams {
   state?: ConversationState;
   /** Only those with an interrupted turn or a held prompt (true), or only the others (false). Default: both. */
   cutShort?: boolean;
-  /**
-   * Only those that have each of these words in title, folder or agent, in any case, or at the beginning of the id.
-   * Default: all.
-   */
+  /** Words, each of which must be in the title, the folder or the agent, in any case, or begin the id. Default: all. */
   query?: string;
   /** The `nextCursor` of the previous page. Default: the first page. */
   cursor?: Cursor;

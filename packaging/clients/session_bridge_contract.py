@@ -2107,8 +2107,8 @@ class ConversationMethods:
         `cutShort`: Only those with an interrupted turn or a held prompt (true), or only the others (false). Default:
         both.
 
-        `query`: Only those that have each of these words in title, folder or agent, in any case, or at the beginning
-        of the id. Default: all.
+        `query`: Words, each of which must be in the title, the folder or the agent, in any case, or begin the id.
+        Default: all.
 
         `cursor`: The `nextCursor` of the previous page. Default: the first page.
 

@@ -254,7 +254,7 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
     kept
 }
 
-/// A line that is broken between words where it is too long, and so far indented then. A longer word is the terminal's.
+/// Breaks a line between words if it is too long, and indents what follows. A word that is longer than a line stays whole.
 pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
     let width = |text: &str| anstream::adapter::strip_str(text).to_string().width();
     let (mut shown, mut at) = (String::new(), 0);

@@ -60,7 +60,7 @@ async fn shown<T>(
     }
 }
 
-/// How far a call has come that begins now.
+/// The progress of a call that begins now.
 pub(super) struct Figures<'a> {
     look_up: Box<dyn Fn() -> LocalBoxFuture<'a, Option<Work>> + 'a>,
     next: Instant,
@@ -99,7 +99,7 @@ fn newest(work: Vec<Work>, method: &str) -> Option<Work> {
     work.into_iter().rev().find(|one| one.method == method)
 }
 
-/// A line at the end of what a terminal shows that moves while something goes on. It goes when it is dropped.
+/// A progress line at the bottom of a terminal. Dropping it removes the line.
 pub(super) struct Bar {
     bar: ProgressBar,
     unicode: bool,

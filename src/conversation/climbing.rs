@@ -135,12 +135,7 @@ async fn unreported(
     record: &ConversationRecord,
 ) -> Option<Unreported> {
     let (services, entry, record) = (Arc::clone(services), Arc::clone(entry), record.clone());
-    let look = move || {
-        keeping::unreported(&services, &entry, &record).unwrap_or_else(|error| {
-            tracing::warn!(conversation = %record.id, error = chain_text(&error), "whether a restored session lacks turns cannot be read");
-            Some(Unreported::Unknown)
-        })
-    };
+    let look = move || keeping::unreported(&services, &entry, &record);
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
 

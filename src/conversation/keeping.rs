@@ -302,16 +302,9 @@ pub(super) fn refuse_unreported(
     record: &ConversationRecord,
 ) -> Result<(), ConversationError> {
     let lacking = match unreported(services, entry, record) {
-        Ok(None) => return Ok(()),
-        Ok(Some(Unreported::Turns(turns))) => format!("its last turns ({turns})"),
-        Ok(Some(Unreported::Unknown)) => "its last turns (an unknown number)".to_owned(),
-        Err(error) => {
-            return Err(ConversationError::TranscriptDamaged(format!(
-                "whether the transcript of conversation {} is whole cannot be read: {}",
-                record.id,
-                chain_text(&error)
-            )));
-        }
+        None => return Ok(()),
+        Some(Unreported::Turns(turns)) => format!("its last turns ({turns})"),
+        Some(Unreported::Unknown) => "its last turns (an unknown number)".to_owned(),
     };
     Err(ConversationError::TranscriptDamaged(format!(
         "session {id} was restored from a copy without {lacking}, which the conversation has not reported yet; close it and \
@@ -322,22 +315,13 @@ pub(super) fn refuse_unreported(
 
 /// What the restored transcript of a conversation's head lacks that the conversation has not reported. The head of an edit or a fork
 /// that was never prompted can be restored too, so it is asked for as well.
-///
-/// # Errors
-/// If that cannot be read now.
 pub(super) fn unreported(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
-) -> Result<Option<Unreported>, TranscriptError> {
-    let Some(((root, _), head)) = entry.listed_transcripts().zip(record.chain.head()) else {
-        return Ok(None);
-    };
-    match services.keeper.archive.unreported(&key(root, &head.upstream_id)) {
-        // Nothing is restored under such an id.
-        Err(TranscriptError::InvalidId { .. }) => Ok(None),
-        unreported => unreported,
-    }
+) -> Option<Unreported> {
+    let ((root, _), head) = entry.listed_transcripts().zip(record.chain.head())?;
+    services.keeper.archive.unreported(&key(root, &head.upstream_id))
 }
 
 /// Records that a conversation has reported what the restored transcript of a session lacks. If that fails it is reported again.

@@ -33,15 +33,15 @@ pub enum FolderError {
         #[source]
         source: io::Error,
     },
-    /// An entry of the data folder is not what the daemon makes under this name. Through a link, it would read, write and delete
-    /// files that it does not own.
+    /// An entry of the data folder is not what the daemon makes under this name. If it followed a link there, it would read, write
+    /// and delete files that it does not own.
     #[error("{} is {found}, but sessiond needs {needed} there", path.display())]
     Misplaced {
         /// The entry.
         path: PathBuf,
         /// What it is.
         found: &'static str,
-        /// What has to be there, if anything.
+        /// What the daemon makes there.
         needed: &'static str,
     },
 }
@@ -49,8 +49,8 @@ pub enum FolderError {
 const FOLDER: &str = "a folder";
 const FILE: &str = "a file";
 
-/// What the daemon makes in its data folder. Nothing of this has to be there.
-const ENTRIES: [(&str, &str); 17] = [
+/// The entries of the data folder that the daemon makes, each of which may be missing.
+const ENTRIES: [(&str, &str); 18] = [
     ("sessiond.lock", FILE),
     ("instance", FILE),
     ("journal.jsonl", FILE),
@@ -64,6 +64,7 @@ const ENTRIES: [(&str, &str); 17] = [
     ("bodies", FOLDER),
     ("loopback", FOLDER),
     (keeping::FOLDER, FOLDER),
+    ("kept/unreported", FOLDER),
     (uncommitted_copies::FOLDER, FOLDER),
     (importing::FOLDER, FOLDER),
     (trees::FOLDER, FOLDER),

@@ -167,7 +167,7 @@ impl Archive {
         };
         let best = folder.best(name)?;
         let later = best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged));
-        let unreported = self.unreported(key)?.map(Unreported::turns);
+        let unreported = self.unreported(key).map(Unreported::turns);
         Ok(later.max(unreported.filter(|turns| *turns > 0)))
     }
 

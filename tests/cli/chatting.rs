@@ -134,7 +134,7 @@ fn a_chat_names_its_own_commands() {
     terminal.leave();
 }
 
-/// What a chat advises can be typed in it, and no word is taken that means nothing.
+/// The hints of a chat can be typed in the chat, and extra words are refused.
 #[test]
 fn a_chat_advises_what_can_be_typed_in_it() {
     let home = Home::new();
@@ -174,7 +174,7 @@ fn a_chat_advises_what_can_be_typed_in_it() {
     assert_eq!(code, Some(0), "{shown:?}");
 }
 
-/// Where the user is and how to leave is said once, and words are not torn.
+/// A chat says once where the user is and how to leave, and breaks no word.
 #[test]
 fn a_chat_begins_with_three_lines_and_tears_no_word() {
     let home = Home::new();

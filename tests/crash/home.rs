@@ -168,8 +168,9 @@ impl Home {
     /// its own: it goes on with what was cut short.
     #[track_caller]
     pub(crate) fn assert_only_those_of(&self, daemon: &Daemon) {
-        let is_its_own = |pid: &u32| {
-            let mut pid = *pid;
+        let began = began(daemon.pid());
+        let is_its_own = |one: &u32| {
+            let mut pid = *one;
             loop {
                 if pid == daemon.pid() {
                     return true;
@@ -177,7 +178,8 @@ impl Home {
                 // One that ends meanwhile is not left.
                 match parent(pid) {
                     None => return true,
-                    Some(0 | 1) => return false,
+                    // An orphan of the daemon's own, which it is about to end.
+                    Some(0 | 1) => return self::began(*one).is_none_or(|one| Some(one) >= began),
                     Some(parent) => pid = parent,
                 }
             }
@@ -337,7 +339,22 @@ fn lines_of(processes: &[u32]) -> Vec<String> {
 
 /// The parent of a process; none when it has ended.
 fn parent(pid: u32) -> Option<u32> {
+    stat(pid, 1)?.try_into().ok()
+}
+
+/// When a process began, in ticks of the clock since the system started; none when it has ended.
+fn began(pid: u32) -> Option<u64> {
+    stat(pid, 19)
+}
+
+/// A number from the status of a process, counted from the state, which comes after the name. The name may contain anything.
+fn stat(pid: u32, place: usize) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold anything: the state, then the parent.
-    status.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    status
+        .rsplit(')')
+        .next()?
+        .split_whitespace()
+        .nth(place)?
+        .parse()
+        .ok()
 }

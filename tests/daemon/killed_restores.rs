@@ -267,6 +267,10 @@ async fn keep_total(app: &App) -> u64 {
 const SPOILED: [&str; 2] = ["damaged", "of a newer version"];
 
 fn spoil(path: &Path, how: &str) {
+    if how == "a folder" {
+        fs::remove_file(path).unwrap();
+        return fs::create_dir(path).unwrap();
+    }
     let mut line: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     if how == "damaged" {
         line["crc32"] = json!(1);
@@ -319,7 +323,7 @@ async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
 /// That there is a mark says that turns are missing.
 #[tokio::test]
 async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
-    for how in SPOILED {
+    for how in SPOILED.into_iter().chain(["a folder"]) {
         let home = Home::keeping_nothing();
         let (_daemon, app, id) = restored(&home).await;
         let head = app.get(id).await.head.unwrap();
@@ -339,6 +343,23 @@ async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
         app.close(id).await;
         let resumed = resume(&app, id).await;
         assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+    }
+}
+
+/// The history says so too, whether it is read from the restored file or, once that is gone again, from the backup.
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_is_a_gap_in_the_history() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app, id) = restored(&home).await;
+    let head = app.get(id).await.head.unwrap();
+    spoil(&mark_of(&home, head.as_str()).unwrap(), "damaged");
+    let of_id = json!({"conversationId": id});
+    for is_there in [true, false] {
+        if !is_there {
+            lose(&home);
+        }
+        let history = app.call("conversation/history", of_id.clone()).await.unwrap();
+        assert_eq!(history["gaps"][0]["kind"], "behind", "{is_there}: {history}");
     }
 }
 
@@ -377,7 +398,7 @@ async fn a_restore_that_fails_leaves_no_mark() {
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
 }
 
-/// The agent would go on with what it has in memory, and nobody would be told what the file lacks.
+/// The agent would continue with what it has in memory, and nothing would report what the file lacks.
 #[tokio::test]
 async fn nothing_is_restored_into_an_open_session() {
     let home = Home::keeping_nothing();

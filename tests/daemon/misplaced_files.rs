@@ -10,7 +10,7 @@ use crate::carrying::files_below;
 use crate::home::Home;
 
 /// What the daemon keeps in its data folder, and whether it is a folder.
-const NAMES: [(&str, bool); 17] = [
+const NAMES: [(&str, bool); 18] = [
     ("sessiond.lock", false),
     ("instance", false),
     ("journal.jsonl", false),
@@ -24,6 +24,7 @@ const NAMES: [(&str, bool); 17] = [
     ("bodies", true),
     ("loopback", true),
     ("kept", true),
+    ("kept/unreported", true),
     ("copies", true),
     ("imports", true),
     ("trees", true),
@@ -60,7 +61,7 @@ fn no_link_in_the_data_folder_is_followed() {
             fs::write(foreign.path().join(file), "mine").unwrap();
         }
         let before = files_below(foreign.path());
-        fs::create_dir_all(home.data()).unwrap();
+        fs::create_dir_all(home.data().join(name).parent().unwrap()).unwrap();
         symlink(target, home.data().join(name)).unwrap();
         check_refused(&home, name);
         assert_eq!(files_below(foreign.path()), before, "{name}");
@@ -77,7 +78,6 @@ fn a_file_in_place_of_a_folder_and_the_other_way_round_stay() {
     for (name, is_folder) in NAMES {
         let home = Home::new();
         let path = home.data().join(name);
-        fs::create_dir_all(home.data()).unwrap();
         let mine: &Path = match is_folder {
             true => &path,
             false => &path.join("mine"),

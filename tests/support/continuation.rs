@@ -7,7 +7,7 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use crate::bridge_of::{Bridge, Lab, Pending};
 
 /// What is said where the agent has the prompt already.
-pub(crate) const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+pub(crate) const GO_ON: &str = "Your last turn was cut short. Continue it from where it stopped.";
 
 /// How the turn ended with which the conversation went on by itself.
 pub(crate) fn went_on(bridge: &Bridge<impl Lab>, id: ConversationId) -> StopReason {

@@ -44,8 +44,7 @@ methods! {
         state: Option<ConversationState>,
         /// Only those with an interrupted turn or a held prompt (true), or only the others (false). Default: both.
         cut_short: Option<bool>,
-        /// Only those that have each of these words in title, folder or agent, in any case, or at the beginning of the id.
-        /// Default: all.
+        /// Words, each of which must be in the title, the folder or the agent, in any case, or begin the id. Default: all.
         query: Option<String>,
         /// The `nextCursor` of the previous page. Default: the first page.
         cursor: Option<Cursor>,

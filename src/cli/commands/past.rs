@@ -137,7 +137,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     seen.report(context).map(|()| Exit::Done)
 }
 
-/// Puts before the first page what came before it since the prompt that it answers: no reply is shown without its prompt.
+/// Extends the first page back to a prompt, so that no reply is shown without its prompt.
 async fn from_its_prompt(daemon: &Daemon, id: ConversationId, page: &mut HistoryPage) -> Outcome {
     while page.messages.first().is_some_and(|first| !is_prompt(first))
         && let Some(cursor) = page.previous_cursor.take()

@@ -301,7 +301,7 @@ impl Play<'_, '_> {
         self.check(holds, &what)
     }
 
-    /// From here on the agent should remember what is not reported as missing.
+    /// Forgets the prompts that were reported as missing: the agent need not remember them any more.
     fn honest(&mut self) -> Outcome {
         let resumed = self.last_resumed()?;
         let missing = usize::try_from(resumed.missing_turns).unwrap_or(usize::MAX);
@@ -552,7 +552,7 @@ impl Play<'_, '_> {
     }
 }
 
-/// What was said in the turns that were followed.
+/// What the agent said in the turns that were followed.
 struct Heard {
     /// The agent's words in the last one.
     words: String,

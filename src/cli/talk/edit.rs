@@ -240,7 +240,7 @@ pub(in crate::cli) async fn place(
     })
 }
 
-/// What lists the places that can be named.
+/// The command that lists the turns.
 fn turns_hint(conversation: &str) -> String {
     format!("sessionctl checkpoints {conversation} lists the turns with their numbers and ids")
 }
@@ -268,7 +268,7 @@ pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Opt
     }
 }
 
-/// Opens the prompt of the turn at a place in the editor. What of it the editor does not show is said.
+/// Opens the prompt of a turn in the editor, and reports what the editor cannot show, such as pictures.
 pub(super) async fn opened(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -324,7 +324,7 @@ async fn turn_of_message(
     }
 }
 
-/// The words of a prompt, and what of it they do not contain, as a sentence.
+/// The words of a prompt, and a sentence about the parts that are no words.
 fn as_text(parts: Vec<MessagePart>) -> (String, Option<String>) {
     let is_cut = |part: &MessagePart| part.kind == "text" && part.cut_bytes.is_some();
     let is_cut = parts.iter().any(is_cut);

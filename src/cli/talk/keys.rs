@@ -93,7 +93,7 @@ impl Person {
         self.listening = None;
     }
 
-    /// What is typed next: one of `keys` that nothing follows, `?`, or a word up to Enter; nothing once the terminal is closed.
+    /// Waits for one of `keys` that nothing follows, `?`, or a word and Enter; none once the terminal is closed.
     /// Never ready while it does not listen. Nothing typed is lost when the future is dropped.
     pub(super) async fn answer(&mut self, keys: &str) -> Option<String> {
         if self.listening.is_none() {
@@ -128,13 +128,13 @@ impl Person {
     }
 }
 
-/// Whether what was typed is one of the keys.
+/// Whether the typed text is one of the keys.
 fn is_key(word: &str, keys: &str) -> bool {
     let mut letters = word.chars();
     letters.next().is_some_and(|first| keys.contains(first)) && letters.next().is_none()
 }
 
-/// Writes to the terminal at once. What cannot be shown is typed blindly.
+/// Echoes to the terminal at once. If that fails, the user types without an echo.
 fn show(text: &str) {
     let mut terminal = io::stderr();
     if let Err(error) = terminal

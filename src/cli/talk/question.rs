@@ -33,7 +33,7 @@ const CONTEXT_LINES: usize = 3;
 /// The keys of options, in the order in which they are shown.
 const KEYS: &str = "yanN123456789";
 
-/// What the options of a kind are called here.
+/// How the options of one kind are shown.
 struct Way {
     /// ACP's kind of the option.
     kind: &'static str,
@@ -43,7 +43,7 @@ struct Way {
     words: [&'static str; 2],
     /// What it means, beside the key.
     meaning: &'static str,
-    /// What is said of the answer.
+    /// The note that confirms the answer.
     said: &'static str,
     /// What the key does; what ends with a colon is followed by the agent's words for the option.
     help: &'static str,
@@ -326,7 +326,7 @@ impl Question {
         self.choices.is_empty()
     }
 
-    /// The outcome of what was typed, and what is said of it; nothing if that is no answer.
+    /// The outcome that the typed text means, and the note that confirms it; none if it is no answer.
     pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Option<(RawJson, String)> {
         let by_key = |(key, _): &&(char, Choice)| typed.chars().eq([*key]);
         if let Some((key, choice)) = self.choices.iter().find(by_key) {
@@ -356,7 +356,7 @@ impl Choice {
         })
     }
 
-    /// The way of answering whose key this is.
+    /// The kind of answer with this key.
     fn way_of(&self, key: char) -> Option<&'static Way> {
         WAYS.iter().find(|way| way.kind == self.kind && way.key == key)
     }
@@ -461,7 +461,7 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
     format!("sessionctl answer {conversation} {word}")
 }
 
-/// The way of answering that a word chooses.
+/// The kind of answer that a word names.
 fn way_named(word: &str) -> Option<&'static Way> {
     let is_it = |way: &&Way| way.words.iter().any(|own| own.eq_ignore_ascii_case(word));
     WAYS.iter().find(is_it)

@@ -572,7 +572,7 @@ impl<'a> Talk<'a> {
                 own.has_ended = own.id.is_none() && open.is_empty();
             }
             None => {}
-            // Cut off and too late for the missed events: what is not running any more has ended.
+            // The connection was lost and the missed events are gone: a turn that is not running has ended.
             Some(_) => own.has_ended = !is_own,
         }
         self.folder.clone_from(&conversation.cwd);
@@ -718,7 +718,7 @@ async fn returned(reach: &Reach) -> Outcome<Daemon> {
         })
 }
 
-/// What something becomes, if there is it to wait for.
+/// Waits for a future if there is one, else for ever.
 async fn maybe<F: Future>(awaited: Option<F>) -> F::Output {
     match awaited {
         Some(awaited) => awaited.await,

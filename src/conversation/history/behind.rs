@@ -49,19 +49,19 @@ pub(in crate::conversation) fn behind(
         let later = services.keeper.archive.turns_behind(&key, ran);
         gone = gone.max(later.unwrap_or_default().unwrap_or_default());
         why = "are later than its kept copy, or lost";
-    } else if let Some(gap) = unreported(services, link, gone) {
-        return Some(gap);
     }
-    gap(link, gone, why)
+    unreported(services, link, gone).or_else(|| gap(link, gone, why))
 }
 
 /// What the file of a link is known to lack because it was restored from an older copy, and its conversation was not resumed
 /// since. `None` if that is not more than what the file shows.
 pub(super) fn unreported(services: &Services, link: &Link, shown: u64) -> Option<HistoryGap> {
     let (root, _) = services.catalog.get(&link.agent)?.listed_transcripts()?;
-    let lost = services.keeper.archive.unreported(&key(root, &link.upstream_id));
-    // What cannot be read now is reported by the next resume.
-    match lost.ok().flatten()? {
+    match services
+        .keeper
+        .archive
+        .unreported(&key(root, &link.upstream_id))?
+    {
         Unreported::Turns(lost) if lost > shown => {
             gap(link, lost, "are later than the copy from which it was restored")
         }

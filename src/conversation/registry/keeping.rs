@@ -378,7 +378,7 @@ impl Registry {
         self.reading("transcript/restore", None, work).await
     }
 
-    /// Refuses to restore a missing transcript whose session is open: the agent would go on with what it has in memory, and the
+    /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the
     /// conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
     ///
     /// # Errors

@@ -538,7 +538,7 @@ fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
         let message = request.get("message").and_then(Value::as_str);
         let content = outcome.get("content").filter(|content| !content.is_null());
         return format!(
-            "{ANSWER_PROMPT}: {} The answer is{}. Please go on from there.",
+            "{ANSWER_PROMPT}: {} The answer is{}. Please continue from there.",
             message.unwrap_or("something of the person."),
             content.map_or_else(|| " yes".to_owned(), |content| format!(": {content}"))
         );
@@ -557,7 +557,7 @@ fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
         .filter(|input| !input.is_null())
         .map(|input| format!(" with {input}"));
     format!(
-        "{ANSWER_PROMPT} for permission for: {title}{}. {} Please go on from there.",
+        "{ANSWER_PROMPT} for permission for: {title}{}. {} Please continue from there.",
         input.unwrap_or_default(),
         granted(interrupt, &outcome)
     )

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Archive, Key};
-use crate::files::set_aside::Unreadable;
+use crate::files::set_aside::{self, Unreadable};
 use crate::files::{checked_lines, durable, is_absence};
 use crate::transcript::TranscriptError;
 
@@ -27,7 +27,7 @@ const VERSION: u64 = 1;
 pub enum Unreported {
     /// This many turns.
     Turns(u64),
-    /// Some turns: the mark is damaged, or a newer version wrote it.
+    /// Some turns: the mark cannot be read, is damaged, or a newer version wrote it.
     Unknown,
 }
 
@@ -52,30 +52,30 @@ struct Mark {
 }
 
 impl Archive {
-    /// What the restored transcript of a session lacks that its conversation has not reported as missing.
-    ///
-    /// # Errors
-    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
-    pub fn unreported(&self, key: &Key) -> Result<Option<Unreported>, TranscriptError> {
-        let path = self.mark(key)?;
-        let Some(text) = read(&path)? else {
-            return Ok(None);
-        };
+    /// What the restored transcript of a session lacks that its conversation has not reported as missing. Nothing is restored under
+    /// an id that names no file.
+    #[must_use]
+    pub fn unreported(&self, key: &Key) -> Option<Unreported> {
+        let path = self.mark(key).ok()?;
         let none_older = || serde::de::Error::custom("its version is unknown");
-        let mark: Result<Mark, Unreadable> = checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()));
-        Ok(Some(match mark {
+        let decoded = |text: Vec<u8>| checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()));
+        let mark: Result<Mark, Unreadable> = match read(&path) {
+            Ok(text) => decoded(text?),
+            Err(error) => Err(Unreadable::Damaged(error.to_string())),
+        };
+        Some(match mark {
             Ok(mark) => Unreported::Turns(mark.turns),
             Err(why) => {
                 tracing::warn!(path = %path.display(), %why, "how many turns a restored transcript lacks is unknown");
                 Unreported::Unknown
             }
-        }))
+        })
     }
 
     /// Records that the conversation has reported what the restored transcript lacks, or is deleted.
     ///
     /// # Errors
-    /// As [`Archive::unreported`].
+    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
     pub fn note_reported(&self, key: &Key) -> Result<(), TranscriptError> {
         let path = self.mark(key)?;
         let _held = self.lock(key);
@@ -96,7 +96,7 @@ impl Archive {
             Some(Unreported::Turns(before)) => before < turns,
             Some(Unreported::Unknown) => false,
         };
-        if turns == 0 || !is_less(self.unreported(key)?) {
+        if turns == 0 || !is_less(self.unreported(key)) {
             return put(&mut || Ok(()));
         }
         let before = read(&path)?;
@@ -150,11 +150,12 @@ fn write(path: &Path, key: &Key, turns: u64) -> Result<(), TranscriptError> {
     written().map_err(TranscriptError::io("write", path))
 }
 
+/// Removes a mark. What this program did not write in its place is set aside.
 fn remove_mark(path: &Path) -> Result<(), TranscriptError> {
     match fs::remove_file(path) {
         Ok(()) => durable::sync_folder_of(path),
         Err(error) if is_absence(&error) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => set_aside::set_aside(path, &Unreadable::Damaged(error.to_string())).map(drop),
     }
     .map_err(TranscriptError::io("remove", path))
 }

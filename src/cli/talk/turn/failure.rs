@@ -68,7 +68,7 @@ pub(super) fn problem_of(
                 "start a new chat with: sessionctl reset {id}, or branch earlier with: sessionctl fork {id} --at -2"
             )
         }
-        _ if failure.retryable => "the same prompt may work in a moment".to_owned(),
+        _ if failure.retryable => format!("continue in a moment with: sessionctl continue {id}"),
         _ => return Some(problem),
     };
     Some(problem.hint(hint))

@@ -12,7 +12,7 @@ use crate::conversation::effect::{Arrival, Deadline};
 use crate::conversation::error::ConversationError;
 use crate::store::{Anchor, TurnPhase};
 
-pub(super) const GO_ON: &str = "Your last turn was cut short. Go on with it from where it stopped.";
+pub(super) const GO_ON: &str = "Your last turn was cut short. Continue it from where it stopped.";
 
 /// When the limit of these tests ends: 59 minutes after the world began.
 pub(super) const RESET: &str = "2026-11-20T22:59:00Z";

@@ -214,7 +214,7 @@ fn what_was_not_reported_stays_until_it_is() {
     let place = Place::new();
     let (path, _) = packed(&place);
     let key = place.key("s");
-    let unreported = || place.archive.unreported(&key).unwrap();
+    let unreported = || place.archive.unreported(&key);
     let restored = |turns| {
         fs::remove_file(&path).unwrap();
         place
@@ -245,7 +245,7 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
     let place = Place::new();
     let (path, _) = packed(&place);
     let key = place.key("s");
-    let unreported = || place.archive.unreported(&key).unwrap();
+    let unreported = || place.archive.unreported(&key);
     for (turns, before, fails, after) in [
         (2, None, true, None),
         (2, None, false, Some(Unreported::Turns(2))),
