@@ -303,10 +303,12 @@ impl Events {
         }
     }
 
-    /// The first event of this kind.
+    /// The first event of this kind. An update without a turn is only about the session, and can come before the agent has read
+    /// a prompt: it is passed over.
     pub(crate) async fn until(&mut self, kind: &str) -> Event {
-        self.find(|event| (event.kind() == kind).then(|| event.clone()))
-            .await
+        let is_wanted =
+            |event: &Event| event.kind() == kind && !matches!(event, Event::Update { turn_id: None, .. });
+        self.find(|event| is_wanted(event).then(|| event.clone())).await
     }
 
     /// All events up to the end of the next turn.
