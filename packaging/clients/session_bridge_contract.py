@@ -23,9 +23,8 @@ class AdoptAnswer(_AdoptAnswer, total=False):
     # its newest branch; absent when there are none. Not reported if a conversation already had the transcript.
     findings: List[Finding]
 
-    # The session that the history came from, if its transcript is missing or unusable: the history begins after it. A
-    # link refers to this session, but the chain does not contain it. Absent if there is none. Not reported if a
-    # conversation already had the transcript.
+    # The session in whose file the transcript begins, if that file is missing: the history begins after it. Absent if
+    # there is none. Not reported if a conversation already had the transcript.
     missing: List[MissingSession]
 
 
@@ -1285,7 +1284,7 @@ class QueuedPrompt(_QueuedPrompt, total=False):
 Relation = Literal["carries", "follows", "fresh"]
 
 # Why a transcript remains.
-RemainingReason = Literal["failed", "shared", "archived", "adopted"]
+RemainingReason = Literal["failed", "shared", "archived"]
 
 
 class _RemainingTranscript(TypedDict):

@@ -9,7 +9,6 @@ use bridge_protocol::id::UpstreamId;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
-use crate::chain::adopted_past;
 use crate::files::is_absence;
 use crate::store::{ConversationRecord, StoreError};
 use crate::transcript::locate::{file_name, locate, own_folder};
@@ -23,9 +22,7 @@ use super::services::{Services, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held, with what lies beside it: by the agent's own method
 /// where it has one, and what that leaves itself. Files beside it that a fork may need, which is another conversation's, stay
-/// where the agent has left them. What may be another's stays, and so does what came along when another was adopted: those
-/// sessions were made elsewhere, and nobody named them. Our own copies go with what is deleted. Returned is what is still
-/// there.
+/// where the agent has left them. What may be another's stays. Our own copies go with what is deleted. Returned is what is still there.
 pub(super) async fn delete_transcripts(
     services: &Arc<Services>,
     record: &ConversationRecord,
@@ -124,7 +121,6 @@ fn sort(
     entry: &AgentEntry,
 ) -> Result<(Vec<UpstreamId>, Vec<Other>), StoreError> {
     let lineage = services.store.lineage_all(record.id)?;
-    let past = adopted_past(&lineage);
     let held: BTreeSet<UpstreamId> = lineage
         .into_iter()
         .filter(|it| it.agent == record.agent && !it.upstream_id.is_empty())
@@ -132,10 +128,7 @@ fn sort(
         .collect();
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for id in held {
-        if past.contains(&id) {
-            let why = "the session came along when another one was adopted";
-            others.push((id, RemainingReason::Adopted, why));
-        } else if is_used_elsewhere(services, record, entry, &id)? {
+        if is_used_elsewhere(services, record, entry, &id)? {
             let why = "another conversation has the session too";
             others.push((id, RemainingReason::Shared, why));
         } else {

@@ -110,8 +110,7 @@ fn find_codex(root: &Path, held: &HeldSession) -> Result<Found, String> {
         let part = rollout_part(&path).map_err(|error| chain_text(&error))?;
         let upstream_id = UpstreamId::new(id);
         sessions.push(FoundSession {
-            // Of one that came along with what was adopted no more is needed than what continues it.
-            continued: held.is_past || upstream_id != held.upstream_id,
+            continued: upstream_id != held.upstream_id,
             upstream_id,
             agent: held.agent.clone(),
             cwd: held.cwd.clone(),

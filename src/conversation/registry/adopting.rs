@@ -3,17 +3,15 @@
 //!
 //! Files are read on blocking threads; what is decided of them is decided here. Nothing here writes to a transcript.
 
-mod past;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
 use bridge_protocol::conversation::AdoptAnswer;
+use bridge_protocol::export::MissingSession;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
-use jiff::Timestamp;
 
 use super::super::answer::{Answer, Request};
 use super::super::checking::{check_answer, check_claude, check_kept, check_rollout, read_root, unusable};
@@ -33,10 +31,9 @@ use crate::store::{Change, ConversationRecord, TranscriptRoot};
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::library::Library;
 use crate::transcript::locate::locate;
-use crate::transcript::origin::{ForkedFrom, Origin};
+use crate::transcript::origin::Origin;
 use crate::transcript::shelf::{Format, listed_title};
 use crate::transcript::{TranscriptError, reading, rollouts};
-use past::{Past, Told, past};
 
 /// The transcripts of one id that an agent holds; never none.
 pub(super) struct Held {
@@ -48,8 +45,9 @@ pub(super) struct Held {
 }
 
 impl Registry {
-    /// Makes a conversation of a transcript, or gives the one that holds it. The sessions that it came from join its chain, as
-    /// far as the files say them and no other conversation has them. The conversation is durable before anyone hears of it.
+    /// Makes a conversation of a transcript, or returns the one that holds it. The chain begins with this session: its link
+    /// refers to the one that it was forked from, which can be adopted too. The conversation is durable before anyone hears of
+    /// it.
     ///
     /// # Errors
     /// When there is no such transcript, several agents have one, it holds nothing that could be resumed, the folder
@@ -114,10 +112,10 @@ impl Registry {
                 }
                 Format::Codex => told_of_rollout(&held),
             };
-            let past = past(&services.library, &held, origin);
-            Ok((held.entry, cwd, past, archived, bytes, findings))
+            let missing = missing_beginning(&held);
+            Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
         };
-        let (entry, cwd, mut past, archived, bytes, findings) =
+        let (entry, cwd, origin, missing, archived, bytes, findings) =
             self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let turn = self.creating.lock().await;
@@ -126,12 +124,10 @@ impl Registry {
             drop(turn);
             return self.adopted_before(holder, &adoption.upstream_id).await;
         }
-        self.leave_to_others(&entry, &mut past)?;
-        let missing = past.missing.take().into_iter().collect();
         if let Some(bytes) = bytes {
             self.services.old_bytes.note(&adoption.upstream_id, bytes);
         }
-        let (record, mut change) = adopted(adoption, &entry, &cwd, past);
+        let (record, mut change) = adopted(adoption, &entry, cwd, origin);
         let view = view_of_record(&record);
         let answer = Answer::Adopted(Box::new(AdoptAnswer {
             conversation: view.clone(),
@@ -198,22 +194,6 @@ impl Registry {
         };
         let looked = tokio::task::spawn_blocking(look).await;
         looked.map_err(|_| ConversationError::Lost)
-    }
-
-    /// Ends a past before the first session that another conversation has: what came before is that one's.
-    fn leave_to_others(&self, entry: &AgentEntry, past: &mut Past) -> Result<(), ConversationError> {
-        let root = entry.transcript_root();
-        for place in 1..past.sessions.len() {
-            if !self
-                .holders(&past.sessions[place].upstream_id, Some(&root))?
-                .is_empty()
-            {
-                past.sessions.truncate(place);
-                past.missing = None;
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// What is wrong with the transcript of a conversation's head.
@@ -356,75 +336,69 @@ impl Registry {
 }
 
 /// The conversation that a transcript becomes, and what is to be written down.
-fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: &str, past: Past) -> (ConversationRecord, Change) {
+fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> (ConversationRecord, Change) {
     let at = now();
     let agent = entry.name.clone();
-    let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.to_owned(), at);
-    let own_title = past.sessions.first().and_then(|own| own.origin.title.clone());
-    let own_title = || shortened_title(own_title.unwrap_or_default());
-    record.title = adoption.title.unwrap_or_else(own_title);
-    let mut change = Change::default();
-    let times = joined_at(&past.sessions, at);
-    for (place, (session, at)) in past.sessions.into_iter().zip(times).enumerate().rev() {
-        // What is missing from its middle is told again by each resume.
-        let fidelity = match session.origin.breaks {
-            0 => Fidelity::Full,
-            _ => Fidelity::Partial,
-        };
-        let id = session.upstream_id.clone();
-        let own_cwd = session.origin.cwd.clone().filter(|_| place > 0);
-        let link = link_of(session, agent.clone(), own_cwd.unwrap_or_else(|| cwd.to_owned()));
-        let appended = record.chain.append(link, fidelity, at);
-        let entries = appended.entries.into_iter();
-        change.lineage.extend(entries.map(|entry| (record.id, entry)));
-        change.upstream.push((record.id, entry.transcript_root(), id));
-    }
-    change.conversation = Some(record.clone());
-    (record, change)
-}
-
-/// When each session joined: the adopted one now, those before it when their first own message was written. In the order of
-/// the sessions, newest first, and none later than the one that came from it.
-fn joined_at(sessions: &[Told], at: Timestamp) -> Vec<Timestamp> {
-    let mut latest = at;
-    let mut times = vec![at];
-    for session in sessions.iter().skip(1) {
-        let told = session.origin.began_at.as_ref();
-        let told = told.and_then(|at| at.parse().ok());
-        latest = told.map_or(latest, |told| latest.min(told));
-        times.push(latest);
-    }
-    times
-}
-
-fn link_of(session: Told, agent: AgentName, cwd: String) -> NewLink {
-    let from = session.origin.forked_from;
-    let place = |from: &ForkedFrom| {
+    let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
+    let own_title = origin.title.unwrap_or_default();
+    record.title = adoption.title.unwrap_or_else(|| shortened_title(own_title));
+    // Each resume reports again what is missing from the middle.
+    let fidelity = match origin.breaks {
+        0 => Fidelity::Full,
+        _ => Fidelity::Partial,
+    };
+    let from = origin.forked_from;
+    let place = from.as_ref().and_then(|from| {
         let place = CheckpointRef {
             agent: agent.as_str().to_owned(),
             upstream_id: from.session_id.clone(),
             record_uuid: from.record_uuid.clone()?,
         };
         Some(CheckpointId::new(place.to_string()))
-    };
-    NewLink {
-        upstream_id: session.upstream_id,
+    });
+    let link = NewLink {
+        upstream_id: adoption.upstream_id.clone(),
         cwd,
-        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for an act of ours.
+        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for one of ours.
         reason: LinkReason::Adopted,
         relation: match from {
             Some(_) => Relation::Carries,
             None => Relation::Fresh,
         },
-        from_upstream_id: from.as_ref().map(|from| from.session_id.as_str().into()),
-        from_checkpoint_id: from.as_ref().and_then(place),
+        from_upstream_id: from.map(|from| from.session_id.into()),
+        from_checkpoint_id: place,
         cause: None,
         turns: 0,
-        // None of them was acknowledged here: all are what it held when it came.
-        carried_turns: session.origin.turns as u64,
+        // None of them was acknowledged here: the session had all of them when it was adopted.
+        carried_turns: origin.turns as u64,
         written: true,
         agent,
+    };
+    let appended = record.chain.append(link, fidelity, at);
+    let entries = appended.entries.into_iter();
+    let change = Change {
+        lineage: entries.map(|entry| (record.id, entry)).collect(),
+        upstream: vec![(record.id, entry.transcript_root(), adoption.upstream_id)],
+        conversation: Some(record.clone()),
+        ..Change::default()
+    };
+    (record, change)
+}
+
+/// The session in which a rollout begins and whose file is missing: its history begins after it. Blocks.
+fn missing_beginning(held: &Held) -> Vec<MissingSession> {
+    if held.format == Format::Claude {
+        return Vec::new();
     }
+    let missing = rollouts::files_of(&held.root, held.id.as_str())
+        .ok()
+        .and_then(|(_, missing)| missing);
+    let told = missing.map(|missing| MissingSession {
+        upstream_id: missing.upstream_id.into(),
+        agent: held.entry.name.clone(),
+        detail: format!("{} begins in it: {}", held.id, missing.detail),
+    });
+    told.into_iter().collect()
 }
 
 /// Looks for a transcript at these agents. Blocks.
