@@ -1710,7 +1710,11 @@ export interface ConversationForkParams {
   conversationId: ConversationRef;
   /** Whether the branch becomes the head of this conversation. Default: false, a new conversation. */
   inPlace?: boolean;
-  /** The last checkpoint or message that the branch contains, by its id. Default: the head. */
+  /**
+   * The last checkpoint or message that the branch contains, by its id. Default: the head. A message inside a turn is
+   * rounded: back to the last message before which every tool call has its result; for Codex forward to the end of
+   * its turn. `link.fromCheckpointId` says where the branch begins.
+   */
   at?: string;
   /** The folder for the branch: the absolute path of an existing folder. Default: this conversation's. */
   cwd?: string;

@@ -151,10 +151,6 @@ async fn branch_at(
         let branched = cut(services, entry, request, place).await?;
         return Ok((branched, None));
     }
-    if place.is_within_turn() {
-        let branched = within_turn(services, entry, request, place).await?;
-        return Ok((branched, None));
-    }
     if place.point.is_none() {
         return Err(ConversationError::Unsupported(format!(
             "the agent {} branches at items that it has written down, and wrote down none of that turn",
@@ -167,19 +163,7 @@ async fn branch_at(
     {
         made = native(services, entry, request, Some(place)).await;
     }
-    let refused = match made {
-        Err(error @ ConversationError::AgentError { .. }) => error,
-        made => return made,
-    };
-    // Codex does not fork behind a turn of which a session has inherited a part only.
-    let place = place.clone();
-    let inherited = blocking(services, entry, &request.progress, move |services, entry| {
-        Ok(places::inherited_end(services, entry, place))
-    });
-    match inherited.await? {
-        Some(place) => Ok((within_turn(services, entry, request, &place).await?, None)),
-        None => Err(refused),
-    }
+    made
 }
 
 /// Runs what reads transcripts on a thread of its own.
@@ -393,35 +377,6 @@ async fn copy_whole(
         )
     })?;
     cut(services, entry, request, &place).await
-}
-
-/// A session of Codex that continues another's history up to a record within a turn, where its own fork ends behind whole turns.
-async fn within_turn(
-    services: &Arc<Services>,
-    entry: &Arc<AgentEntry>,
-    request: &BranchRequest,
-    place: &Place,
-) -> Result<Branched, ConversationError> {
-    let (end, cwd) = (place.end.clone(), request.cwd.clone());
-    let made = blocking(services, entry, &request.progress, move |services, entry| {
-        let noting = |id: &_, path: &_| services.note_copy(id, path);
-        let (new_id, path) = places::branch_within(entry, &end, &cwd, noting)?;
-        services.note_whole_copy(&new_id, &path);
-        services.old_bytes.note_copied(&new_id, &path);
-        Ok((new_id, path))
-    });
-    let (upstream_id, path) = made.await?;
-    Ok(Branched {
-        upstream_id,
-        from: place.end.session.clone(),
-        checkpoint: Some(place.end.until.clone()),
-        fidelity: Fidelity::Full,
-        // The last one is not whole.
-        turns: place.turns.unwrap_or_default().saturating_sub(1),
-        via: BranchedVia::Cut,
-        path: Some(path),
-        open: None,
-    })
 }
 
 /// A copy of the transcript under a new id that ends with a place.

@@ -14,7 +14,6 @@ mod noted;
 pub mod rename;
 pub mod unpacked;
 
-pub use cut::record_number;
 pub use ending::{LastTurn, last_turn};
 pub use line::{HistoryBase, Meta};
 use noted::{LineNoted, What};

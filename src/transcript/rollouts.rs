@@ -4,7 +4,6 @@
 //! conversations nor who asks.
 
 mod beginning;
-mod branch;
 mod item;
 mod kept;
 mod place;
@@ -31,7 +30,6 @@ use text::Text;
 use tree::Tree;
 
 pub use beginning::{begin_alike, counted_bytes};
-pub use branch::branch_at;
 pub use item::item_of_turn;
 pub use kept::{KEPT_BYTES, RolloutBooks};
 pub use place::{bring_back, missed_place, place_of};
