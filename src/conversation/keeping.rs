@@ -23,7 +23,7 @@ use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
 use crate::transcript::blank::is_blank;
-use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed, Unreported};
+use crate::transcript::keep::{Archive, KeptFrom, Key, MissingTurns, Noticed};
 use crate::transcript::relocate::Relocation;
 use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
@@ -237,11 +237,12 @@ fn losses(
     services: &Services,
     entry: &AgentEntry,
     id: &UpstreamId,
-) -> Result<Vec<(UpstreamId, u64)>, TranscriptError> {
+) -> Result<Vec<(UpstreamId, MissingTurns)>, TranscriptError> {
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(Vec::new());
     };
     let archive = &services.keeper.archive;
+    let none = MissingTurns::Known(0);
     let acknowledged = |id: &UpstreamId| {
         let turns = acknowledged(services, entry, id).map_err(|error| {
             TranscriptError::io("look up the turns of", Path::new(id.as_str()))(io::Error::other(error))
@@ -253,12 +254,12 @@ fn losses(
             return Ok(Vec::new());
         }
         let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
-        return Ok(vec![(id.clone(), later.unwrap_or_default())]);
+        return Ok(vec![(id.clone(), later.unwrap_or(none))]);
     }
     let mut losses = Vec::new();
     if rollouts::find(root, id.as_str()).is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
         let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
-        losses.push((id.clone(), later.unwrap_or_default()));
+        losses.push((id.clone(), later.unwrap_or(none)));
     }
     let Some(kept) = in_place_of_lost(services, entry, id)? else {
         return Ok(losses);
@@ -272,8 +273,8 @@ fn losses(
                 .ok()
                 // Every reader reports a missing beginning.
                 .filter(|open| open.missing.is_none())
-                .map_or(0, |open| {
-                    acknowledged.saturating_sub(open.book.turns_recorded_at_most())
+                .map_or(none, |open| {
+                    MissingTurns::Known(acknowledged.saturating_sub(open.book.turns_recorded_at_most()))
                 }),
         };
         losses.push((id, later));
@@ -281,14 +282,20 @@ fn losses(
     Ok(losses)
 }
 
-/// How many acknowledged turns a session would lack if it were restored now.
+/// How many acknowledged turns a session would lack if it were restored now. `None` if it would lack none.
 ///
 /// # Errors
 /// As [`losses`].
-fn lost_turns(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Result<u64, TranscriptError> {
+fn lost_turns(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<Option<MissingTurns>, TranscriptError> {
     let losses = losses(services, entry, id)?.into_iter();
-    let own = losses.filter(|(session, _)| session == id);
-    Ok(own.map(|(_, turns)| turns).sum())
+    let own = losses
+        .filter(|(session, _)| session == id)
+        .map(|(_, turns)| turns);
+    Ok(own.max().filter(|missing| *missing > MissingTurns::Known(0)))
 }
 
 /// Refuses a change that begins with the head of a conversation if that was restored with fewer turns and the conversation has
@@ -301,13 +308,11 @@ pub(super) fn refuse_unreported(
     entry: &AgentEntry,
     record: &ConversationRecord,
 ) -> Result<(), ConversationError> {
-    let lacking = match unreported(services, entry, record) {
-        None => return Ok(()),
-        Some(Unreported::Turns(turns)) => format!("its last turns ({turns})"),
-        Some(Unreported::Unknown) => "its last turns (an unknown number)".to_owned(),
+    let Some(missing) = unreported(services, entry, record) else {
+        return Ok(());
     };
     Err(ConversationError::TranscriptDamaged(format!(
-        "session {id} was restored from a copy without {lacking}, which the conversation has not reported yet; close it and \
+        "session {id} was restored from a copy without its last turns ({missing}), which the conversation has not reported yet; close it and \
          resume it first: sessionctl close {id}, then sessionctl resume {id}",
         id = record.id
     )))
@@ -319,7 +324,7 @@ pub(super) fn unreported(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
-) -> Option<Unreported> {
+) -> Option<MissingTurns> {
     let ((root, _), head) = entry.listed_transcripts().zip(record.chain.head())?;
     services.keeper.archive.unreported(&key(root, &head.upstream_id))
 }
@@ -344,8 +349,8 @@ pub(super) fn put_back_whole<'a>(
 ) {
     for id in sessions.filter(|id| is_lost(services, entry, record, id)) {
         let put = match lost_turns(services, entry, id) {
-            Ok(0) => restore(services, entry, Some(folder_of(record, id)), id).map(drop),
-            Ok(_) => Ok(()),
+            Ok(None) => restore(services, entry, Some(folder_of(record, id)), id).map(drop),
+            Ok(Some(_)) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = put {
@@ -374,13 +379,20 @@ pub(super) fn bring_back(
             chain_text(&error)
         ))
     };
-    let lost = lost_turns(services, entry, id).map_err(unread)?;
-    if lost > 0 {
-        return Err(gone(format!(
-            "the kept copy lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; after \
-             that it can be branched, edited and repaired",
-            record.id
-        )));
+    let is_head = record.chain.head().is_some_and(|head| head.upstream_id == *id);
+    if let Some(lost) = lost_turns(services, entry, id).map_err(unread)? {
+        return Err(gone(match is_head {
+            true => format!(
+                "the kept copy lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; \
+                 after that it can be branched, edited and repaired",
+                record.id
+            ),
+            // A resume restores it only together with the head.
+            false => format!(
+                "the kept copy lacks the last turns ({lost}); restore it to use the turns before them: \
+                 sessionctl archive restore {id}"
+            ),
+        }));
     }
     let links = record.chain.links();
     let place = links.iter().position(|link| link.upstream_id == *id);
@@ -453,7 +465,11 @@ pub(super) fn restore(
     let losses = losses(services, entry, id)?;
     let lacking = |id: &str| {
         let of_session = losses.iter().filter(|(session, _)| session.as_str() == id);
-        of_session.map(|(_, turns)| *turns).max().unwrap_or_default()
+        // An unknown number has its mark already, which stays.
+        of_session
+            .map(|(_, turns)| *turns)
+            .max()
+            .map_or(0, MissingTurns::turns)
     };
     let key = key(root, id);
     // None of its turns is new, also for who hears of the file before this is through.

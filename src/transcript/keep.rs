@@ -27,7 +27,7 @@ use crate::files::durable;
 use folder::{Folder, remove_ours};
 use list::digest;
 
-pub use marks::Unreported;
+pub use marks::MissingTurns;
 pub use pruning::{KeptSession, Pruned, Total};
 pub use restoring::{KeptFrom, Placing};
 use unpacking::Shelf;
@@ -156,7 +156,11 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::link`].
-    pub fn turns_behind(&self, key: &Key, acknowledged: u64) -> Result<Option<u64>, TranscriptError> {
+    pub fn turns_behind(
+        &self,
+        key: &Key,
+        acknowledged: u64,
+    ) -> Result<Option<MissingTurns>, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let Some(folder) = Folder::open(&place)? else {
@@ -167,8 +171,7 @@ impl Archive {
         };
         let best = folder.best(name)?;
         let later = best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged));
-        let unreported = self.unreported(key).map(Unreported::turns);
-        Ok(later.max(unreported.filter(|turns| *turns > 0)))
+        Ok(later.map(MissingTurns::Known).max(self.unreported(key)))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one

@@ -26,7 +26,7 @@ use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
 use crate::store::TranscriptRoot;
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::Total;
+use crate::transcript::keep::{MissingTurns, Total};
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
@@ -501,7 +501,9 @@ fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> 
     let acknowledged = acknowledged.map_err(|error| store_error(&error))?.unwrap_or(0);
     let key = keeping::key(&named.root, &named.id);
     let later = services.keeper.archive.turns_behind(&key, acknowledged);
-    Ok(later.map_err(|error| failed(&error))?.unwrap_or_default())
+    Ok(later
+        .map_err(|error| failed(&error))?
+        .map_or(0, MissingTurns::turns))
 }
 
 pub(super) fn failed(error: &TranscriptError) -> ConversationError {

@@ -5,6 +5,7 @@
 //! newer version therefore neither hides a mark nor looks like one: a transcript without a mark was not restored, or what it lacks
 //! was reported.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,22 +23,31 @@ const FOLDER: &str = "unreported";
 /// The version of a mark that this program writes.
 const VERSION: u64 = 1;
 
-/// What a restored transcript lacks that its conversation has not reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreported {
+/// How many turns a transcript or a copy of it lacks. An unknown number is more than any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MissingTurns {
     /// This many turns.
-    Turns(u64),
+    Known(u64),
     /// Some turns: the mark cannot be read, is damaged, or a newer version wrote it.
     Unknown,
 }
 
-impl Unreported {
+impl MissingTurns {
     /// The number of turns, 0 if it is unknown.
     #[must_use]
     pub fn turns(self) -> u64 {
         match self {
-            Self::Turns(turns) => turns,
+            Self::Known(turns) => turns,
             Self::Unknown => 0,
+        }
+    }
+}
+
+impl fmt::Display for MissingTurns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(turns) => turns.fmt(f),
+            Self::Unknown => f.write_str("an unknown number"),
         }
     }
 }
@@ -55,7 +65,7 @@ impl Archive {
     /// What the restored transcript of a session lacks that its conversation has not reported as missing. Nothing is restored under
     /// an id that names no file.
     #[must_use]
-    pub fn unreported(&self, key: &Key) -> Option<Unreported> {
+    pub fn unreported(&self, key: &Key) -> Option<MissingTurns> {
         let path = self.mark(key).ok()?;
         let none_older = || serde::de::Error::custom("its version is unknown");
         let decoded = |text: Vec<u8>| checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()));
@@ -64,10 +74,10 @@ impl Archive {
             Err(error) => Err(Unreadable::Damaged(error.to_string())),
         };
         Some(match mark {
-            Ok(mark) => Unreported::Turns(mark.turns),
+            Ok(mark) => MissingTurns::Known(mark.turns),
             Err(why) => {
                 tracing::warn!(path = %path.display(), %why, "how many turns a restored transcript lacks is unknown");
-                Unreported::Unknown
+                MissingTurns::Unknown
             }
         })
     }
@@ -91,12 +101,7 @@ impl Archive {
         put: impl FnOnce(&mut dyn FnMut() -> Result<(), TranscriptError>) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
         let path = self.mark(key)?;
-        let is_less = |before: Option<Unreported>| match before {
-            None => true,
-            Some(Unreported::Turns(before)) => before < turns,
-            Some(Unreported::Unknown) => false,
-        };
-        if turns == 0 || !is_less(self.unreported(key)) {
+        if turns == 0 || self.unreported(key) >= Some(MissingTurns::Known(turns)) {
             return put(&mut || Ok(()));
         }
         let before = read(&path)?;
@@ -117,7 +122,7 @@ impl Archive {
         put
     }
 
-    fn mark(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
+    pub(super) fn mark(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
         let place = self.place(key)?;
         let below = place.strip_prefix(&self.folder).unwrap_or(&place);
         // With an ending of its own: a file is written beside itself under another ending.

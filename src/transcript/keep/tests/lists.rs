@@ -225,19 +225,23 @@ fn what_was_not_reported_stays_until_it_is() {
             })
     };
     restored(2).unwrap();
-    assert_eq!(unreported(), Some(Unreported::Turns(2)));
+    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
     restored(1).unwrap();
-    assert_eq!(unreported(), Some(Unreported::Turns(2)));
+    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
     append(&path, &lines(20, 30));
     place.pack_with("s", Some(&path), Some(5));
-    assert_eq!(place.archive.turns_behind(&key, 5).unwrap(), Some(2));
+    let behind = || place.archive.turns_behind(&key, 5).unwrap();
+    assert_eq!(behind(), Some(MissingTurns::Known(2)));
     let pruned = place.archive.prune(Some(i64::MAX), Some(0)).unwrap();
-    assert_eq!((pruned.sessions, unreported()), (1, Some(Unreported::Turns(2))));
+    assert_eq!((pruned.sessions, unreported()), (1, Some(MissingTurns::Known(2))));
     place.pack_with("s", Some(&path), Some(5));
     fs::write(place.folder("s").join(LIST), "garbage").unwrap();
-    assert_eq!(unreported(), Some(Unreported::Turns(2)));
+    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
+    place.pack_with("s", Some(&path), Some(5));
+    fs::write(place.archive.mark(&key).unwrap(), "garbage").unwrap();
+    assert_eq!(behind(), Some(MissingTurns::Unknown));
     place.archive.note_reported(&key).unwrap();
-    assert_eq!(unreported(), None);
+    assert_eq!((unreported(), behind()), (None, Some(MissingTurns::Known(0))));
 }
 
 #[test]
@@ -248,9 +252,19 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
     let unreported = || place.archive.unreported(&key);
     for (turns, before, fails, after) in [
         (2, None, true, None),
-        (2, None, false, Some(Unreported::Turns(2))),
-        (3, Some(Unreported::Turns(2)), true, Some(Unreported::Turns(2))),
-        (3, Some(Unreported::Turns(2)), false, Some(Unreported::Turns(3))),
+        (2, None, false, Some(MissingTurns::Known(2))),
+        (
+            3,
+            Some(MissingTurns::Known(2)),
+            true,
+            Some(MissingTurns::Known(2)),
+        ),
+        (
+            3,
+            Some(MissingTurns::Known(2)),
+            false,
+            Some(MissingTurns::Known(3)),
+        ),
     ] {
         fs::remove_file(&path).unwrap_or_default();
         assert_eq!(unreported(), before);
