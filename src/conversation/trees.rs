@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::answer::Request;
 use super::destination::{Destination, Tree};
 use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::durable::{make_folders, sync_folder};
+use crate::files::durable::make_folders;
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::store::ConversationRecord;
 
@@ -160,7 +160,6 @@ impl TreeMove {
         make_folders(&folder)?;
         let path = folder.join(id.to_string());
         CheckedFile::create(&path, &Note::Begun(Box::new(begun.clone())))?;
-        sync_folder(data)?;
         Ok(Self {
             id,
             begun,

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::conversation::{importing, keeping, trees, uncommitted_copies};
+use crate::files::durable;
 use crate::paths::ownership::{self, ClaimError, Role};
 use crate::transcript::moving;
 
@@ -18,6 +19,15 @@ pub enum FolderError {
     /// Its permissions cannot be read or changed.
     #[error("cannot close the folder {} to other users", path.display())]
     Close {
+        /// The folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Its name, or that of a folder above it, cannot be synced.
+    #[error("cannot sync the name of the folder {}", path.display())]
+    Sync {
         /// The folder.
         path: PathBuf,
         /// The operating system's answer.
@@ -100,7 +110,7 @@ fn described(kind: FileType) -> &'static str {
 }
 
 /// Makes a folder that only its owner may enter, with those above it. An existing folder must be this user's, and is
-/// closed to others.
+/// closed to others. All of them have their names on disk.
 ///
 /// # Errors
 /// [`FolderError`].
@@ -115,5 +125,27 @@ pub fn private(role: Role, path: &Path) -> Result<(), FolderError> {
     close().map_err(|source| FolderError::Close {
         path: path.to_path_buf(),
         source,
+    })?;
+    durable::sync_names(path).map_err(|source| FolderError::Sync {
+        path: path.to_path_buf(),
+        source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::durable::tests::Disk;
+
+    /// Also if an earlier start was killed after it made one of them.
+    #[test]
+    fn a_private_folder_lasts_with_those_above_it() {
+        let held = tempfile::tempdir().unwrap();
+        let disk = Disk::of(held.path());
+        std::fs::create_dir(held.path().join("a")).unwrap();
+        for _start in 0..2 {
+            private(Role::Data, &held.path().join("a/b/c")).unwrap();
+            disk.check_lasts("a private folder");
+        }
+    }
 }

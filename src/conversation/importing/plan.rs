@@ -18,7 +18,7 @@ use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::entries;
 use crate::files::set_aside::{self, Unreadable, set_aside};
 use crate::transcript::TranscriptError;
-use crate::transcript::copy::{make_folder, sync_folder};
+use crate::transcript::copy::make_folder;
 
 /// The folder below the daemon's own in which bundles are unpacked.
 pub(crate) const FOLDER: &str = "imports";
@@ -72,7 +72,6 @@ impl Plan {
         let path = staging.folder().join(PLAN);
         let begun = Step::Conversation(id);
         let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
-        sync_folder(&staging.all)?;
         Ok(Self {
             path,
             file,

@@ -223,11 +223,8 @@ impl Folder {
             file.write_all(&self.list.text()?)?;
             file.sync()?;
             durable::rename(&new, &self.path.join(LIST))?;
-            // With the copies that it names, and the folder's own place.
-            for folder in self.path.ancestors().take(3) {
-                durable::sync_folder(folder)?;
-            }
-            Ok(())
+            // With the copies that it names.
+            durable::sync_folder(&self.path)
         };
         written().map_err(TranscriptError::io("write", &self.path.join(LIST)))
     }

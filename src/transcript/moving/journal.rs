@@ -121,8 +121,6 @@ impl Journal {
         };
         let path = folder.join(JOURNAL);
         let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
-        sync_folder(&all)?;
-        sync_folder(data)?;
         Ok(Self {
             folder,
             file,

@@ -244,6 +244,24 @@ fn what_was_not_reported_stays_until_it_is() {
     assert_eq!((unreported(), behind()), (None, Some(MissingTurns::Known(0))));
 }
 
+/// A kill may come after a folder is made and before its name is synced.
+#[test]
+fn a_mark_lasts_in_a_folder_that_was_there() {
+    let place = Place::new();
+    let (path, _) = packed(&place);
+    let key = place.key("s");
+    let disk = Disk::of(place._held.path());
+    let mark = place.archive.mark(&key).unwrap();
+    fs::create_dir_all(mark.parent().unwrap().parent().unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    let nothing = Relocation::default();
+    let restored = place
+        .archive
+        .restore_claude(&key, None, &nothing, 2, &mut |_, _| Ok(()));
+    restored.unwrap();
+    disk.check_lasts("a mark");
+}
+
 #[test]
 fn what_is_not_restored_leaves_the_mark_as_it_was() {
     let place = Place::new();
