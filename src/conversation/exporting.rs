@@ -29,6 +29,7 @@ use super::state::view_of_record;
 use super::work::Progress;
 use crate::chain::adopted_past;
 use crate::files::durable::make_folders;
+use crate::paths::names;
 use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::keep::Unpacked;
@@ -350,7 +351,7 @@ fn default_targets(
     services: &Services,
     view: &Conversation,
 ) -> Result<(PathBuf, impl Iterator<Item = PathBuf> + use<>), ConversationError> {
-    let folder = services.data.join("exports");
+    let folder = services.data.join(names::EXPORTS);
     make_folders(&folder).map_err(|error| unusable(&folder, &error.to_string()))?;
     let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
     let full = format!(

@@ -7,7 +7,7 @@ mod moved;
 mod reading;
 
 use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use super::disk;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
+use crate::files::misplaced::Misplaced;
 use crate::transcript::blank::is_blank;
 use crate::transcript::keep::{Archive, KeptFrom, Key, MissingTurns, Noticed};
 use crate::transcript::relocate::Relocation;
@@ -31,9 +32,6 @@ use crate::transcript::{TranscriptError, rollouts};
 
 pub(super) use reading::in_place_of_lost;
 use reading::is_gone;
-
-/// The folder below the daemon's own in which copies are.
-pub const FOLDER: &str = "kept";
 
 /// How many sessions may be asked for at once: more than turns end in the time of one round.
 const ASKED: usize = 1_024;
@@ -98,6 +96,8 @@ pub struct Keeper {
     pub rules: KeepRules,
     asked: Mutex<BTreeMap<Session, Depth>>,
     wake: Notify,
+    /// What was reported to be in place of a folder of copies. Every backup meets it.
+    misplaced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Keeper {
@@ -109,6 +109,7 @@ impl Keeper {
             rules,
             asked: Mutex::default(),
             wake: Notify::new(),
+            misplaced: Mutex::default(),
         }
     }
 
@@ -136,6 +137,12 @@ impl Keeper {
     #[must_use]
     pub fn take(&self) -> BTreeMap<Session, Depth> {
         std::mem::take(&mut *self.lock())
+    }
+
+    /// Whether this was not reported yet. It counts as reported then.
+    pub(super) fn is_new(&self, misplaced: &Misplaced) -> bool {
+        let mut reported = self.misplaced.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.insert(misplaced.path.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Session, Depth>> {
@@ -180,22 +187,26 @@ pub(super) fn keep(
     let mut own = Noticed::default();
     let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let newest = found.iter().filter_map(|(_, path)| written(path)).max();
+    let newest = newest.and_then(|at| Timestamp::try_from(at).ok());
+    // What cannot be kept of one does not cost the others.
+    let mut first = Ok(());
     for (name, path) in found {
         let key = key(root, &UpstreamId::new(name));
-        let noticed = match depth {
-            Depth::Linked => archive.link(&key, format, &path)?,
-            Depth::Packed => {
-                let turns = turns.filter(|_| key.upstream_id == id.as_str());
-                archive.pack(&key, format, Some(&path), turns)?
-            }
+        let is_own = key.upstream_id == id.as_str();
+        let kept = match depth {
+            Depth::Linked => archive.link(&key, format, &path),
+            Depth::Packed => archive.pack(&key, format, Some(&path), turns.filter(|_| is_own)),
         };
-        if key.upstream_id == id.as_str() {
-            own = noticed;
-        } else if let Some(at) = newest.and_then(|at| Timestamp::try_from(at).ok()) {
-            archive.note_continued(&key, at.as_millisecond())?;
-        }
+        let kept = kept.and_then(|noticed| match newest.filter(|_| !is_own) {
+            Some(at) => archive.note_continued(&key, at.as_millisecond()),
+            None => {
+                own = noticed;
+                Ok(())
+            }
+        });
+        first = first.and(kept);
     }
-    Ok(own)
+    first.map(|()| own)
 }
 
 /// How many turns were acknowledged on a session, including those that it took along. `None` if no conversation has it.

@@ -27,25 +27,27 @@ impl NewFile {
     /// # Errors
     /// What the system answers.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        Self::open(path, OpenOptions::new().create_new(true))
-    }
-
-    /// Begins a file in the place of one that a kill may have left there.
-    ///
-    /// # Errors
-    /// What the system answers.
-    pub(crate) fn anew(path: &Path) -> io::Result<Self> {
-        Self::open(path, OpenOptions::new().create(true).truncate(true))
-    }
-
-    fn open(path: &Path, options: &mut OpenOptions) -> io::Result<Self> {
-        let file = options.write(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(path)?;
         Ok(Self {
             path: path.to_owned(),
             writer: BufWriter::with_capacity(BUFFER_BYTES, file),
         })
     }
 
+    /// Begins a file in the place of one that a kill may have left there. A link in its place is removed, not followed.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn anew(path: &Path) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Self::create(path),
+        }
+    }
     /// For its times and permissions. What was written last may not be in it before a flush.
     pub(crate) fn file(&self) -> &File {
         self.writer.get_ref()

@@ -246,6 +246,17 @@ fn a_folder_that_an_earlier_call_made_lasts_too() {
     }
 }
 
+#[test]
+fn a_file_that_takes_the_place_of_what_a_kill_left_follows_no_link() {
+    let held = tempfile::tempdir().expect("a folder");
+    let (foreign, path) = (held.path().join("foreign"), held.path().join("file"));
+    fs::write(&foreign, "mine").expect("written");
+    std::os::unix::fs::symlink(&foreign, path.with_extension("new")).expect("a link");
+    write(&path, b"words").expect("written");
+    assert_eq!(fs::read(&path).expect("a file"), b"words");
+    assert_eq!(fs::read(&foreign).expect("a file"), b"mine");
+}
+
 /// What is done in another order, or not at all, is seen.
 #[test]
 fn what_would_be_lost_is_told() {

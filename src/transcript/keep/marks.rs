@@ -3,7 +3,8 @@
 //!
 //! Each mark is a file of its own, outside the folder of the copies. A list of copies that is damaged, set aside, pruned or of a
 //! newer version therefore neither hides a mark nor looks like one: a transcript without a mark was not restored, or what it lacks
-//! was reported.
+//! was reported. Beside the folders of the roots is that of all marks; in it a folder for each root, and in that a file for each
+//! session.
 
 use std::fmt;
 use std::fs;
@@ -12,13 +13,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Archive, Key};
+use super::{Archive, Key, below};
 use crate::files::set_aside::{self, Unreadable};
-use crate::files::{checked_lines, durable, is_absence};
+use crate::files::{checked_lines, durable, is_absence, misplaced};
+use crate::paths::names::{Kind, UNREPORTED};
 use crate::transcript::TranscriptError;
-
-/// The folder of all marks, beside those of the roots; in it a folder for each root, and in that a file for each session.
-const FOLDER: &str = "unreported";
 
 /// The version of a mark that this program writes.
 const VERSION: u64 = 1;
@@ -89,7 +88,7 @@ impl Archive {
     pub fn note_reported(&self, key: &Key) -> Result<(), TranscriptError> {
         let path = self.mark(key)?;
         let _held = self.lock(key);
-        remove_mark(&path)
+        self.remove_mark(&path)
     }
 
     /// Restores a transcript that will lack this many turns. `put` calls its argument right before the file gets its name; the mark
@@ -107,13 +106,14 @@ impl Archive {
         let before = read(&path)?;
         let mut is_written = false;
         let put = put(&mut || {
+            self.own_folder_of(&path)?;
             is_written = true;
             write(&path, key, turns)
         });
         if put.is_err() && is_written {
             let back = match before {
                 Some(text) => durable::write(&path, &text).map_err(TranscriptError::io("write", &path)),
-                None => remove_mark(&path),
+                None => self.remove_mark(&path),
             };
             if let Err(error) = back {
                 tracing::warn!(%error, "a transcript that was not restored is reported to lack turns");
@@ -123,16 +123,35 @@ impl Archive {
     }
 
     pub(super) fn mark(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
-        let place = self.place(key)?;
-        let below = place.strip_prefix(&self.folder).unwrap_or(&place);
-        // With an ending of its own: a file is written beside itself under another ending.
-        let mut path = self.folder.join(FOLDER).join(below).into_os_string();
+        // With an ending of its own, which is no longer than a transcript's: a file is written beside itself under another ending.
+        let mut path = self.folder.join(UNREPORTED).join(below(key)?).into_os_string();
         path.push(".mark");
         Ok(path.into())
+    }
+
+    /// Checks the folder of a mark that is about to be changed. Reading one follows a link to the folder, because a mark that is
+    /// not found hides a loss.
+    fn own_folder_of(&self, mark: &Path) -> Result<(), TranscriptError> {
+        self.own(mark.parent().unwrap_or(mark).to_owned()).map(drop)
+    }
+
+    /// Removes a mark. What this program did not write in its place is set aside.
+    fn remove_mark(&self, path: &Path) -> Result<(), TranscriptError> {
+        self.own_folder_of(path)?;
+        match fs::remove_file(path) {
+            Ok(()) => durable::sync_folder_of(path),
+            Err(error) if is_absence(&error) => Ok(()),
+            Err(error) => set_aside::set_aside(path, &Unreadable::Damaged(error.to_string())).map(drop),
+        }
+        .map_err(TranscriptError::io("remove", path))
     }
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, TranscriptError> {
+    let found = misplaced::find(path, Kind::File).map_err(TranscriptError::io("look at", path))?;
+    if let Some(misplaced) = found {
+        return Err(TranscriptError::Misplaced(misplaced));
+    }
     match fs::read(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if is_absence(&error) => Ok(None),
@@ -153,14 +172,4 @@ fn write(path: &Path, key: &Key, turns: u64) -> Result<(), TranscriptError> {
         durable::write(path, &checked_lines::encode(VERSION, &mark)?)
     };
     written().map_err(TranscriptError::io("write", path))
-}
-
-/// Removes a mark. What this program did not write in its place is set aside.
-fn remove_mark(path: &Path) -> Result<(), TranscriptError> {
-    match fs::remove_file(path) {
-        Ok(()) => durable::sync_folder_of(path),
-        Err(error) if is_absence(&error) => Ok(()),
-        Err(error) => set_aside::set_aside(path, &Unreadable::Damaged(error.to_string())).map(drop),
-    }
-    .map_err(TranscriptError::io("remove", path))
 }

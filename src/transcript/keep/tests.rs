@@ -1,5 +1,6 @@
 mod blank;
 mod lists;
+mod misplaced;
 mod moved;
 mod released;
 

@@ -244,6 +244,42 @@ fn what_was_not_reported_stays_until_it_is() {
     assert_eq!((unreported(), behind()), (None, Some(MissingTurns::Known(0))));
 }
 
+/// A transcript's ending is longer than a mark's, so an id that names a transcript names a mark.
+#[test]
+fn the_longest_ids_are_marked_too() {
+    let place = Place::new();
+    let id = "i".repeat(249);
+    let (key, longer) = (place.key(&id), place.key(&"i".repeat(250)));
+    let path = place.put(&format!("{id}.jsonl"), &lines(0, 10));
+    place.pack(&id, Some(&path));
+    place.lose();
+    let restore = |key, turns| {
+        let nothing = Relocation::default();
+        let restored = place
+            .archive
+            .restore_claude(key, None, &nothing, turns, &mut |_, _| Ok(()));
+        restored.map(|paths| paths.len())
+    };
+    assert_eq!(restore(&key, 2).unwrap(), 1);
+    assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Known(2)));
+    let invalid = restore(&longer, 2);
+    assert!(
+        matches!(invalid, Err(TranscriptError::InvalidId { .. })),
+        "{invalid:?}"
+    );
+    // What is in its place is set aside under a name that is cut.
+    let mark = place.archive.mark(&key).unwrap();
+    fs::remove_file(&mark).unwrap();
+    fs::create_dir(&mark).unwrap();
+    assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Unknown));
+    place.archive.note_reported(&key).unwrap();
+    assert_eq!(place.archive.unreported(&key), None);
+    // As is a folder of copies.
+    fs::write(place.folder(&id).join(LIST), "garbage").unwrap();
+    place.pack(&id, Some(&path));
+    assert_eq!(place.names(&id), ["1.zst"]);
+}
+
 /// A kill may come after a folder is made and before its name is synced.
 #[test]
 fn a_mark_lasts_in_a_folder_that_was_there() {
