@@ -13,6 +13,8 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
+use crate::paths::names;
+
 /// The adapters and programs on which the facts of this module were measured.
 pub const MEASURED_VERSIONS: &[(&str, &str)] = &[
     ("@agentclientprotocol/claude-agent-acp", "0.101.0"),
@@ -391,7 +393,9 @@ static LOOPBACK: Profile = Profile {
     arguments: &[],
     env_remove: &[],
     transcript_format: TranscriptFormat::Claude,
-    transcript_root: TranscriptRoot::Data { folder: "loopback" },
+    transcript_root: TranscriptRoot::Data {
+        folder: names::LOOPBACK,
+    },
     fork_point: ForkPointSupport::Message,
     system_prompt: SystemPromptStyle::MetaAppend,
     model_setting: ModelSetting::ConfigOption,

@@ -28,6 +28,7 @@ use super::services::{Services, now};
 use super::state::view_of_record;
 use super::work::Progress;
 use crate::files::durable::make_folders;
+use crate::paths::names;
 use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::keep::Unpacked;
@@ -345,7 +346,7 @@ fn default_targets(
     services: &Services,
     view: &Conversation,
 ) -> Result<(PathBuf, impl Iterator<Item = PathBuf> + use<>), ConversationError> {
-    let folder = services.data.join("exports");
+    let folder = services.data.join(names::EXPORTS);
     make_folders(&folder).map_err(|error| unusable(&folder, &error.to_string()))?;
     let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
     let full = format!(

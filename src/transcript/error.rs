@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::claude::ReadError;
+use crate::files::misplaced::Misplaced;
 use crate::files::set_aside::Unreadable;
 
 /// A failure to find, read or copy a transcript.
@@ -29,6 +30,9 @@ pub enum TranscriptError {
         /// Why.
         why: Unreadable,
     },
+    /// An entry of the daemon's own folders is not what it makes there.
+    #[error("{0}; {hint}", hint = .0.hint(""))]
+    Misplaced(Misplaced),
     /// An upstream id that cannot be a file name, such as one that holds a slash.
     #[error("{id:?} cannot be the name of a transcript")]
     InvalidId {

@@ -16,6 +16,7 @@ use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure
 use crate::conversation::services::chain_text;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
+use crate::transcript::keep::MissingTurns;
 use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
@@ -130,7 +131,7 @@ impl Climber {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(Ok((restored, behind))) => {
-                self.kept_lacks = behind.unwrap_or_default();
+                self.kept_lacks = behind.map_or(0, MissingTurns::turns);
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy");
                 Ok(())
             }

@@ -6,7 +6,7 @@ use bridge_protocol::link::Link;
 use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
-use crate::transcript::keep::{Unpacked, Unreported};
+use crate::transcript::keep::{MissingTurns, Unpacked};
 use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
 
@@ -47,7 +47,7 @@ pub(in crate::conversation) fn behind(
         // The file alone may not show it: turns that were cancelled stand in it too.
         let key = key(agents, &link.upstream_id);
         let later = services.keeper.archive.turns_behind(&key, ran);
-        gone = gone.max(later.unwrap_or_default().unwrap_or_default());
+        gone = gone.max(later.unwrap_or_default().map_or(0, MissingTurns::turns));
         why = "are later than its kept copy, or lost";
     }
     unreported(services, link, gone).or_else(|| gap(link, gone, why))
@@ -62,15 +62,15 @@ pub(super) fn unreported(services: &Services, link: &Link, shown: u64) -> Option
         .archive
         .unreported(&key(root, &link.upstream_id))?
     {
-        Unreported::Turns(lost) if lost > shown => {
+        MissingTurns::Known(lost) if lost > shown => {
             gap(link, lost, "are later than the copy from which it was restored")
         }
-        Unreported::Unknown if shown == 0 => Some(HistoryGap {
+        MissingTurns::Unknown if shown == 0 => Some(HistoryGap {
             upstream_id: link.upstream_id.clone(),
             kind: GapKind::Behind,
             detail: "it was restored from a copy that lacks an unknown number of turns".to_owned(),
         }),
-        Unreported::Turns(_) | Unreported::Unknown => None,
+        MissingTurns::Known(_) | MissingTurns::Unknown => None,
     }
 }
 
