@@ -5,28 +5,13 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
-use super::printed::{check_printed, with_whole_ids};
+use super::printed::{check_printed, check_seen};
 use super::questions::kill_daemon;
 use super::terminal::{ASKED, MARK, Terminal};
-use crate::daemon::error_words::{compare, plain};
 
 /// The agent's answer in Markdown, with a tool call in the middle.
 const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
                         [[say ```sh\nls *.rs\n```\n\n| a | b |\n|---|---|\n| one | two |\n]]";
-
-/// Checks what is seen on a terminal against `printed-words.txt`; ids, times and the size of the context do not matter.
-#[track_caller]
-pub(crate) fn check_seen(what: &str, seen: &str) {
-    let lines = seen
-        .trim_end()
-        .lines()
-        .map(|line| match line.starts_with("context ") {
-            true => "context of so many tokens",
-            false => line,
-        });
-    let seen = plain(&with_whole_ids(&lines.collect::<Vec<_>>().join("\n")));
-    compare("printed-words.txt", &format!("screen of {what}: {seen}"));
-}
 
 #[test]
 fn a_chat_shows_markdown_and_tool_calls() {

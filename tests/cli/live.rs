@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use rustix::event::{PollFd, PollFlags, poll};
@@ -178,14 +177,10 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     until("another turn is running; this prompt is queued");
     until("the running turn waits for an answer: First?");
     // Others see it there, once its place is on disk: what was told so far was told before it was asked for.
-    let since = Instant::now();
-    let shown = loop {
-        let shown = home.said(&["show", &id]);
-        if shown.contains("\nqueued ") {
-            break shown;
-        }
-        assert!(since.elapsed() < Duration::from_secs(60), "{shown}");
-    };
+    home.once(&id, |shown| {
+        shown["queue"].as_array().is_some_and(|queue| !queue.is_empty())
+    });
+    let shown = home.said(&["show", &id]);
     let in_line = shown.lines().find(|line| line.starts_with("queued "));
     assert!(in_line.is_some_and(|line| line.contains(" turn ")), "{shown}");
     let listed = home.said(&["ls"]);

@@ -4,9 +4,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use super::chatting::check_seen;
 use super::history;
 use super::home::Home;
+use super::printed::check_seen;
 pub(crate) use crate::pty::Terminal;
 
 /// What Ctrl-C sends.

@@ -7,6 +7,7 @@ use bridge_protocol::link::{Fidelity, LineageReason, Link, LinkReason, Relation,
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::home::Home;
 use crate::support::App;
 
@@ -310,11 +311,7 @@ async fn records_of_another_session_are_the_past_of_what_it_was_resumed_as() {
     assert_eq!(links[1].from_upstream_id.as_ref().unwrap().as_str(), middle);
     // The session before that is not there, which is told.
     assert_eq!(answer.missing.len(), 1);
-    assert!(
-        answer.missing[0].detail.contains("no transcript"),
-        "{:?}",
-        answer.missing
-    );
+    error_words::check("conversation/adopt", "missing", &answer.missing[0].detail);
     app.send(id, "go on").await;
     let (_, checkpoints) = pages(&app, id).await;
     let places = checkpoints["checkpoints"].as_array().unwrap();
