@@ -8,6 +8,7 @@ use super::history;
 use super::home::Home;
 use super::printed::check_seen;
 pub(crate) use crate::pty::Terminal;
+use crate::screen::Screen;
 
 /// What Ctrl-C sends.
 const CTRL_C: &str = "\x03";
@@ -46,6 +47,21 @@ impl Terminal {
         let shown = self.until(words);
         self.until(MARK);
         shown
+    }
+
+    /// Types a line into a chat, and checks what a person sees before the next line is asked for; see [`check_seen`].
+    #[track_caller]
+    pub(crate) fn check_answer(&mut self, line: &str) -> String {
+        self.enter(line);
+        let mut screen = Screen::new(80);
+        screen.take(self.until(MARK).as_bytes());
+        let seen = screen.text();
+        let lines = seen
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with(MARK.trim_end()));
+        let seen = lines.collect::<Vec<_>>().join("\n");
+        check_seen(&format!("chat, after {line}"), &seen);
+        seen
     }
 
     /// Leaves a chat that waits for a line.
