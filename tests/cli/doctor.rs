@@ -48,8 +48,11 @@ fn a_home_that_is_well_is_told_line_by_line() {
         let text = super::text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{text}");
         // All else is this machine's own: which agents it has, what they keep, how full its disk is, what else runs on it.
-        let own = [" folder ", " store ", " left over ", " loopback: "];
-        let is_own = |line: &&str| own.iter().any(|word| line.contains(word));
+        let own = ["folder  ", "store  ", "left over  "];
+        let is_own = |line: &&str| {
+            own.iter()
+                .any(|kind| line.get(9..).is_some_and(|rest| rest.starts_with(kind)))
+        };
         let lines: Vec<&str> = text.lines().filter(is_own).collect();
         check_seen(&format!("doctor, {when}"), &lines.join("\n"));
     }
