@@ -87,7 +87,8 @@ pub(super) async fn branch(
     lost::before_branch(&services, &entry, &request).await?;
     let Some(place) = place(&services, &entry, &request).await? else {
         refuse_too_little(&services, &entry, &request).await?;
-        // Native first, for a compacted session too: Claude's fork sends the model what our cut would.
+        // Native first, for a compacted session too: Claude's fork sends the model what its source and our cut would, as the
+        // real adapter's test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` shows.
         let native_error = match native(&services, &entry, &request, None).await {
             Ok(made) => return Ok(made),
             Err(error) => error,

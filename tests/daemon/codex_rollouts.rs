@@ -7,6 +7,7 @@ use std::fs;
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::codex::{
     self, DEEP_FORK, DEEP_ID, EARLY_FORK, EARLY_ID, HEAD_FORK, HEAD_FORK_ID, ROOT, ROOT_ID, rollout, write,
 };
@@ -277,7 +278,7 @@ async fn adopting_what_codex_refuses_to_resume_says_so() {
     let checked = app.call("transcript/check", json!({"upstreamId": OLD_ID})).await;
     assert_eq!(told["findings"], checked.unwrap()["findings"]);
     let why = told["findings"][0]["detail"].as_str().unwrap();
-    assert!(why.contains("Codex of today refuses to resume"), "{why}");
+    error_words::check("an old rollout", "adopt", why);
     assert_eq!(adopted(ROOT_ID).await.get("findings"), None);
 }
 

@@ -151,7 +151,7 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
         app.call("conversation/resume", strict).await,
         ErrorKind::NotResumable,
     );
-    assert!(error.detail("attempts").to_string().contains("archive"));
+    assert_eq!(error.detail("attempts")[0]["via"], "archive", "{error:?}");
     assert_eq!(unreported(&home, head.as_str()), json!(1));
     assert_reported_once(&app, id).await;
     assert_eq!(unreported(&home, head.as_str()), Value::Null);
@@ -476,9 +476,7 @@ async fn nothing_is_restored_into_an_open_session() {
     }
     lose(&home);
     for params in names {
-        let error = refused(app.call("transcript/restore", params).await, ErrorKind::Busy);
-        let close = format!("sessionctl close {id}");
-        assert!(error.message.contains(&close), "{}", error.message);
+        refused(app.call("transcript/restore", params).await, ErrorKind::Busy);
     }
     assert!(home.transcript(head.as_str()).is_none());
     app.close(id).await;
