@@ -263,7 +263,14 @@ async fn native(
     .await?;
     session.tally = Tally::of(look.prompts);
     if let Some(place) = place
-        && let Err(error) = ended_there(services, entry, &answer.upstream_id, place, &request.progress).await
+        && let Err(error) = ended_there(
+            services,
+            entry,
+            (&answer.upstream_id, &request.cwd),
+            place,
+            &request.progress,
+        )
+        .await
     {
         closed.close(session, false, Duration::ZERO).closed().await;
         return Err(error);
@@ -309,13 +316,13 @@ async fn native(
 async fn ended_there(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
-    branch: &UpstreamId,
+    (branch, cwd): (&UpstreamId, &str),
     place: &Place,
     progress: &Arc<Progress>,
 ) -> Result<(), ConversationError> {
-    let (branch, until) = (branch.clone(), place.end.until.clone());
+    let (branch, cwd, until) = (branch.clone(), cwd.to_owned(), place.end.until.clone());
     blocking(services, entry, progress, move |services, entry| {
-        let last = places::last_of(services, entry, &branch);
+        let last = places::last_of(services, entry, &cwd, &branch);
         match last.is_none_or(|last| last == until) {
             true => Ok(()),
             false => Err(ConversationError::Unsupported(format!(
@@ -342,10 +349,15 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
     let Ok(entry) = services.agent(&link.agent) else {
         return;
     };
-    let Some(root) = entry.readable_transcripts() else {
+    let Some((root, format)) = entry
+        .listed_transcripts()
+        .filter(|(_, format)| format.dialect().can().cut)
+    else {
         return;
     };
-    let transcript = disk::find(&services.library, root, &link.cwd, &link.upstream_id);
+    let transcript = format
+        .dialect()
+        .find(services.home(root), &link.cwd, link.upstream_id.as_str());
     let bring = |transcript: PathBuf| {
         let (copies, id) = (&services.copies, &link.upstream_id);
         copies.bring_files(&services.store, id, &transcript)

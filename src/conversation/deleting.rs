@@ -11,12 +11,11 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
 use crate::files::is_absence;
 use crate::store::{ConversationRecord, StoreError};
+use crate::transcript::TranscriptError;
 use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::removing::{Beside, Forks, remove_beside};
-use crate::transcript::{TranscriptError, rollouts};
 
 use super::climbing::acquire;
-use super::disk;
 use super::keeping;
 use super::services::{Services, chain_text};
 
@@ -294,10 +293,10 @@ impl Deletion {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(None);
         };
-        let library = &self.services.library;
-        match disk::transcript(library, root, format, &self.cwd, id) {
+        let home = self.services.home(root);
+        match format.dialect().find(home, &self.cwd, id.as_str()) {
             Ok(path) => Ok(Some(path)),
-            Err(error) if disk::is_absence(&error) => Ok(None),
+            Err(error) if error.is_absence() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -315,11 +314,11 @@ impl Deletion {
             }
             Err(error) => return Some(failed(&id, None, chain_text(&error))),
         };
-        let (root, _) = self.entry.listed_transcripts()?;
+        let (root, format) = self.entry.listed_transcripts()?;
         let told = |why: &str| failed(&id, Some(&path), why.to_owned());
         Some(match by_agent {
             Err(error) => told(&error),
-            Ok(()) if rollouts::is_archived(root, &path) => RemainingTranscript {
+            Ok(()) if format.dialect().archived(root, &path).is_some() => RemainingTranscript {
                 reason: RemainingReason::Archived,
                 ..told("the agent archived it when it was to delete it")
             },

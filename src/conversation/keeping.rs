@@ -18,7 +18,6 @@ use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::disk;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
@@ -173,15 +172,14 @@ pub(super) fn keep(
         return Ok(Noticed::default());
     };
     let id = &session.upstream_id;
-    let found = match format {
-        Format::Claude => disk::find(&services.library, root, &session.cwd, id)
-            .map(|path| vec![(id.as_str().to_owned(), path)]),
-        Format::Codex => rollouts::files_of(root, id.as_str()).map(|(files, _)| files),
-    };
+    let found = format
+        .dialect()
+        .files(services.home(root), &session.cwd, id.as_str());
+    let found = found.map(|(files, _)| files);
     let archive = &services.keeper.archive;
     let found = match found {
         Ok(found) => found,
-        Err(error) if disk::is_absence(&error) => return archive.pack(&key(root, id), format, None, None),
+        Err(error) if error.is_absence() => return archive.pack(&key(root, id), format, None, None),
         Err(error) => return Err(error),
     };
     let mut own = Noticed::default();
@@ -435,9 +433,9 @@ pub(super) fn is_missing(
     cwd: &str,
     id: &UpstreamId,
 ) -> bool {
-    match disk::transcript(&services.library, root, format, cwd, id) {
+    match format.dialect().find(services.home(root), cwd, id.as_str()) {
         Ok(path) => is_blank(&path).unwrap_or(false),
-        Err(error) => disk::is_absence(&error),
+        Err(error) => error.is_absence(),
     }
 }
 

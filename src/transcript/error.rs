@@ -55,6 +55,12 @@ pub enum TranscriptError {
         /// The agent's folder.
         root: PathBuf,
     },
+    /// A transcript holds no message of a conversation.
+    #[error("no message of a conversation is in the transcript of {upstream_id}")]
+    NothingToResume {
+        /// The session.
+        upstream_id: String,
+    },
     /// A copy would have replaced a file that exists.
     #[error("{} exists already", path.display())]
     AlreadyExists {
@@ -86,6 +92,17 @@ pub enum TranscriptError {
 }
 
 impl TranscriptError {
+    /// Whether there is no such transcript, or none that reaches so far.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::NotFound { .. } | Self::RecordNotFound { .. } | Self::InvalidId { .. } => true,
+            // It went between the look and the reading.
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+
     /// Wraps an I/O error with what was tried and where; for use in `map_err`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -16,8 +16,6 @@ use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
-use crate::transcript::opened::Opened;
-use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
 /// Where a branch leaves its source.
@@ -51,7 +49,9 @@ pub(super) fn named(
     at: &PlaceRef,
 ) -> Result<Place, ConversationError> {
     let (root, format) = readable(entry, " at a place")?;
-    if let (PlaceRef::Checkpoint(place), Format::Claude) = (at, format) {
+    if let PlaceRef::Checkpoint(place) = at
+        && format.dialect().can().cut
+    {
         // The one who cuts finds it by itself.
         let session = UpstreamId::new(place.upstream_id.as_str());
         return match is_held(services, record, &session)? {
@@ -99,8 +99,8 @@ pub(super) fn before_time(
     at: Timestamp,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let end = match format {
-        Format::Claude => {
+    let end = match format.dialect().can().cut {
+        true => {
             let (library, agent) = (&services.library, entry.name.as_str());
             let until = disk::last_before(library, root, &record.cwd, agent, from, at);
             until.map(|until| KeptEnd {
@@ -108,7 +108,7 @@ pub(super) fn before_time(
                 until,
             })
         }
-        Format::Codex => {
+        false => {
             let mut history = History::of_conversation(services, record, &lineage(services, record)?)?;
             history.before_time(at)
         }
@@ -132,12 +132,12 @@ pub(super) fn at_end(
     from: &UpstreamId,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let until = match format {
-        Format::Claude => {
+    let until = match format.dialect().can().cut {
+        true => {
             let (library, agent) = (&services.library, entry.name.as_str());
             disk::last_checkpoint(library, root, &record.cwd, agent, from)
         }
-        Format::Codex => last_of(services, entry, from),
+        false => last_of(services, entry, &record.cwd, from),
     };
     let Some(until) = until else { return Ok(None) };
     let end = KeptEnd {
@@ -151,12 +151,19 @@ pub(super) fn at_end(
     }))
 }
 
-/// The place after the last turn of a session of Codex, as far as there is a file that can be read.
-pub(super) fn last_of(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Option<CheckpointId> {
-    let (root, Format::Codex) = entry.listed_transcripts()? else {
+/// The place after the last turn of a session whose transcript cannot be cut, as far as there is a file that can be read.
+pub(super) fn last_of(
+    services: &Services,
+    entry: &AgentEntry,
+    cwd: &str,
+    id: &UpstreamId,
+) -> Option<CheckpointId> {
+    let (root, format) = entry.listed_transcripts()?;
+    let dialect = format.dialect();
+    if dialect.can().cut {
         return None;
-    };
-    let opened = Opened::codex(&services.library, root, id.as_str(), None).ok()?;
+    }
+    let opened = dialect.open(services.home(root), cwd, id.as_str(), None).ok()?;
     let last = opened.turns().checked_sub(1)?;
     let (name, owner) = opened.end_of_turn(last);
     let place = CheckpointRef {
@@ -269,11 +276,8 @@ fn place(root: &Path, format: Format, kept: Kept) -> Result<Option<Place>, Conve
 /// What the agent calls a message of the turn at a place, where its transcripts cannot be cut and its fork is told so.
 fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, ConversationError> {
     let until: Option<CheckpointRef> = end.until.as_str().parse().ok();
-    let (Format::Codex, Some(until)) = (format, until) else {
-        return Ok(None);
-    };
-    let session = end.session.as_str();
-    let item = rollouts::item_of_turn(root, session, &until.upstream_id, &until.record_uuid);
+    let Some(until) = until else { return Ok(None) };
+    let item = format.dialect().fork_point(root, end.session.as_str(), &until);
     item.map_err(|error| ConversationError::TranscriptDamaged(chain_text(&error)))
 }
 

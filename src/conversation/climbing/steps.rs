@@ -17,8 +17,6 @@ use crate::conversation::services::chain_text;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::keep::MissingTurns;
-use crate::transcript::rollouts;
-use crate::transcript::shelf::Format;
 
 impl Climber {
     /// What the disk says of the head, read on a thread of its own.
@@ -37,8 +35,9 @@ impl Climber {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Inspection::default();
         };
-        // A rollout that Codex has and does not open for another reason is not left for a retelling.
-        if format == Format::Codex && !climb.is_forgotten() {
+        let dialect = format.dialect();
+        // What the agent has and does not open for another reason is not left for a retelling.
+        if !dialect.can().cut && !climb.is_forgotten() {
             return Inspection::default();
         }
         let (root, record) = (root.to_path_buf(), self.record.clone());
@@ -50,11 +49,11 @@ impl Climber {
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
                 keeping::put_back_whole(&services, &entry, &record, sources);
             }
-            let found = match format {
-                Format::Claude => disk::inspect(&services.library, &root, &record.cwd, &goal, &origins),
-                Format::Codex => {
+            let found = match dialect.can().cut {
+                true => disk::inspect(&services.library, &root, &record.cwd, &goal, &origins),
+                false => {
                     let lineage = services.store.lineage_all(record.id)?;
-                    rollout::inspect(&services, &root, &record, &lineage, &goal)
+                    rollout::inspect(&services, (&root, dialect), &record, &lineage, &goal)
                 }
             };
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
@@ -78,16 +77,17 @@ impl Climber {
 
     /// Puts the transcript of a session where the agent looks for it.
     pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), StepFailure> {
-        let Some((root, Format::Codex)) = self.entry.listed_transcripts() else {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
             return Err(StepFailure::Misplaced(
                 "nobody knows where it should be".to_owned(),
             ));
         };
         let (root, session) = (root.to_path_buf(), id.clone());
-        let moving = tokio::task::spawn_blocking(move || rollouts::bring_back(&root, session.as_str()));
+        let moving =
+            tokio::task::spawn_blocking(move || format.dialect().bring_back(&root, session.as_str()));
         match moving.await {
             Ok(Ok(place)) => {
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "a rollout was brought back to where its agent looks for it");
+                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "a transcript was brought back to where its agent looks for it");
                 Ok(())
             }
             Ok(Err(error)) => Err(StepFailure::Misplaced(chain_text(&error))),
@@ -119,7 +119,7 @@ impl Climber {
             };
             for older in ancestors {
                 if let Err(error) = put_back(&older)
-                    && !disk::is_absence(&error)
+                    && !error.is_absence()
                 {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
@@ -226,7 +226,7 @@ impl Climber {
         let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
         let told = tokio::task::spawn_blocking(move || {
             let (library, cwd) = (&services.library, &record.cwd);
-            if format == Format::Codex {
+            if !format.dialect().can().cut {
                 let Ok(lineage) = services.store.lineage_all(record.id) else {
                     return (None, None);
                 };

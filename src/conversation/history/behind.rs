@@ -7,8 +7,7 @@ use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
 use crate::transcript::keep::{MissingTurns, Unpacked};
-use crate::transcript::rollouts::OpenRollout;
-use crate::transcript::shelf::Format;
+use crate::transcript::opened::Loss;
 
 /// What the file of a link lacks of the turns that were acknowledged on it, for those who tell what there is now and wait
 /// for no agent that is still writing. What somebody went back behind still stands in the file, and no branch is a loss.
@@ -22,21 +21,28 @@ pub(in crate::conversation) fn behind(
 ) -> Option<HistoryGap> {
     let (agents, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
     let root = kept.map_or(agents, Unpacked::root);
-    let library = &services.library;
     let ran = link.turns.saturating_add(link.carried_turns);
-    let (mut gone, mut why) = match format {
-        Format::Claude => {
+    let dialect = format.dialect();
+    let (mut gone, mut why) = match dialect.can().cut {
+        true => {
+            let library = &services.library;
             let file = disk::seen(disk::on_disk(library, root, &link.cwd, &link.upstream_id, None))?;
             let gone = file.with_carried(link.carried_turns).missing_turns(ran);
             (gone, "are lost, not whole, or not written yet")
         }
-        Format::Codex => {
-            let open = OpenRollout::open(&library.rollouts, root, link.upstream_id.as_str(), None).ok()?;
+        false => {
+            let open = dialect
+                .open(services.home(root), &link.cwd, link.upstream_id.as_str(), None)
+                .ok()?;
             // What is missing before it is told for itself, and nobody knows how many turns that were.
-            if open.missing.is_some() {
+            if open
+                .losses()
+                .iter()
+                .any(|loss| matches!(loss, Loss::Source { .. }))
+            {
                 return None;
             }
-            let gone = ran.saturating_sub(open.book.turns_recorded_at_most());
+            let gone = ran.saturating_sub(open.turns_recorded_at_most()?);
             (
                 gone,
                 "are lost, not written yet, or were commands of which Codex keeps no record",

@@ -6,7 +6,6 @@ use bridge_protocol::UpstreamId;
 
 use super::{key, relocation};
 use crate::agent::catalog::AgentEntry;
-use crate::conversation::disk;
 use crate::conversation::services::Services;
 use crate::transcript::blank::is_blank;
 use crate::transcript::keep::Unpacked;
@@ -21,7 +20,7 @@ pub(super) fn is_gone(root: &Path, format: Format, id: &UpstreamId) -> bool {
             .is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false))),
         Format::Codex => match rollouts::files_of(root, id.as_str()) {
             Ok((_, missing)) => missing.is_some(),
-            Err(error) => disk::is_absence(&error),
+            Err(error) => error.is_absence(),
         },
     }
 }

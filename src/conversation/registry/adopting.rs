@@ -3,10 +3,10 @@
 //!
 //! Files are read on blocking threads; what is decided of them is decided here. Nothing here writes to a transcript.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
+use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::export::MissingSession;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
@@ -14,9 +14,8 @@ use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
 
 use super::super::answer::{Answer, Request};
-use super::super::checking::{check_answer, check_claude, check_kept, check_rollout, read_root, unusable};
+use super::super::checking::{check_answer, check_kept, read_root, unusable};
 use super::super::climbing::store_error;
-use super::super::copies;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::{usable_folder, usable_recorded};
@@ -28,12 +27,11 @@ use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
 use crate::store::{Change, ConversationRecord, TranscriptRoot};
+use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::library::Library;
-use crate::transcript::locate::locate;
+use crate::transcript::dialect::Home;
 use crate::transcript::origin::Origin;
 use crate::transcript::shelf::{Format, listed_title};
-use crate::transcript::{TranscriptError, reading, rollouts};
 
 /// The transcripts of one id that an agent holds; never none.
 pub(super) struct Held {
@@ -42,6 +40,18 @@ pub(super) struct Held {
     pub(super) format: Format,
     pub(super) id: UpstreamId,
     pub(super) paths: Vec<PathBuf>,
+}
+
+impl Held {
+    /// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
+    pub(super) fn recorded(
+        &self,
+        home: Home<'_>,
+        cwd: Option<&str>,
+    ) -> Result<(PathBuf, Origin), ConversationError> {
+        let recorded = self.format.dialect().recorded(home, cwd, self.id.as_str());
+        recorded.map_err(|error| unusable(&error))
+    }
 }
 
 impl Registry {
@@ -81,10 +91,8 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let read = move || {
             let held = find(&entries, &id)?;
-            let (path, mut origin) = match held.format {
-                Format::Claude => claude(&services.library, &held, given.as_deref())?,
-                Format::Codex => rollout(&held)?,
-            };
+            let (dialect, home) = (held.format.dialect(), services.home(&held.root));
+            let (path, mut origin) = held.recorded(home, given.as_deref())?;
             if origin.turns == 0 {
                 let path = path.display();
                 return Err(ConversationError::TranscriptDamaged(format!(
@@ -101,18 +109,9 @@ impl Registry {
                 .or_else(|| listed_title(&path, held.format));
             // What another program adds from here on is new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
-            let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
-            let findings = match held.format {
-                Format::Claude => {
-                    let beside = copies::beside(&services.library, &held.root, &cwd, &path);
-                    beside
-                        .into_iter()
-                        .chain(newer_branch(&services.library, &path))
-                        .collect()
-                }
-                Format::Codex => told_of_rollout(&held),
-            };
-            let missing = missing_beginning(&held);
+            let archived = dialect.archived(&held.root, &path).is_some();
+            let findings = dialect.obstacles(home, &cwd, id.as_str(), &path);
+            let missing = missing_beginning(&held, home, &cwd);
             Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
         };
         let (entry, cwd, origin, missing, archived, bytes, findings) =
@@ -184,13 +183,14 @@ impl Registry {
             return Ok(false);
         };
         let entry = self.services.catalog.get(&head.agent);
-        let Some((root, Format::Codex)) = entry.and_then(|entry| entry.listed_transcripts()) else {
+        let Some((root, format)) = entry.and_then(|entry| entry.listed_transcripts()) else {
             return Ok(false);
         };
-        let root = root.to_path_buf();
+        let (root, services) = (root.to_path_buf(), Arc::clone(&self.services));
         let look = move || {
-            rollouts::find(&root, head.upstream_id.as_str())
-                .is_ok_and(|path| rollouts::is_archived(&root, &path))
+            let dialect = format.dialect();
+            let found = dialect.find(services.home(&root), &head.cwd, head.upstream_id.as_str());
+            found.is_ok_and(|path| dialect.archived(&root, &path).is_some())
         };
         let looked = tokio::task::spawn_blocking(look).await;
         looked.map_err(|_| ConversationError::Lost)
@@ -214,14 +214,11 @@ impl Registry {
             if let Some(kept) = in_place_of_lost(&services, &entry, &id).map_err(|error| unusable(&error))? {
                 return check_kept(&entry, &id, &kept);
             }
-            match format {
-                Format::Claude => {
-                    let path = copies::find(&services.library, &root, &cwd, &id)
-                        .map_err(|error| unusable(&error))?;
-                    check_claude(&services.library, &root, Some(&cwd), &path)
-                }
-                Format::Codex => check_rollout(&root, &id),
-            }
+            let (dialect, home) = (format.dialect(), services.home(&root));
+            let path = dialect
+                .find(home, &cwd, id.as_str())
+                .map_err(|error| unusable(&error))?;
+            check_answer(dialect.check(home, Some(&cwd), id.as_str(), &path))
         })
         .await
     }
@@ -257,16 +254,14 @@ impl Registry {
                 }
                 Err(error) => return Err(error),
             };
-            match (held.format, held.paths.as_slice()) {
-                (Format::Codex, _) => check_rollout(&held.root, &held.id),
-                // It need not be read twice.
-                (Format::Claude, [only]) => check_answer(reading::check(only)),
-                (Format::Claude, _) => {
-                    let (path, origin) = claude(&services.library, &held, held_in.as_deref())?;
-                    let cwd = held_in.or(origin.cwd);
-                    check_claude(&services.library, &held.root, cwd.as_deref(), &path)
-                }
+            let (dialect, home) = (held.format.dialect(), services.home(&held.root));
+            // Nothing is said of others where there is one, which need not be read twice.
+            if let [only] = held.paths.as_slice() {
+                return check_answer(dialect.check(home, None, held.id.as_str(), only));
             }
+            let (path, origin) = held.recorded(home, held_in.as_deref())?;
+            let cwd = held_in.or(origin.cwd);
+            check_answer(dialect.check(home, cwd.as_deref(), held.id.as_str(), &path))
         })
         .await
     }
@@ -385,14 +380,10 @@ fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> 
     (record, change)
 }
 
-/// The session in which a rollout begins and whose file is missing: its history begins after it. Blocks.
-fn missing_beginning(held: &Held) -> Vec<MissingSession> {
-    if held.format == Format::Claude {
-        return Vec::new();
-    }
-    let missing = rollouts::files_of(&held.root, held.id.as_str())
-        .ok()
-        .and_then(|(_, missing)| missing);
+/// The session in whose file a transcript begins, if that file is missing: its history begins after it. Blocks.
+fn missing_beginning(held: &Held, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
+    let files = held.format.dialect().files(home, cwd, held.id.as_str());
+    let missing = files.ok().and_then(|(_, missing)| missing);
     let told = missing.map(|missing| MissingSession {
         upstream_id: missing.upstream_id.into(),
         agent: held.entry.name.clone(),
@@ -412,11 +403,7 @@ pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held,
         let Some((root, format)) = entry.listed_transcripts() else {
             continue;
         };
-        let located = match format {
-            Format::Claude => locate(root, id.as_str(), None),
-            Format::Codex => rollouts::locate(root, id.as_str()),
-        };
-        match located {
+        match format.dialect().locate(root, id.as_str()) {
             Ok(paths) if paths.is_empty() => {}
             Ok(paths) => held.push(Held {
                 entry: Arc::clone(entry),
@@ -487,43 +474,4 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
         )),
         other => other,
     })
-}
-
-/// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
-pub(super) fn claude(
-    library: &Library,
-    held: &Held,
-    cwd: Option<&str>,
-) -> Result<(PathBuf, Origin), ConversationError> {
-    let found = match cwd {
-        Some(cwd) => copies::find(library, &held.root, cwd, &held.id)
-            .and_then(|path| Ok((library.origin(&path)?, path)))
-            .map(|(origin, path)| (path, origin)),
-        None => copies::find_recorded(library, &held.root, &held.id),
-    };
-    found.map_err(|error| unusable(&error))
-}
-
-/// What is said of a newer branch of Claude's that a resume leaves aside; nothing where nobody can tell. Blocks.
-fn newer_branch(library: &Library, path: &Path) -> Option<Finding> {
-    let index = library.index(path).ok()?;
-    index.select(None, true)?.newer()?;
-    // The lines of a file are counted by a check alone, and few files have such a branch.
-    let mut findings = reading::check(path).ok()?.findings.into_iter();
-    findings.find(|finding| finding.kind == FindingKind::NewerBranch)
-}
-
-/// A rollout and those that it continues, of which Codex takes the first that it finds. Blocks.
-fn rollout(held: &Held) -> Result<(PathBuf, Origin), ConversationError> {
-    let path = held.paths.first().cloned().ok_or(ConversationError::Lost)?;
-    let origin = rollouts::origin(&held.root, held.id.as_str()).map_err(|error| unusable(&error))?;
-    Ok((path, origin))
-}
-
-/// What an adoption tells of a rollout that can be read: that there is a copy with more, and why Codex refuses to resume it;
-/// nothing where nobody can tell. Blocks.
-fn told_of_rollout(held: &Held) -> Vec<Finding> {
-    let refusals = rollouts::check(&held.root, held.id.as_str()).map(|report| report.refusals);
-    let beside = copies::beside_rollout(&held.root, &held.id).into_iter();
-    beside.chain(refusals.unwrap_or_default()).collect()
 }

@@ -15,7 +15,6 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::climbing::store_error;
-use super::super::disk;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
@@ -66,7 +65,11 @@ impl Wanted {
         };
         let is_there = |named: &Named| {
             let cwd = named.cwd.as_deref().unwrap_or_default();
-            disk::transcript(&services.library, &named.root, named.format, cwd, &id).is_ok()
+            named
+                .format
+                .dialect()
+                .find(services.home(&named.root), cwd, id.as_str())
+                .is_ok()
         };
         let mut found = self.named;
         found.retain(|named| {

@@ -1,42 +1,36 @@
-//! Which of several copies of a transcript counts, for all who look: adoption, history, the ladder, checks, exports.
+//! Which of several copies of a transcript of Claude's counts, for all who look: adoption, history, the ladder, checks, exports.
 //!
 //! Owns the rule, which is the agent's as far as that has one. Claude (2.1.316) takes the copy in the folder of the
 //! session's cwd, unless no message is in it, as in the stub that a writer leaves whose file was taken from under it; else
 //! the first in the folders of the other worktrees of the cwd's repository. One that lies elsewhere it takes where it is the
 //! only one, and of several none: it says that there is no such session. Then the one counts that a resume is to go on with:
-//! that with the most turns. Codex takes a rollout that is in use before one that was archived. Blocks.
+//! that with the most turns. Blocks.
 
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
-use bridge_protocol::id::UpstreamId;
 
+use super::BranchOptions;
 use crate::transcript::TranscriptError;
-use crate::transcript::claude::BranchOptions;
+use crate::transcript::dialect::turns_in_words as words;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{Located, locate, located, own_folder};
 use crate::transcript::origin::Origin;
-use crate::transcript::rollouts::{self, Extent};
 
 /// The transcript of a session that runs in the folder `cwd`. What is read to know it stays in the library.
 ///
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
-pub(super) fn find(
-    library: &Library,
-    root: &Path,
-    cwd: &str,
-    id: &UpstreamId,
-) -> Result<PathBuf, TranscriptError> {
+pub fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
     let Located {
         paths: mut found,
         by_folder,
-    } = located(root, id.as_str(), Some(Path::new(cwd)))?;
+    } = located(root, id, Some(Path::new(cwd)))?;
     let holds_turns = |path: &PathBuf| turns(library, path) > 0;
     let best = match found.as_slice() {
         [] => {
             return Err(TranscriptError::NotFound {
-                upstream_id: id.as_str().to_owned(),
+                upstream_id: id.to_owned(),
                 root: root.to_path_buf(),
             });
         }
@@ -62,14 +56,14 @@ pub(super) fn find(
 pub(super) fn find_recorded(
     library: &Library,
     root: &Path,
-    id: &UpstreamId,
+    id: &str,
 ) -> Result<(PathBuf, Origin), TranscriptError> {
     let mut failure = TranscriptError::NotFound {
-        upstream_id: id.as_str().to_owned(),
+        upstream_id: id.to_owned(),
         root: root.to_path_buf(),
     };
     let mut best = None;
-    for path in locate(root, id.as_str(), None)? {
+    for path in locate(root, id, None)? {
         let origin = match library.origin(&path) {
             Ok(origin) => origin,
             Err(error) => {
@@ -144,52 +138,6 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
         kind: FindingKind::OtherCopy,
         detail,
     })
-}
-
-/// What is to be said of rollouts of a session beside the one that is taken: that one of them has more turns, or more bytes.
-pub(super) fn beside_rollout(root: &Path, id: &UpstreamId) -> Option<Finding> {
-    let found = rollouts::locate(root, id.as_str()).ok()?;
-    let (taken, others) = found.split_first()?;
-    if others.is_empty() {
-        return None;
-    }
-    let extent = |path: &PathBuf| rollouts::extent(path, id.as_str()).ok();
-    let own = extent(taken);
-    let has_more = |other: &Extent| {
-        other.turns > 0 && own.is_none_or(|own| other.turns > own.turns || other.bytes > own.bytes)
-    };
-    let others = others.iter().filter_map(|path| Some((extent(path)?, path)));
-    let others = others.filter(|(extent, _)| has_more(extent));
-    let (most, best) = others.max_by_key(|(extent, _)| *extent)?;
-    let is_archived = |path: &Path| rollouts::is_archived(root, path);
-    let is_packed = |path: &Path| path.extension().is_some_and(|extension| extension == "zst");
-    let why = if is_archived(best) && !is_archived(taken) {
-        "Codex takes this one, since the other is archived"
-    } else if is_packed(best) && !is_packed(taken) {
-        "this one counts, since the other is compressed"
-    } else {
-        "this one counts, since it was written last"
-    };
-    let amount = |extent: Extent| format!("{} in {} bytes", words(extent.turns), extent.bytes);
-    let detail = format!(
-        "another copy has {}, {}, and this one {}, {}: {why}",
-        amount(most),
-        best.display(),
-        own.map_or_else(|| "cannot be read".to_owned(), amount),
-        taken.display()
-    );
-    Some(Finding {
-        line: 0,
-        kind: FindingKind::OtherCopy,
-        detail,
-    })
-}
-
-fn words(turns: usize) -> String {
-    match turns {
-        1 => "1 turn".to_owned(),
-        turns => format!("{turns} turns"),
-    }
 }
 
 fn is_in(root: &Path, cwd: &str, path: &Path) -> bool {
