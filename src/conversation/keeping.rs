@@ -22,15 +22,13 @@ use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
 use crate::files::misplaced::Misplaced;
+use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::keep::{Archive, KeptFrom, Key, MissingTurns, Noticed};
 use crate::transcript::relocate::Relocation;
-use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
-use crate::transcript::{TranscriptError, rollouts};
 
 pub(super) use reading::in_place_of_lost;
-use reading::is_gone;
 
 /// How many sessions may be asked for at once: more than turns end in the time of one round.
 const ASKED: usize = 1_024;
@@ -179,7 +177,7 @@ pub(super) fn keep(
     let archive = &services.keeper.archive;
     let found = match found {
         Ok(found) => found,
-        Err(error) if error.is_absence() => return archive.pack(&key(root, id), format, None, None),
+        Err(error) if error.is_absence() => return archive.pack(&key(root, id), None, None),
         Err(error) => return Err(error),
     };
     let mut own = Noticed::default();
@@ -193,7 +191,7 @@ pub(super) fn keep(
         let is_own = key.upstream_id == id.as_str();
         let kept = match depth {
             Depth::Linked => archive.link(&key, format, &path),
-            Depth::Packed => archive.pack(&key, format, Some(&path), turns.filter(|_| is_own)),
+            Depth::Packed => archive.pack(&key, Some((format, &path)), turns.filter(|_| is_own)),
         };
         let kept = kept.and_then(|noticed| match newest.filter(|_| !is_own) {
             Some(at) => archive.note_continued(&key, at.as_millisecond()),
@@ -258,15 +256,19 @@ fn losses(
         });
         turns.map(Option::unwrap_or_default)
     };
-    if format == Format::Claude {
-        if !is_gone(root, format, id) {
+    let (dialect, home) = (format.dialect(), services.home(root));
+    // Files that continue others are found by their ids, in whichever folder the session runs.
+    let folder = "";
+    if !dialect.can().by_reference {
+        if !dialect.is_gone(root, id.as_str()) {
             return Ok(Vec::new());
         }
         let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
         return Ok(vec![(id.clone(), later.unwrap_or(none))]);
     }
     let mut losses = Vec::new();
-    if rollouts::find(root, id.as_str()).is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
+    let path = dialect.find(home, folder, id.as_str());
+    if path.is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
         let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
         losses.push((id.clone(), later.unwrap_or(none)));
     }
@@ -278,12 +280,14 @@ fn losses(
         let acknowledged = acknowledged(&id)?;
         let later = match archive.turns_behind(&key(root, &id), acknowledged)? {
             Some(later) => later,
-            None => OpenRollout::open(&services.library.rollouts, kept.root(), session, None)
+            None => dialect
+                .open(services.home(kept.root()), folder, session, None)
                 .ok()
                 // Every reader reports a missing beginning.
-                .filter(|open| open.missing.is_none())
-                .map_or(none, |open| {
-                    MissingTurns::Known(acknowledged.saturating_sub(open.book.turns_recorded_at_most()))
+                .filter(|open| !open.begins_elsewhere())
+                .and_then(|open| open.turns_recorded_at_most())
+                .map_or(none, |recorded| {
+                    MissingTurns::Known(acknowledged.saturating_sub(recorded))
                 }),
         };
         losses.push((id, later));
@@ -486,14 +490,12 @@ pub(super) fn restore(
         services.old_bytes.note(&id.into(), bytes);
         Ok(())
     };
-    match format {
-        Format::Claude => {
-            let relocation = relocation(services, entry, &key, id)?;
-            let lacking = lacking(id.as_str());
-            archive.restore_claude(&key, cwd.map(Path::new), &relocation, lacking, &mut placing)
-        }
-        Format::Codex => archive.restore_codex(&key, lacking, &mut placing),
+    if format.dialect().can().by_reference {
+        return archive.restore_with_bases(&key, lacking, &mut placing);
     }
+    let relocation = relocation(services, entry, &key, id)?;
+    let lacking = lacking(id.as_str());
+    archive.restore_alone(&key, cwd.map(Path::new), &relocation, lacking, &mut placing)
 }
 
 /// Removes the copies of sessions that are deleted. Those in which histories of others begin stay for as long as these are kept.
@@ -507,26 +509,21 @@ pub(super) fn forget(
         return Vec::new();
     };
     let archive = &services.keeper.archive;
-    match format {
-        Format::Claude => {
-            let removed = ids.iter().map(|id| (id, archive.remove(&key(root, id))));
-            removed
-                .filter_map(|(id, removed)| Some((id.clone(), removed.err()?)))
-                .collect()
-        }
-        Format::Codex => {
-            let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
-            let known = entry.transcript_root();
-            let removed = archive.remove_rollouts(root, &all, |id| is_used(services, &known, &id.into()));
-            // Which of them it was is in the error.
-            removed
-                .err()
-                .zip(ids.first())
-                .map(|(error, id)| (id.clone(), error))
-                .into_iter()
-                .collect()
-        }
+    if format.dialect().can().by_reference {
+        let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let known = entry.transcript_root();
+        let removed = archive.remove_rollouts(root, &all, |id| is_used(services, &known, &id.into()));
+        // Which of them it was is in the error.
+        let failed = removed.err().zip(ids.first());
+        return failed
+            .map(|(error, id)| (id.clone(), error))
+            .into_iter()
+            .collect();
     }
+    let removed = ids.iter().map(|id| (id, archive.remove(&key(root, id))));
+    removed
+        .filter_map(|(id, removed)| Some((id.clone(), removed.err()?)))
+        .collect()
 }
 
 /// Whether a conversation has this session that is not deleted, or may have it.

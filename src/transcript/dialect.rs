@@ -37,6 +37,8 @@ pub struct Abilities {
     pub cut: bool,
     /// Whether the agent looks for a session in the folder that it runs in, so that a move takes its files along.
     pub by_folder: bool,
+    /// Whether a transcript may continue those of other sessions by reference.
+    pub by_reference: bool,
 }
 
 /// How a transcript stands, for one who watches it.
@@ -114,6 +116,9 @@ pub trait Dialect: Debug + Sync {
     /// # Errors
     /// As [`Dialect::find`].
     fn files(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError>;
+
+    /// Whether the transcript of a session is missing or blank, or one that it continues is missing.
+    fn is_gone(&self, root: &Path, id: &str) -> bool;
 
     /// Opens the history of a session, whole or up to a place.
     ///

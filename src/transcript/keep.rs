@@ -120,14 +120,13 @@ impl Archive {
     pub fn pack(
         &self,
         key: &Key,
-        format: Format,
-        transcript: Option<&Path>,
+        transcript: Option<(Format, &Path)>,
         turns: Option<u64>,
     ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let parts = match transcript {
-            Some(path) => files(format, path)?,
+            Some((format, path)) => files(format, path)?,
             None => Vec::new(),
         };
         let opened = match parts.is_empty() {
@@ -137,7 +136,7 @@ impl Archive {
         let Some(mut folder) = opened else {
             return Ok(Noticed::default());
         };
-        let was_moved = transcript.is_some_and(|transcript| folder.note_place(&key.root, transcript));
+        let was_moved = transcript.is_some_and(|(_, path)| folder.note_place(&key.root, path));
         let mut noticed = Noticed::default();
         let left = folder.pack_links(&parts);
         let packed = each(&parts, |index, part| {

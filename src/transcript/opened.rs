@@ -125,6 +125,15 @@ impl Opened {
         }
     }
 
+    /// Whether the file of another session, in which it begins, is missing.
+    #[must_use]
+    pub fn begins_elsewhere(&self) -> bool {
+        match self {
+            Self::Claude(_) => false,
+            Self::Codex(open) => open.missing.is_some(),
+        }
+    }
+
     /// How many turns up to the record `last` are copies, if the transcript begins with copies of another's that ended there.
     #[must_use]
     pub fn copied_turns(&self, last: &str) -> Option<usize> {

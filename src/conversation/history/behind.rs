@@ -7,7 +7,6 @@ use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
 use crate::transcript::keep::{MissingTurns, Unpacked};
-use crate::transcript::opened::Loss;
 
 /// What the file of a link lacks of the turns that were acknowledged on it, for those who tell what there is now and wait
 /// for no agent that is still writing. What somebody went back behind still stands in the file, and no branch is a loss.
@@ -35,11 +34,7 @@ pub(in crate::conversation) fn behind(
                 .open(services.home(root), &link.cwd, link.upstream_id.as_str(), None)
                 .ok()?;
             // What is missing before it is told for itself, and nobody knows how many turns that were.
-            if open
-                .losses()
-                .iter()
-                .any(|loss| matches!(loss, Loss::Source { .. }))
-            {
+            if open.begins_elsewhere() {
                 return None;
             }
             let gone = ran.saturating_sub(open.turns_recorded_at_most()?);

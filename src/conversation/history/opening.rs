@@ -47,7 +47,7 @@ impl History {
         };
         let mut opened = open_in(root);
         let mut kept = None;
-        if reach == Reach::Kept && opened.as_ref().is_none_or(begins_elsewhere) {
+        if reach == Reach::Kept && opened.as_ref().is_none_or(Opened::begins_elsewhere) {
             kept = keeping::in_place_of_lost(services, entry, &upstream_id)
                 .map_err(|error| ConversationError::TranscriptDamaged(unread(&error)))?;
             if let Some(kept) = &kept {
@@ -140,14 +140,9 @@ pub(super) fn open_source(
 /// Whether a transcript, or one in which it begins, is missing or may be blank.
 fn is_lost(opened: &Result<Opened, TranscriptError>) -> bool {
     match opened {
-        Ok(open) => begins_elsewhere(open) || open.turns() == 0,
+        Ok(open) => open.begins_elsewhere() || open.turns() == 0,
         Err(error) => error.is_absence(),
     }
-}
-
-fn begins_elsewhere(open: &Opened) -> bool {
-    let losses = open.losses();
-    losses.iter().any(|loss| matches!(loss, Loss::Source { .. }))
 }
 
 fn unread(error: &TranscriptError) -> String {

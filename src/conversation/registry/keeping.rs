@@ -217,7 +217,7 @@ impl Registry {
                     return Ok(());
                 }
                 // The form matters for what the agent has only, and that was looked at.
-                if let Err(error) = keeper.archive.pack(&key, Format::Claude, None, None) {
+                if let Err(error) = keeper.archive.pack(&key, None, None) {
                     let error = chain_text(&error);
                     tracing::warn!(
                         upstream_id = key.upstream_id,

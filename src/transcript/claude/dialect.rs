@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::copies;
 use crate::transcript::TranscriptError;
+use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, SessionParts, Standing};
@@ -28,6 +29,7 @@ impl Dialect for Claude {
         Abilities {
             cut: true,
             by_folder: true,
+            by_reference: false,
         }
     }
 
@@ -55,6 +57,11 @@ impl Dialect for Claude {
 
     fn files(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError> {
         Ok((vec![(id.to_owned(), self.find(home, cwd, id)?)], None))
+    }
+
+    fn is_gone(&self, root: &Path, id: &str) -> bool {
+        let found = self.locate(root, id);
+        found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
     }
 
     fn open(

@@ -28,6 +28,7 @@ impl Dialect for Codex {
         Abilities {
             cut: false,
             by_folder: false,
+            by_reference: true,
         }
     }
 
@@ -50,6 +51,13 @@ impl Dialect for Codex {
 
     fn files(&self, home: Home<'_>, _cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError> {
         rollouts::files_of(home.root, id)
+    }
+
+    fn is_gone(&self, root: &Path, id: &str) -> bool {
+        match rollouts::files_of(root, id) {
+            Ok((_, missing)) => missing.is_some(),
+            Err(error) => error.is_absence(),
+        }
     }
 
     fn open(

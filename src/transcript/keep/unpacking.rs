@@ -76,11 +76,11 @@ impl Place {
 }
 
 impl Archive {
-    /// Unpacks what is kept of a session of Claude. Its records name other folders by `relocation`.
+    /// Unpacks what is kept of a session that stands alone. Its records name other folders by `relocation`.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when no transcript is kept, [`TranscriptError::Io`].
-    pub fn unpack_claude(&self, key: &Key, relocation: &Relocation) -> Result<Unpacked, TranscriptError> {
+    pub fn unpack_alone(&self, key: &Key, relocation: &Relocation) -> Result<Unpacked, TranscriptError> {
         let place = self.place(key)?;
         let mut shelf = self.shelf.lock();
         let _held = self.lock(key);
@@ -94,12 +94,12 @@ impl Archive {
         })
     }
 
-    /// Unpacks what is kept of a session of Codex and of those that it continues, as far as Codex does not have them. What it has
-    /// is found there too.
+    /// Unpacks what is kept of a session and of those that it continues by reference, as far as its agent does not have them. What
+    /// that has is found there too.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when none of those is kept that it does not have, [`TranscriptError::Io`].
-    pub fn unpack_codex(&self, key: &Key) -> Result<Unpacked, TranscriptError> {
+    pub fn unpack_with_bases(&self, key: &Key) -> Result<Unpacked, TranscriptError> {
         let mut shelf = self.shelf.lock();
         let mut there: Vec<PathBuf> = Vec::new();
         let mut missing: Vec<Key> = Vec::new();

@@ -178,7 +178,7 @@ fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
     fs::write(&list, &changed).unwrap();
     let packed = place
         .archive
-        .pack(&place.key("s"), Format::Claude, Some(&path), None);
+        .pack(&place.key("s"), Some((Format::Claude, &path)), None);
     assert!(matches!(packed, Err(TranscriptError::Io { .. })), "{packed:?}");
     assert_eq!(fs::read_to_string(&list).unwrap(), changed);
     assert!(copies.iter().all(|copy| copy.exists()));
@@ -190,7 +190,7 @@ fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
     let changes: [fn(&Place) -> Result<(), TranscriptError>; 2] = [
         |place| place.archive.note_continued(&place.key("s"), i64::MAX),
         |place| {
-            let packed = place.archive.pack(&place.key("s"), Format::Claude, None, None);
+            let packed = place.archive.pack(&place.key("s"), None, None);
             packed.map(drop)
         },
     ];
@@ -219,7 +219,7 @@ fn what_was_not_reported_stays_until_it_is() {
         fs::remove_file(&path).unwrap();
         place
             .archive
-            .restore_claude(&key, None, &Relocation::default(), turns, &mut |_, _| {
+            .restore_alone(&key, None, &Relocation::default(), turns, &mut |_, _| {
                 assert!(unreported().is_some(), "before the file is there");
                 Ok(())
             })
@@ -257,7 +257,7 @@ fn the_longest_ids_are_marked_too() {
         let nothing = Relocation::default();
         let restored = place
             .archive
-            .restore_claude(key, None, &nothing, turns, &mut |_, _| Ok(()));
+            .restore_alone(key, None, &nothing, turns, &mut |_, _| Ok(()));
         restored.map(|paths| paths.len())
     };
     assert_eq!(restore(&key, 2).unwrap(), 1);
@@ -293,7 +293,7 @@ fn a_mark_lasts_in_a_folder_that_was_there() {
     let nothing = Relocation::default();
     let restored = place
         .archive
-        .restore_claude(&key, None, &nothing, 2, &mut |_, _| Ok(()));
+        .restore_alone(&key, None, &nothing, 2, &mut |_, _| Ok(()));
     restored.unwrap();
     disk.check_lasts("a mark");
 }
@@ -322,16 +322,15 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
     ] {
         fs::remove_file(&path).unwrap_or_default();
         assert_eq!(unreported(), before);
-        let restored =
-            place
-                .archive
-                .restore_claude(&key, None, &Relocation::default(), turns, &mut |_, _| {
-                    // Somebody else is there first.
-                    if fails {
-                        fs::write(&path, "{}\n").unwrap();
-                    }
-                    Ok(())
-                });
+        let restored = place
+            .archive
+            .restore_alone(&key, None, &Relocation::default(), turns, &mut |_, _| {
+                // Somebody else is there first.
+                if fails {
+                    fs::write(&path, "{}\n").unwrap();
+                }
+                Ok(())
+            });
         assert_eq!((restored.is_err(), unreported()), (fails, after), "{turns}");
     }
     // Nobody is left to report to.

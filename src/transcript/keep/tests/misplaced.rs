@@ -22,7 +22,7 @@ fn restore(place: &Place, turns: u64) -> Result<Vec<PathBuf>, TranscriptError> {
     let nothing = Relocation::default();
     place
         .archive
-        .restore_claude(&place.key("s"), None, &nothing, turns, &mut |_, _| Ok(()))
+        .restore_alone(&place.key("s"), None, &nothing, turns, &mut |_, _| Ok(()))
 }
 
 /// All that changes something in the folders of copies. Returns what was refused.
@@ -40,9 +40,9 @@ fn change_all(place: &Place, path: &Path) -> Vec<&'static str> {
     append(path, &lines(20, 30));
     done(
         "pack",
-        archive.pack(&key, Format::Claude, Some(path), None).map(drop),
+        archive.pack(&key, Some((Format::Claude, path)), None).map(drop),
     );
-    done("unpack", archive.unpack_claude(&key, &nothing).map(drop));
+    done("unpack", archive.unpack_alone(&key, &nothing).map(drop));
     done("restore", restore(place, 3).map(drop));
     done("note", archive.note_continued(&key, i64::MAX));
     done("report", archive.note_reported(&key));
@@ -102,7 +102,7 @@ fn nothing_is_changed_through_a_link_or_a_file() {
             restore(&place, 2).unwrap();
             place
                 .archive
-                .unpack_claude(&place.key("s"), &Relocation::default())
+                .unpack_alone(&place.key("s"), &Relocation::default())
                 .unwrap();
             let root = place
                 .folder("s")
