@@ -320,6 +320,14 @@ pub enum AfterClose<R> {
     Repair(RepairCall<R>),
 }
 
+impl<R> AfterClose<R> {
+    /// Whether it takes the place of the conversation's one job.
+    #[must_use]
+    pub fn is_job(&self) -> bool {
+        matches!(self, Self::Move(_) | Self::Repair(_))
+    }
+}
+
 /// A call with an idempotency key that has not been answered yet, and who else waits for its answer.
 #[derive(Debug)]
 pub struct OpenRequest<R> {
