@@ -439,6 +439,11 @@ impl Climber {
             Ok(process) => process,
             Err(error) => return Outcome::Stop(error),
         };
+        if let Step::Open { .. } | Step::Copy { .. } = step
+            && let Err(busy) = self.closed.writers_ended().await
+        {
+            return Outcome::Stop(busy);
+        }
         match step {
             Step::Open { upstream_id, via, .. } => {
                 let closing = std::mem::take(&mut self.behind);
