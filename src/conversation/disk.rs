@@ -13,9 +13,10 @@ use crate::chain::{Ancestor, HistorySource, Origins, ancestors, history_sources}
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::claude::{Branch, BranchOptions, Turn, find};
+use crate::transcript::claude::{Branch, BranchOptions, Turn};
 use crate::transcript::copy;
 use crate::transcript::cut;
+use crate::transcript::dialect::find;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{file_name, own_folder};
 use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};

@@ -155,7 +155,7 @@ pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
     }
     match folder.is_dir() {
         true => Ok(()),
-        false => Err(io::ErrorKind::AlreadyExists.into()),
+        false => Err(rustix::io::Errno::EXIST.into()),
     }
 }
 

@@ -7,8 +7,6 @@
 //! were asked for. Pure over any buffered reader; knows neither files nor conversations.
 
 pub mod book;
-mod copies;
-pub(in crate::transcript) mod dialect;
 mod entries;
 mod filling;
 mod index;
@@ -19,7 +17,6 @@ mod walk;
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
-pub use copies::find;
 pub(in crate::transcript) use filling::BehindCalls;
 pub use index::Index;
 pub(in crate::transcript) use note::Seen;

@@ -7,7 +7,6 @@
 pub mod book;
 pub mod check;
 mod cut;
-pub(in crate::transcript) mod dialect;
 mod ending;
 mod item;
 mod line;

@@ -1,7 +1,11 @@
-//! What differs between the agents' transcripts: one implementation for each format, which is in the format's own folder.
+//! What differs between the agents' transcripts: one implementation for each format.
 //!
 //! Owns which format answers. Everybody outside this room asks a [`Dialect`] and names no format. Blocks. Knows no
 //! conversations.
+
+mod claude;
+mod codex;
+mod copies;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -11,8 +15,6 @@ use bridge_protocol::check::{Finding, FindingKind, Repairs};
 use super::TranscriptError;
 use super::check::Report;
 use super::checkpoint::CheckpointRef;
-use super::claude::dialect::Claude;
-use super::codex::dialect::Codex;
 use super::library::Library;
 use super::opened::Opened;
 use super::origin::Origin;
@@ -20,6 +22,9 @@ use super::parts::Part;
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
+use claude::Claude;
+use codex::Codex;
+pub use copies::find;
 
 /// The transcripts of one agent: where they are, and what was read of them.
 #[derive(Debug, Clone, Copy)]

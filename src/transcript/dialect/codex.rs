@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
-use super::LastTurn;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::codex::LastTurn;
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, RepairedCopy, SessionParts, Standing, turns_in_words,
 };

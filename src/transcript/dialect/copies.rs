@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
 
-use super::BranchOptions;
+use super::turns_in_words as words;
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::turns_in_words as words;
+use crate::transcript::claude::BranchOptions;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{Located, locate, located, own_folder};
 use crate::transcript::origin::Origin;
