@@ -19,7 +19,7 @@ pub enum ChainFault {
     #[error("its chain has a link without a session of its own")]
     Link,
     /// Numbers that are not 1, 2, 3 and so on.
-    #[error("its lineage has a hole")]
+    #[error("an entry of its lineage is missing")]
     Hole,
     /// A link that the lineage knows nothing of.
     #[error("its lineage does not know the session of a link")]

@@ -206,8 +206,10 @@ async fn refuse_too_little(
             upstream_id: Some(request.from.clone()),
             via: Via::Live,
             error: Some(match look.is_unread {
-                true => "its transcript is there and cannot be read, so that nobody knows what a branch would lack"
-                    .to_owned(),
+                true => {
+                    "its transcript is there and cannot be read, so it is unknown what a branch would lack"
+                        .to_owned()
+                }
                 false => format!(
                     "its transcript has lost turns, {missing_turns} at least, and a branch would lack them too"
                 ),

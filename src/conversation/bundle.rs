@@ -181,7 +181,7 @@ pub(super) enum Trouble {
         needed: u64,
         free: u64,
     },
-    /// The file is no bundle, or not a whole one.
+    /// The file is not a bundle, or is incomplete.
     #[error("{0}")]
     Bad(String),
     /// The file is one of a later version.
@@ -199,7 +199,7 @@ impl From<Trouble> for ConversationError {
         let words = chain_text(&trouble);
         match trouble {
             Trouble::Transcript(TranscriptError::AlreadyExists { path }) => Self::Conflict(format!(
-                "{} exists already, and nothing is written over it",
+                "{} exists already, and is not overwritten",
                 path.display()
             )),
             Trouble::Transcript(_) | Trouble::NoRoom { .. } => Self::StoreFailed(words.into()),
@@ -236,7 +236,7 @@ impl Manifest {
             let is_source = session.continued && session.form == BundledForm::Codex;
             if !(is_source || known.contains(&place)) || !sessions.insert(place) {
                 return Err(format!(
-                    "the session {id:?} is none of this conversation, or comes twice"
+                    "the session {id:?} is not in this conversation, or is listed twice"
                 ));
             }
             let is_transcript = |name: &str| match session.form {
@@ -255,18 +255,18 @@ impl Manifest {
                 let belongs = number == 0 || (session.form.is_claude() && is_beside(&file.name, id));
                 if !belongs || !names.insert(&file.name) {
                     return Err(format!(
-                        "{:?} is no name of a file of the session {id:?}",
+                        "{:?} cannot be the name of a file of the session {id:?}",
                         file.name
                     ));
                 }
-                if file.known_as.as_deref().is_some_and(|name| !is_result(name)) {
-                    return Err(format!("{:?} is no name of a tool's result", file.known_as));
+                if let Some(name) = file.known_as.as_deref().filter(|name| !is_result(name)) {
+                    return Err(format!("{name:?} cannot be the name of a tool result"));
                 }
                 if !entries.insert(&file.path) {
                     return Err(format!("the entry {:?} is named twice", file.path));
                 }
                 if file.sha256.len() != 64 || !file.sha256.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                    return Err(format!("the hash of {:?} is none", file.path));
+                    return Err(format!("the hash of {:?} is not a SHA-256", file.path));
                 }
             }
         }

@@ -191,7 +191,7 @@ pub fn refuse_known(
     };
     Err(ConversationError::AgentError {
         message: format!(
-            "the agent {} gave its new session the id {id}, which the conversation {owner} has had already",
+            "the agent {} opened a new session with the id {id}, which the conversation {owner} has had already",
             entry.name
         ),
         upstream: None,

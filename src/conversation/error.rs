@@ -21,7 +21,7 @@ pub enum ConversationError {
         what: String,
     },
     /// There is no such agent.
-    #[error("there is no agent \"{name}\"; known are: {known}. Agents are configured in config.toml")]
+    #[error("there is no agent \"{name}\"; the agents are: {known}. Agents are configured in config.toml")]
     UnknownAgent {
         /// What was looked for.
         name: AgentName,
@@ -29,9 +29,7 @@ pub enum ConversationError {
         known: String,
     },
     /// There is no such checkpoint.
-    #[error(
-        "there is no checkpoint \"{id}\" where it was looked for; sessionctl checkpoints lists those there are"
-    )]
+    #[error("there is no checkpoint \"{id}\" here; sessionctl checkpoints lists them")]
     CheckpointNotFound {
         /// What was looked for.
         id: CheckpointId,
@@ -204,7 +202,7 @@ impl ConversationError {
     pub(super) fn invalid_cursor() -> Self {
         Self::invalid(
             "cursor",
-            "invalid cursor; use one that an earlier page returned, or begin without one",
+            "invalid cursor; use a cursor that an earlier page returned, or none",
         )
     }
 

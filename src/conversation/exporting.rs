@@ -324,11 +324,11 @@ fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
     match target.parent().map(fs::metadata) {
         Some(Ok(metadata)) if metadata.is_dir() => {}
         Some(Err(error)) => return Err(unusable(&target, &format!("its folder cannot be used ({error})"))),
-        _ => return Err(unusable(&target, "what it is to be in is no folder")),
+        _ => return Err(unusable(&target, "its parent is not a folder")),
     }
     match target.symlink_metadata() {
         Ok(_) => Err(ConversationError::Conflict(format!(
-            "{path} exists already, and nothing is written over it; name another file"
+            "{path} exists already, and is not overwritten; name another file"
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(target),
         // As of a name that is too long, which would be found out at the end only.

@@ -429,7 +429,7 @@ impl History {
         let Some(number) = found else {
             return Err(ConversationError::invalid(
                 "cursor",
-                "the place of the cursor is not in the history any more; begin without one",
+                "the place of the cursor is no longer in the history; start again without a cursor",
             ));
         };
         Ok(match side {

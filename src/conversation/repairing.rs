@@ -99,7 +99,7 @@ pub(super) async fn carry_out(
 
 fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, ConversationError> {
     let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
-        what: "the conversation has no session yet, so that there is no transcript to check".to_owned(),
+        what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
     })?;
     let entry = services.agent(&head.agent)?;
     let (root, format) = read_root(&entry)?;
@@ -254,7 +254,7 @@ fn make(
 ) -> Result<(RepairedCopy, Copied), ConversationError> {
     let failed = |error: TranscriptError| match error {
         TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
-            "no message of a conversation is in it, so that there is nothing to make a copy of".to_owned(),
+            "no message of a conversation is in it, so there is nothing to copy".to_owned(),
         ),
         error => ConversationError::StoreFailed(chain_text(&error).into()),
     };

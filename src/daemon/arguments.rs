@@ -55,7 +55,4 @@ pub struct Arguments {
     /// Report readiness on standard input, a pipe to the parent process, and leave the parent's session
     #[arg(long, hide = true)]
     pub ready_on_stdin: bool,
-    /// The previous image of this process rebuilt the store
-    #[arg(long, hide = true)]
-    pub rebuilt: bool,
 }

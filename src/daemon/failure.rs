@@ -17,9 +17,6 @@ use crate::store::StoreError;
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The store was rebuilt, and the program could not start itself again after that.
-    #[error("the store was rebuilt, but the program could not start itself again")]
-    StartAgain(#[source] io::Error),
     /// The runtime could not be started.
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
@@ -86,7 +83,6 @@ impl StartError {
             Self::Lock(LockError::AlreadyRunning { .. }) => {
                 Some("use the running daemon, or give this one a folder of its own with --home".to_owned())
             }
-            Self::StartAgain(_) => Some("start it again by hand: nothing is lost".to_owned()),
             Self::Config { path, .. } => {
                 let path = shell_word(&path.to_string_lossy());
                 Some(format!(

@@ -17,7 +17,7 @@ mod standing;
 mod start;
 
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
@@ -28,7 +28,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::conversation::services::chain_text;
 use arguments::Arguments;
 pub use failure::StartError;
-pub use start::{Ending, run};
+pub use start::run;
 
 /// The hidden first argument with which either program becomes the daemon.
 pub const ARGUMENT: &str = "daemon";
@@ -61,32 +61,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(source) => Err(StartError::Runtime(source)),
     };
     match result {
-        Ok(Ending::Stopped) => ExitCode::SUCCESS,
-        Ok(Ending::Rebuilt) => start_again(),
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say_error(&error);
             ExitCode::FAILURE
         }
     }
-}
-
-/// Becomes this program anew: the same process to everybody else, with the memory of a start. Comes back only when that
-/// cannot be done.
-fn start_again() -> ExitCode {
-    use std::os::unix::process::CommandExt;
-
-    let mut arguments = std::env::args_os();
-    let name = arguments.next().unwrap_or_else(|| "sessiond".into());
-    let error = match std::env::current_exe() {
-        Ok(program) => Command::new(program)
-            .arg0(name)
-            .args(arguments)
-            .arg("--rebuilt")
-            .exec(),
-        Err(error) => error,
-    };
-    say_error(&StartError::StartAgain(error));
-    ExitCode::FAILURE
 }
 
 /// Tells a person why the daemon did not start; `sessionctl` reads these two lines from the log.

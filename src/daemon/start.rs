@@ -45,26 +45,11 @@ use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
 
-/// After a rebuild of the store from this many changes the process starts itself again.
-///
-/// The memory that a rebuild freed stays with the process, because it is fragmented: some 100 MB after 100,000
-/// conversations. With fewer changes it is a few MB.
-const START_AGAIN_CHANGES: u64 = 5_000;
-
-/// How a life of the daemon ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// It was asked to stop.
-    Stopped,
-    /// The store was rebuilt, and nothing else was started: the process must start itself again, to free memory.
-    Rebuilt,
-}
-
 /// Runs one life of the daemon.
 ///
 /// # Errors
 /// Why it did not start.
-pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
+pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let started = Instant::now();
     let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
     let made = (
@@ -132,19 +117,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     let opened = open_store(&paths, arguments.ephemeral)?;
     // Before anything closes the store: the next start takes a closed store for the sign that no process is left.
     sweep_last_life(&opened.store, &instance, is_first_life || opened.was_closed).await;
-    // Other systems have no boot id, so the next life would not trust the database either, and would rebuild it again.
-    if opened.is_large_rebuild && !arguments.rebuilt && cfg!(target_os = "linux") {
-        drop((opened.store, lock));
-        // The process that starts next does not receive a signal that came meanwhile.
-        tokio::task::yield_now().await;
-        return Ok(tokio::select! {
-            biased;
-            _ = terminate.recv() => Ending::Stopped,
-            _ = interrupt.recv() => Ending::Stopped,
-            () = std::future::ready(()) => Ending::Rebuilt,
-        });
-    }
-    // Before any process is started, which could inherit it; and after the restart above, which needs it.
+    // Before any process is started, which could inherit it.
     let given = activation::listener().map_err(StartError::Activation)?;
     let (store, set_aside) = (opened.store, opened.set_aside);
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
@@ -198,7 +171,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     if is_stopped {
         registry.stop(Duration::ZERO).await;
         close(&store).await;
-        return Ok(Ending::Stopped);
+        return Ok(());
     }
 
     let socket = match given {
@@ -297,7 +270,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
     close(&store).await;
     drop(standing);
     drop(lock);
-    Ok(Ending::Stopped)
+    Ok(())
 }
 
 async fn close(store: &Store) {
@@ -324,8 +297,6 @@ struct OpenedStore {
     set_aside: Option<PathBuf>,
     /// Whether the last life closed it.
     was_closed: bool,
-    /// Whether it was rebuilt from at least [`START_AGAIN_CHANGES`].
-    is_large_rebuild: bool,
 }
 
 fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError> {
@@ -334,7 +305,6 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
             store: Store::ephemeral()?,
             set_aside: None,
             was_closed: false,
-            is_large_rebuild: false,
         });
     }
     let (store, report) = Store::open(
@@ -377,7 +347,6 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     }
     Ok(OpenedStore {
         store,
-        is_large_rebuild: report.rebuilt.is_some() && report.replayed >= START_AGAIN_CHANGES,
         set_aside: report.set_aside,
         was_closed: report.was_closed,
     })

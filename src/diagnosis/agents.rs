@@ -128,7 +128,7 @@ fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
         _ => (
             DiagnosticKind::Agent,
             format!(
-                "the daemon's log may have more, and so may a start by hand: {}; where it only takes long, raise agent_start_ms \
+                "the daemon's log may have more, and so may a start by hand: {}; if it only needs more time, raise agent_start_ms \
                  below [limits]",
                 quoted(&entry.command_line())
             ),
@@ -198,14 +198,14 @@ fn offers(capabilities: &Capabilities) -> Vec<&'static str> {
 
 async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
     if !lease.initialized().capabilities.auth_status {
-        let what = "it does not tell whether somebody is signed in; the first prompt shows it";
+        let what = "it does not report whether you are signed in; the first prompt shows it";
         let is_quiet = entry.kind == AgentKind::Loopback;
         return (!is_quiet).then(|| of(entry, DiagnosticKind::SignIn, Severity::Note, what));
     }
     // Where it does not find out in time, it is as if it did not tell.
     let _late = tokio::time::timeout(AUTH_STATUS_LIMIT, lease.connection().tells_auth_status()).await;
     let Some(status) = lease.connection().auth_status() else {
-        let what = "it has not found out who is signed in; the first prompt shows it";
+        let what = "it did not report in time whether you are signed in; the first prompt shows it";
         return Some(of(entry, DiagnosticKind::SignIn, Severity::Note, what));
     };
     Some(sign_in_told(entry, &status))
@@ -221,20 +221,20 @@ fn sign_in_told(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
         .collect();
     let found = match text("kind") {
         Some("none") => {
-            let what = format!("it said last that nobody is signed in ({label})");
+            let what = format!("it last reported that nobody is signed in ({label})");
             of(entry, DiagnosticKind::SignIn, Severity::Warning, what).next(sign_in(entry.kind))
         }
         Some(_) => of(
             entry,
             DiagnosticKind::SignIn,
             Severity::Ok,
-            format!("signed in, as it said last: {label}"),
+            format!("signed in, as last reported: {label}"),
         ),
         None => of(
             entry,
             DiagnosticKind::SignIn,
             Severity::Note,
-            "what it says of who is signed in is not understood",
+            "its report of who is signed in cannot be read",
         ),
     };
     found.fact("authStatus", status)
@@ -348,10 +348,10 @@ fn fault(folder: &Path) -> Option<Fault> {
             fault(
                 Severity::Error,
                 format!(
-                    "{place}, where its transcripts are to be, is a link to {}, which is not there",
+                    "{place}, the folder of its transcripts, is a link to {}, which is not there",
                     to.display()
                 ),
-                "put back what the link leads to, or remove the link",
+                "restore what the link points to, or remove the link",
             )
         }
         Err(error) => fault(
@@ -361,7 +361,7 @@ fn fault(folder: &Path) -> Option<Fault> {
         ),
         Ok(metadata) if !metadata.is_dir() => fault(
             Severity::Error,
-            format!("{place}, where its transcripts are to be, is no folder"),
+            format!("{place}, the folder of its transcripts, is no folder"),
             "move it out of the way, or set transcripts below the agent's section of the configuration to the folder",
         ),
         Ok(_) if access(folder, Access::READ_OK | Access::EXEC_OK).is_err() => fault(

@@ -15,8 +15,7 @@ pub(super) fn processes(services: &Services) -> Vec<Diagnostic> {
     }
     // One that has ended within a look, or that began in it, is not there in the next.
     let (Some(first), Some(second)) = (strays(services), strays(services)) else {
-        let what =
-            "processes that were left behind were not looked for, since an agent is just being started";
+        let what = "left-over processes were not checked because an agent is starting";
         return vec![
             Diagnostic::new(DiagnosticKind::LeftOver, Severity::Note, what).next("try again in a moment"),
         ];
@@ -28,7 +27,7 @@ pub(super) fn processes(services: &Services) -> Vec<Diagnostic> {
     }
     let named: Vec<String> = left.iter().map(|pid| format!("{pid} ({})", name(*pid))).collect();
     let what = format!(
-        "agents that have ended left processes behind: {}",
+        "left-over processes of agents that have ended: {}",
         named.join(", ")
     );
     vec![

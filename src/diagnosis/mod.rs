@@ -45,7 +45,7 @@ async fn on_the_disk(services: &Arc<Services>, look: fn(&Services) -> Vec<Diagno
     let services = Arc::clone(services);
     let looked = tokio::task::spawn_blocking(move || look(&services)).await;
     looked.unwrap_or_else(|error| {
-        tracing::error!(%error, "a look at what the daemon stands on has failed");
+        tracing::error!(%error, "a check of the daemon's surroundings failed");
         Vec::new()
     })
 }
@@ -55,10 +55,11 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
     let data = services.data.to_string_lossy();
     let store = if let Some(failure) = &status.failure {
         let what = format!("changes cannot be stored any more: {}", chain_text(failure));
-        Diagnostic::new(DiagnosticKind::Store, Severity::Error, what)
-            .next("look for room and permissions in the data folder; what was told as done is not lost")
+        Diagnostic::new(DiagnosticKind::Store, Severity::Error, what).next(
+            "check the free space and the permissions of the data folder; confirmed changes are not lost",
+        )
     } else if status.is_ephemeral {
-        let what = "everything is kept in memory only, and gone when the daemon ends";
+        let what = "everything is kept in memory only and is gone when the daemon stops";
         Diagnostic::new(DiagnosticKind::Store, Severity::Note, what)
             .next("start sessiond without --ephemeral")
     } else {
@@ -182,7 +183,7 @@ fn journal(services: &Services) -> Option<Diagnostic> {
     let found = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
         .about(damage.kept.to_string_lossy())
         .fact("damagedBytes", bytes)
-        .next("something has changed a file of the daemon's, or the disk is failing: see to that; the damaged file is kept there");
+        .next("something has changed a file of the daemon's, or the disk is failing: check both; the damaged file is kept there");
     Some(found)
 }
 

@@ -34,26 +34,24 @@ pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
     let mut found = Vec::new();
     found.extend(version(profile.kind, told));
     if !capabilities.resume && !capabilities.load_session {
-        let what = "it brings no session back: after its process has ended, a conversation goes on as a copy or retold in words";
+        let what = "it cannot resume sessions: once its process has ended, a conversation continues from a copy or from its history as text";
         found.push(quirk(Severity::Note, what));
     }
     if profile.transcript_format.is_none() {
         let what = match capabilities.fork {
-            true => "what it writes cannot be read: no search, no backups, and branches only at the head",
-            false => {
-                "what it writes cannot be read, and it does not fork: no search, no backups, no branches"
-            }
+            true => "its transcripts cannot be read: no search, no backups, and forks only at the end",
+            false => "its transcripts cannot be read and it cannot fork: no search, no backups, no forks",
         };
         found.push(quirk(Severity::Note, what));
     }
     match profile.kind {
         AgentKind::Claude => found.push(quirk(
             Severity::Note,
-            "do not go on with one session in two programs at once: what one of them writes is lost",
+            "do not continue one session in two programs at once: what one of them writes is lost",
         )),
         AgentKind::Codex => found.push(quirk(
             Severity::Note,
-            "it refuses a session that another program has open; end that one, or fork",
+            "it refuses a session that another program has open; close it there, or fork",
         )),
         AgentKind::Gemini | AgentKind::Opencode | AgentKind::Loopback | AgentKind::Generic => {}
     }

@@ -30,7 +30,7 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
                 AgentKind::Claude => claude_days(Path::new(CLAUDE_MANAGED), folder),
                 AgentKind::Codex => {
                     let what =
-                        "it deletes no transcripts by itself, as far as is known; idle ones it compresses";
+                        "it deletes no transcripts, as far as is known; it compresses those that are not in use";
                     let found = Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what);
                     return Some(found.about(entry.name.as_str()));
                 }

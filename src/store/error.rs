@@ -28,8 +28,7 @@ pub enum StoreError {
     },
     /// The journal was removed, so that what is written to it is gone with this process.
     #[error(
-        "{} was removed while the daemon had it open, and nothing can be kept any more; the daemon stops, and the next one \
-         begins with what is there then",
+        "{} was removed while the daemon was using it, so nothing more can be saved; the daemon stops, and the next start uses what is there then",
         path.display()
     )]
     Removed {

@@ -180,7 +180,7 @@ fn told(gone: &[String]) -> Option<String> {
         0 => None,
         1 => Some(format!("1 file that its records name is not to be had: {names}")),
         count => Some(format!(
-            "{count} files that its records name are not to be had: {names}"
+            "{count} files that its records name are missing: {names}"
         )),
     }
 }
@@ -431,7 +431,7 @@ mod tests {
             &record(&[], &["x1", "x2", "x3", "x4", "x5", "x6", "x7"]),
         );
         let (_, told) = lent(&fork, &mut Taken::default());
-        let words = "7 files that its records name are not to be had: x1, x2, x3, x4, x5, and 2 more";
+        let words = "7 files that its records name are missing: x1, x2, x3, x4, x5, and 2 more";
         assert_eq!(told.unwrap(), words);
     }
 }

@@ -242,13 +242,13 @@ async fn what_is_beside_a_store_that_is_missing_stays_and_is_reported() {
     }
 }
 
-/// The process that takes the place of one that rebuilt a large store opens files in which nothing is wrong any more.
-#[cfg(target_os = "linux")]
+/// A life that opens files in which nothing is wrong any more says nothing of what an earlier one lost, and still deletes no
+/// file that may belong to it.
 #[tokio::test]
-async fn what_was_lost_is_known_to_a_daemon_that_started_itself_again() {
+async fn what_was_lost_is_reported_once_and_its_files_stay() {
     use std::os::unix::ffi::OsStrExt;
     let home = Home::new();
-    let new: Vec<String> = (0..6_000).map(|_| ConversationId::mint().to_string()).collect();
+    let new: Vec<String> = (0..20).map(|_| ConversationId::mint().to_string()).collect();
     test_programs::fill_store(&home.data(), &home.project(), None, &new);
     let journal = home.data().join("journal.jsonl");
     let text = fs::read_to_string(&journal).unwrap();
@@ -269,8 +269,6 @@ async fn what_was_lost_is_known_to_a_daemon_that_started_itself_again() {
     for is_settled in [false, true] {
         let daemon = home.start();
         let app = daemon.app().await;
-        let started_as = fs::read_to_string(format!("/proc/{}/cmdline", daemon.pid())).unwrap();
-        assert_eq!(started_as.contains("--rebuilt"), !is_settled);
         let all = diagnosed(&app).await;
         let found = all
             .iter()

@@ -73,7 +73,7 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
     let expected = conversed(&here.history(fork));
     let asked_of = asked(&here, "forked here");
     assert_eq!(only_output(expected[..asked_of.len()].to_vec()), asked_of);
-    // What is here has gone on, and nothing is written over it.
+    // What is here has gone on, and is not overwritten.
     let bundle = there.bundle(id);
     let error = here.import(&bundle, &folder, false).expect_err("a conflict");
     assert_eq!(error.kind, ErrorKind::Conflict);

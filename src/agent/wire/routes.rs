@@ -331,7 +331,7 @@ impl Routes {
         if id.trim().is_empty() {
             Some("it names no session".to_owned())
         } else if id.trim() != id || id.chars().any(char::is_control) {
-            Some("the session's id has blanks around it or control characters within".to_owned())
+            Some("the session's id starts or ends with spaces, or contains control characters".to_owned())
         } else if id.len() > HANDLE_LIMIT_BYTES {
             let bytes = id.len();
             Some(format!(
@@ -339,7 +339,7 @@ impl Routes {
             ))
         } else if is_taken() {
             Some(format!(
-                "the new session goes by the id {id}, under which another one is open"
+                "the new session has the id {id}, and another session is open under that id"
             ))
         } else {
             None

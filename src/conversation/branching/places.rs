@@ -192,7 +192,7 @@ pub(super) fn before_turn(
         && current.last_session() != Some(&head.upstream_id)
     {
         return Err(ConversationError::TranscriptDamaged(format!(
-            "the transcript of the head, session {}, cannot be read, so that nobody knows what an edit would leave; \
+            "the transcript of the head, session {}, cannot be read, so it is unknown what an edit would keep; \
              sessionctl resume {} brings it back where that is possible",
             head.upstream_id, record.id
         )));

@@ -165,11 +165,17 @@ fn check_end(path: &Path, decoder: impl Read) -> Result<(), Trouble> {
             break;
         }
         if buffer[..count].iter().any(|byte| *byte != 0) {
-            return Err(Trouble::Bad(format!("{} goes on behind its end", path.display())));
+            return Err(Trouble::Bad(format!(
+                "{} has more data after its end",
+                path.display()
+            )));
         }
     }
     if rest.limit() == 0 {
-        return Err(Trouble::Bad(format!("{} goes on behind its end", path.display())));
+        return Err(Trouble::Bad(format!(
+            "{} has more data after its end",
+            path.display()
+        )));
     }
     Ok(())
 }
@@ -221,7 +227,7 @@ fn copy(reader: &mut impl Read, writer: &mut impl io::Write) -> Result<(), CopyF
 }
 
 fn no_bundle(path: &Path) -> Trouble {
-    Trouble::Bad(format!("{} is no bundle, or not a whole one", path.display()))
+    Trouble::Bad(format!("{} is not a bundle, or is incomplete", path.display()))
 }
 
 fn bad(path: &Path) -> impl FnOnce(io::Error) -> Trouble + use<> {

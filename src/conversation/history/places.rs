@@ -99,7 +99,7 @@ impl History {
             return match self.gaps.iter().find(is_lost) {
                 None => Ok(nothing),
                 Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
-                    "what stood before that turn cannot be read (session {}: {}), and would be lost; sessionctl reset \
+                    "what was said before that turn cannot be read (session {}: {}), and would be lost; sessionctl reset \
                      starts a new chat",
                     gap.upstream_id, gap.detail
                 ))),

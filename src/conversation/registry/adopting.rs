@@ -203,7 +203,7 @@ impl Registry {
     pub async fn check_head(&self, name: &ConversationRef) -> Result<CheckAnswer, ConversationError> {
         let record = self.record(self.resolve(name)?)?;
         let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
-            what: "the conversation has no session yet, so that there is no transcript to check".to_owned(),
+            what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
         })?;
         let entry = self.services.agent(&head.agent)?;
         let (root, format) = read_root(&entry)?;

@@ -78,7 +78,7 @@ impl Wanted {
         match found.len() {
             0 => Err(ConversationError::NotFound {
                 what: format!(
-                    "there is no transcript \"{id}\", and none is kept; sessionctl transcripts lists those there are"
+                    "there is no transcript \"{id}\", and no copy is kept; sessionctl transcripts lists them"
                 ),
             }),
             1 => Ok(found),
@@ -430,9 +430,7 @@ impl Registry {
                     .collect();
                 if named.is_empty() {
                     let what = match record.chain.head() {
-                        None => {
-                            "the conversation has no session yet, so that there is no transcript".to_owned()
-                        }
+                        None => "the conversation has no session yet, so there is no transcript".to_owned(),
                         Some(head) => format!(
                             "where the agent {} keeps its transcripts is not known to this version",
                             head.agent

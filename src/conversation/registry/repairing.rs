@@ -111,8 +111,7 @@ impl Registry {
                     false => "",
                 };
                 Err(ConversationError::Conflict(format!(
-                    "{id} is in the past of conversation {holder}, which does not go on with it, so that a repair would change \
-                     nothing: fork the conversation at one of the session's checkpoints{or_undo}, and then repair that"
+                    "{id} is an earlier session of conversation {holder}, which no longer uses it, so a repair would change nothing: fork the conversation at one of the session's checkpoints{or_undo}, then repair the fork"
                 )))
             }
             (several, _) => Err(ConversationError::Ambiguous {

@@ -283,7 +283,7 @@ impl<R> Model<R> {
         let undoing = result.and_then(|undoing| {
             undoing.ok_or_else(|| {
                 ConversationError::Conflict(
-                    "there is nothing to undo: the conversation has no edit, fork in place, move or reset that was not undone"
+                    "there is nothing to undo: each edit, fork in place, move and reset of the conversation was undone already, or there was none"
                         .to_owned(),
                 )
             })

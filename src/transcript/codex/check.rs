@@ -271,7 +271,7 @@ impl Checker<'_> {
             Some(_) if !has_envelope => self.report.refuse(
                 number,
                 FindingKind::NothingToResume,
-                "one of the first versions of Codex wrote it, whose form Codex of today refuses to resume; it can be read",
+                "an early version of Codex wrote it, and current versions refuse to resume it; it can still be read",
             ),
             Some(_) => {}
         }
