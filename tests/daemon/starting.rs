@@ -167,16 +167,14 @@ async fn a_start_that_is_stopped_while_it_builds_a_store_anew_hides_no_process_o
     assert!(is_ended(stray), "the process of the killed life was not ended");
 }
 
-/// A large store that has to be built anew takes memory that a process never gives back, so the daemon starts
-/// itself again behind that: the same process, and whoever waits for it hears of nothing.
+/// The process that a killed life left is ended, also where the store has to be built anew.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
+async fn a_store_that_was_built_anew_has_everything_and_is_believed_at_the_next_start() {
     let home = Home::new();
-    let ids: Vec<String> = (0..6_000).map(|_| ConversationId::mint().to_string()).collect();
+    let ids: Vec<String> = (0..200).map(|_| ConversationId::mint().to_string()).collect();
     test_programs::fill_store(&home.data(), &home.project(), None, &ids);
 
-    let started_as = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     for is_damaged in [false, true, false] {
         let stray = is_damaged.then(|| {
             fs::write(home.data().join("store/db"), "no database").unwrap();
@@ -190,7 +188,6 @@ async fn a_daemon_that_built_a_large_store_anew_starts_itself_again() {
         assert_eq!(status["conversations"], ids.len());
         assert_eq!(status["pid"], daemon.pid());
         // The next start believes what was built, although nobody closed it.
-        assert_eq!(started_as(daemon.pid()).contains("--rebuilt"), is_damaged);
         let aside = is_damaged.then(|| home.data().join("store.broken-1"));
         assert_eq!(status["store"]["setAside"], json!(aside));
         begin_work(&daemon, &ids[0]).await;
