@@ -65,7 +65,7 @@ pub(super) fn on_threads<T: Sync, A: Send>(
 
 /// How much of a file is read, further in left out.
 pub(super) fn bytes(found: &Found) -> u64 {
-    found.stat.identity.bytes.min(2 * END_BYTES as u64)
+    found.identity.bytes.min(2 * END_BYTES as u64)
 }
 
 /// What a list tells of a file; none when it has no id.
@@ -93,12 +93,12 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
     if id.is_empty() {
         return Ok(None);
     }
-    let modified = found.stat.identity.modified_at();
+    let modified = found.identity.modified_at();
     let told = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
     Ok(Some(ShelfEntry {
         upstream_id: id,
         path: Arc::from(found.path.as_path()),
-        bytes: found.stat.identity.bytes,
+        bytes: found.identity.bytes,
         // No record is younger than its file, whatever it says of itself.
         updated_at: told
             .filter(|told| told.duration_since(modified) <= FILE_TIME_STEP)
@@ -106,7 +106,7 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
         title: summary.title.or(summary.last_prompt).unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,
-        identity: found.stat.identity,
+        identity: found.identity,
     }))
 }
 
@@ -159,7 +159,7 @@ fn read(
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
     let file = open(found)?;
-    let bytes = found.stat.identity.bytes;
+    let bytes = found.identity.bytes;
     let both = 2 * END_BYTES as u64;
     let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };
     read_at(&file, 0, head_bytes, &mut buffers.head)?;
