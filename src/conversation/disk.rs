@@ -198,7 +198,7 @@ pub(super) fn is_absence(error: &TranscriptError) -> bool {
 
 /// Whether a transcript is where the agent looks first, or may be: what is in a folder that nobody here can look into the
 /// agent cannot read either.
-fn is_in_own_folder(root: &Path, cwd: &str, id: &UpstreamId) -> bool {
+pub(super) fn is_in_own_folder(root: &Path, cwd: &str, id: &UpstreamId) -> bool {
     let Ok(name) = file_name(id.as_str()) else {
         return false;
     };

@@ -41,6 +41,5 @@ pub mod syncing;
 #[cfg(test)]
 mod tests;
 pub mod watch;
-pub mod worktrees;
 
 pub use error::TranscriptError;

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::{Climber, Outcome, rollout};
 use crate::agent::pool::Lease;
+use crate::conversation::copies;
 use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
@@ -72,6 +73,25 @@ impl Climber {
             Ok(Ok(inspection)) => inspection,
             Ok(Err(error)) => unread(chain_text(&error as &StoreError)),
             Err(error) => unread(error.to_string()),
+        }
+    }
+
+    /// Whether there is no doubt which transcript the agent opens of a session.
+    pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), StepFailure> {
+        let Some((root, Format::Claude)) = self.entry.listed_transcripts() else {
+            return Ok(());
+        };
+        let (services, root) = (Arc::clone(&self.services), root.to_path_buf());
+        let (cwd, id) = (self.record.cwd.clone(), id.clone());
+        let looking =
+            tokio::task::spawn_blocking(move || copies::are_ambiguous(&services.library, &root, &cwd, &id));
+        match looking.await {
+            Ok(true) => Err(StepFailure::SessionUnknown(format!(
+                "several transcripts have its id, and none is in the folder of {}",
+                self.record.cwd
+            ))),
+            // Whatever else is wrong the agent says.
+            Ok(false) | Err(_) => Ok(()),
         }
     }
 
