@@ -8,7 +8,7 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 
 use super::claude::Index;
-use super::scan::{Grammar, Held, Noted, Scanned, Scanner};
+use super::scan::{Grammar, Held, Noted, Scanned, ScannedLines, Scanner};
 
 /// What a transcript says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -153,24 +153,12 @@ impl Said {
 /// Reads one line.
 fn said_at(reader: &mut (impl BufRead + Seek), offset: u64) -> io::Result<Said> {
     reader.seek(SeekFrom::Start(offset))?;
-    let mut scanner = Scanner::<Said>::default();
-    loop {
-        let piece = match reader.fill_buf() {
-            Ok(piece) => piece,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let at_end = piece.is_empty();
-        let (taken, ended) = scanner.feed(piece);
-        reader.consume(taken);
-        if at_end || ended {
-            return Ok(match scanner.finish() {
-                Scanned::Record(said) => said,
-                // It was changed since the index was made.
-                Scanned::Blank | Scanned::Garbage => Said::default(),
-            });
-        }
-    }
+    let line = ScannedLines::<_, Scanner<Said>>::new(reader, offset).next_line()?;
+    Ok(match line.map(|line| line.what) {
+        Some(Scanned::Record(said)) => said,
+        // It was changed since the index was made.
+        _ => Said::default(),
+    })
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
