@@ -27,7 +27,7 @@ use super::claude::book::Book;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
 use super::origin::{Origin, Whose};
-use super::reading::{OpenBook, READ_BYTES};
+use super::reading::{OpenBook, READ_BYTES, open_file};
 use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
 
@@ -233,14 +233,7 @@ impl Library {
 
     /// What is known of a transcript as it is now, and the file.
     fn refreshed(&self, path: &Path, known: Option<Volume>) -> Result<(Volume, File), TranscriptError> {
-        let metadata = std::fs::metadata(path).map_err(TranscriptError::io("open", path))?;
-        // Opening a pipe would wait for a writer.
-        if !metadata.is_file() {
-            let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a file");
-            return Err(TranscriptError::io("open", path)(error));
-        }
-        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
-        let metadata = file.metadata().map_err(TranscriptError::io("read", path))?;
+        let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
         let identity = Identity::of(&metadata);
         let volume = match known {
             Some(volume) if volume.identity == identity => Ok(volume),
@@ -320,7 +313,9 @@ impl Volume {
 }
 
 impl Identity {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    /// Of a file that was looked at.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -330,9 +325,16 @@ impl Identity {
         }
     }
 
-    /// Which file it is, whatever became of it.
-    pub(super) fn file(&self) -> (u64, u64) {
+    /// Which file it is, whatever became of it: device and inode.
+    #[must_use]
+    pub fn file(&self) -> (u64, u64) {
         (self.device, self.inode)
+    }
+
+    /// Its size, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// When it was written last.

@@ -1,8 +1,8 @@
 //! What a list tells of a file, read from its two ends.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +12,7 @@ use super::find::Found;
 use super::{Format, ShelfEntry};
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, rollout_name};
+use crate::transcript::reading::open_file;
 use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
 /// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
@@ -117,7 +118,7 @@ fn read_packed(
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    let mut text = Unpacked::new(open(found)?)?;
+    let mut text = Unpacked::new(open_file(&found.path)?.0)?;
     buffers.head.clear();
     let mut summary = TranscriptSummary::default();
     for limit in [END_BYTES, FAR_HEAD_BYTES] {
@@ -144,21 +145,13 @@ fn read_packed(
     Ok(summary)
 }
 
-/// Opens a file without waiting: a pipe in its place would never open.
-fn open(found: &Found) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-        .open(&found.path)
-}
-
 /// Reads the ends of a file and summarises them; further in when the first prompt does not stand in the beginning.
 fn read(
     found: &Found,
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    let file = open(found)?;
+    let (file, _) = open_file(&found.path)?;
     let bytes = found.identity.bytes;
     let both = 2 * END_BYTES as u64;
     let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };
