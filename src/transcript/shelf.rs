@@ -9,7 +9,6 @@ mod find;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,13 +118,10 @@ impl Place {
     }
 }
 
-/// All transcripts below a root with what their stat says, those that cannot be looked at left out.
-pub fn sizes(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, Metadata)> {
+/// All transcripts below a root and what their stat says, those that cannot be looked at left out.
+pub fn identities(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, Identity)> {
     let found = Finding::in_root(root, format).found;
-    found.into_iter().filter_map(|found| {
-        let metadata = std::fs::metadata(&found.path).ok()?;
-        Some((found.path, metadata))
-    })
+    found.into_iter().map(|found| (found.path, found.identity))
 }
 
 /// What is called like a transcript below a root, in the order of the folders in which transcripts are, whatever stands

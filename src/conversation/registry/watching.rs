@@ -12,7 +12,6 @@ mod saving;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Metadata;
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -35,8 +34,9 @@ use super::super::services::now;
 use super::super::work::UntilStop;
 use super::{Registry, panic_text};
 use crate::store::{StoreError, TranscriptRoot};
+use crate::transcript::library::Identity;
 use crate::transcript::meter::metered;
-use crate::transcript::shelf::{self, Format, sizes};
+use crate::transcript::shelf::{self, Format, identities};
 use crate::transcript::watch::Watch;
 use files::{Files, Met};
 use judging::{Changed, Owner, judge};
@@ -117,9 +117,9 @@ impl Registry {
             }
             // Behind the watching, so that each change is either in the size or told.
             for root in &roots {
-                for (path, metadata) in sizes(&root.folder, root.format) {
+                for (path, identity) in identities(&root.folder, root.format) {
                     if let Some(id) = upstream_id(&path, root.format) {
-                        ears.files.begin(&path, &id, &metadata);
+                        ears.files.begin(&path, &id, &identity);
                     }
                 }
             }
@@ -306,10 +306,10 @@ impl Ears {
                 gone.map(Path::to_owned).collect::<Vec<_>>()
             };
             if heard.changes.everything {
-                let differs = |(path, metadata): (PathBuf, Metadata)| {
-                    self.files.differs(&path, &metadata).then_some(path)
+                let differs = |(path, identity): (PathBuf, Identity)| {
+                    self.files.differs(&path, &identity).then_some(path)
                 };
-                let differing = sizes(&heard.root, heard.format).filter_map(differs);
+                let differing = identities(&heard.root, heard.format).filter_map(differs);
                 changed.extend(differing.chain(gone(&heard.root)).map(of_path));
             }
             for folder in &heard.changes.folders {
@@ -450,7 +450,7 @@ impl Ears {
             registry.services.library.forget(&changed.path);
             return;
         };
-        let (mut seen, met) = self.files.take(&changed.path, &id, &metadata);
+        let (mut seen, met) = self.files.take(&changed.path, &id, &Identity::of(&metadata));
         if is_owned {
             // Behind the question for owners: an import, an adoption and a copy note their size before it is somebody's.
             let old = registry.services.old_bytes.take(&id);

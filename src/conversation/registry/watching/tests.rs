@@ -155,8 +155,11 @@ impl Stage {
     fn prepared_with(&self, mut watch: Watch) -> Ears {
         watch.add_root(&self.root, Format::Claude);
         let mut ears = Ears::new(watch);
-        ears.files
-            .begin(&self.path, &ID.into(), &self.path.metadata().unwrap());
+        ears.files.begin(
+            &self.path,
+            &ID.into(),
+            &Identity::of(&self.path.metadata().unwrap()),
+        );
         ears
     }
 }
