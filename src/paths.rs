@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub mod lock_holder;
+pub mod names;
 pub mod ownership;
 
 #[cfg(test)]
@@ -15,9 +16,6 @@ mod tests;
 
 /// The name of the folders under the platform's own ones.
 const FOLDER: &str = "sessiond";
-
-/// The name of the lock file in the data folder. A process that holds its lock is a daemon.
-pub const LOCK_FILE_NAME: &str = "sessiond.lock";
 
 /// The environment variable that names one folder for everything.
 pub const HOME_VARIABLE: &str = "SESSIOND_HOME";
@@ -161,7 +159,7 @@ impl Paths {
     /// The lock file, which says who runs and on which socket.
     #[must_use]
     pub fn lock_file(&self) -> PathBuf {
-        self.data.join(LOCK_FILE_NAME)
+        self.data.join(names::LOCK)
     }
 
     /// The file that a daemon in the background writes its log to.

@@ -286,8 +286,6 @@ words! {
         Shared,
         /// The agent archived the session and kept the file.
         Archived,
-        /// The session was adopted along with another one: another program made it.
-        Adopted,
     }
 }
 
@@ -305,9 +303,8 @@ objects! {
         /// Whether the user archived the session in the agent: it can be read, but the agent refuses to resume it until
         /// it is unarchived. Absent when false.
         archived: bool = default,
-        /// The session that the history came from, if its transcript is missing or unusable: the history begins after
-        /// it. A link refers to this session, but the chain does not contain it. Absent if there is none. Not reported
-        /// if a conversation already had the transcript.
+        /// The session in whose file the transcript begins, if that file is missing: the history begins after it. Absent
+        /// if there is none. Not reported if a conversation already had the transcript.
         missing: Vec<MissingSession> = default,
         /// Findings of `transcript/check` that prevent the agent from resuming the transcript as it is, or from
         /// resuming its newest branch; absent when there are none. Not reported if a conversation already had the

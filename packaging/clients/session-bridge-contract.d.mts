@@ -24,9 +24,8 @@ export interface AdoptAnswer {
    */
   findings?: Finding[];
   /**
-   * The session that the history came from, if its transcript is missing or unusable: the history begins after it. A
-   * link refers to this session, but the chain does not contain it. Absent if there is none. Not reported if a
-   * conversation already had the transcript.
+   * The session in whose file the transcript begins, if that file is missing: the history begins after it. Absent if
+   * there is none. Not reported if a conversation already had the transcript.
    */
   missing?: MissingSession[];
 }
@@ -1015,7 +1014,7 @@ export interface QueuedPrompt {
 export type Relation = "carries" | "follows" | "fresh";
 
 /** Why a transcript remains. */
-export type RemainingReason = "failed" | "shared" | "archived" | "adopted";
+export type RemainingReason = "failed" | "shared" | "archived";
 
 /** A transcript that should have been deleted with its conversation, and remains. */
 export interface RemainingTranscript {
@@ -1711,7 +1710,11 @@ export interface ConversationForkParams {
   conversationId: ConversationRef;
   /** Whether the branch becomes the head of this conversation. Default: false, a new conversation. */
   inPlace?: boolean;
-  /** The last checkpoint or message that the branch contains, by its id. Default: the head. */
+  /**
+   * The last checkpoint or message that the branch contains, by its id. Default: the head. A message inside a turn is
+   * rounded: back to the last message before which every tool call has its result; for Codex forward to the end of
+   * its turn. `link.fromCheckpointId` says where the branch begins.
+   */
   at?: string;
   /** The folder for the branch: the absolute path of an existing folder. Default: this conversation's. */
   cwd?: string;

@@ -23,9 +23,8 @@ class AdoptAnswer(_AdoptAnswer, total=False):
     # its newest branch; absent when there are none. Not reported if a conversation already had the transcript.
     findings: List[Finding]
 
-    # The session that the history came from, if its transcript is missing or unusable: the history begins after it. A
-    # link refers to this session, but the chain does not contain it. Absent if there is none. Not reported if a
-    # conversation already had the transcript.
+    # The session in whose file the transcript begins, if that file is missing: the history begins after it. Absent if
+    # there is none. Not reported if a conversation already had the transcript.
     missing: List[MissingSession]
 
 
@@ -1285,7 +1284,7 @@ class QueuedPrompt(_QueuedPrompt, total=False):
 Relation = Literal["carries", "follows", "fresh"]
 
 # Why a transcript remains.
-RemainingReason = Literal["failed", "shared", "archived", "adopted"]
+RemainingReason = Literal["failed", "shared", "archived"]
 
 
 class _RemainingTranscript(TypedDict):
@@ -2390,7 +2389,9 @@ class ConversationMethods:
 
         `inPlace`: Whether the branch becomes the head of this conversation. Default: false, a new conversation.
 
-        `at`: The last checkpoint or message that the branch contains, by its id. Default: the head.
+        `at`: The last checkpoint or message that the branch contains, by its id. Default: the head. A message inside
+        a turn is rounded: back to the last message before which every tool call has its result; for Codex forward to
+        the end of its turn. `link.fromCheckpointId` says where the branch begins.
 
         `cwd`: The folder for the branch: the absolute path of an existing folder. Default: this conversation's.
 

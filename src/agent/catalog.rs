@@ -9,7 +9,7 @@ use bridge_protocol::AgentName;
 
 use super::policy::InterruptPolicy;
 use super::pool::{Launch, PoolKey};
-use super::profile::{AgentKind, Profile, TranscriptFormat};
+use super::profile::{AgentKind, Profile};
 use crate::transcript::shelf::Format;
 
 /// The name of the agent that always exists.
@@ -88,20 +88,14 @@ impl AgentEntry {
     /// The folder of its transcripts and their form, when the bridge can list and read them.
     #[must_use]
     pub fn listed_transcripts(&self) -> Option<(&Path, Format)> {
-        let format = match self.profile().transcript_format {
-            TranscriptFormat::Claude => Format::Claude,
-            TranscriptFormat::Codex => Format::Codex,
-            TranscriptFormat::Opaque => return None,
-        };
-        Some((self.transcripts.as_deref()?, format))
+        Some((self.transcripts.as_deref()?, self.profile().transcript_format?))
     }
 
-    /// The folder of its transcripts, when the bridge can also copy and cut them, which it can in Claude's form only.
+    /// The folder of its transcripts, when the bridge can also copy and cut them.
     #[must_use]
     pub fn readable_transcripts(&self) -> Option<&Path> {
-        self.transcripts
-            .as_deref()
-            .filter(|_| self.profile().transcript_format.is_claude())
+        let (root, format) = self.listed_transcripts()?;
+        format.dialect().can().cut.then_some(root)
     }
 }
 

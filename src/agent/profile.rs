@@ -13,6 +13,10 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
+use crate::paths::names;
+use crate::transcript::shelf::Format;
+use crate::transcript::{claude, codex};
+
 /// The adapters and programs on which the facts of this module were measured.
 pub const MEASURED_VERSIONS: &[(&str, &str)] = &[
     ("@agentclientprotocol/claude-agent-acp", "0.101.0"),
@@ -133,8 +137,8 @@ pub struct Profile {
     pub arguments: &'static [&'static str],
     /// Variables to take out of the environment before it is started.
     pub env_remove: &'static [&'static str],
-    /// In which form the agent keeps its transcripts.
-    pub transcript_format: TranscriptFormat,
+    /// In which form the agent keeps its transcripts; none if they cannot be read.
+    pub transcript_format: Option<Format>,
     /// Where it keeps them when nothing is configured.
     pub transcript_root: TranscriptRoot,
     /// Whether a fork may name the message at which to cut.
@@ -156,24 +160,6 @@ pub struct Profile {
     /// How long to wait, in milliseconds, for it to end after end of file on its standard input before it is
     /// told to by a signal.
     pub end_of_input_grace_ms: u64,
-}
-
-/// The form of an agent's transcripts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TranscriptFormat {
-    /// One JSON record a line, linked by parent ids: the bridge reads, cuts and copies it.
-    Claude,
-    /// Codex rollouts, addressed by id and date, forked by reference.
-    Codex,
-    /// Nothing that the bridge can read.
-    Opaque,
-}
-
-impl TranscriptFormat {
-    /// Whether turns, checkpoints and copies can be had from the file, in the form of [`Self::Claude`].
-    pub fn is_claude(self) -> bool {
-        self == TranscriptFormat::Claude
-    }
 }
 
 /// Where an agent keeps its transcripts when the configuration does not say.
@@ -319,7 +305,7 @@ static CLAUDE: Profile = Profile {
     arguments: &[],
     // As root it makes the agent ask for a mode that it then refuses, and no session starts.
     env_remove: &["IS_SANDBOX"],
-    transcript_format: TranscriptFormat::Claude,
+    transcript_format: Some(claude::FORMAT),
     transcript_root: TranscriptRoot::Home {
         variable: Some("CLAUDE_CONFIG_DIR"),
         folder: ".claude",
@@ -340,7 +326,7 @@ static CODEX: Profile = Profile {
     programs: &["codex-acp"],
     arguments: &[],
     env_remove: &[],
-    transcript_format: TranscriptFormat::Codex,
+    transcript_format: Some(codex::FORMAT),
     transcript_root: TranscriptRoot::Home {
         variable: Some("CODEX_HOME"),
         folder: ".codex",
@@ -361,7 +347,7 @@ static GEMINI: Profile = Profile {
     programs: &["gemini"],
     arguments: &["--acp"],
     env_remove: &[],
-    transcript_format: TranscriptFormat::Opaque,
+    transcript_format: None,
     transcript_root: TranscriptRoot::Home {
         variable: None,
         folder: ".gemini",
@@ -390,8 +376,10 @@ static LOOPBACK: Profile = Profile {
     programs: &[],
     arguments: &[],
     env_remove: &[],
-    transcript_format: TranscriptFormat::Claude,
-    transcript_root: TranscriptRoot::Data { folder: "loopback" },
+    transcript_format: Some(claude::FORMAT),
+    transcript_root: TranscriptRoot::Data {
+        folder: names::LOOPBACK,
+    },
     fork_point: ForkPointSupport::Message,
     system_prompt: SystemPromptStyle::MetaAppend,
     model_setting: ModelSetting::ConfigOption,
@@ -407,7 +395,7 @@ static GENERIC: Profile = Profile {
     programs: &[],
     arguments: &[],
     env_remove: &[],
-    transcript_format: TranscriptFormat::Opaque,
+    transcript_format: None,
     transcript_root: TranscriptRoot::Nowhere,
     fork_point: ForkPointSupport::None,
     system_prompt: SystemPromptStyle::Unsupported,

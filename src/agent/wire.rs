@@ -330,6 +330,12 @@ impl Connection {
         self.shared.died.borrow().clone()
     }
 
+    /// Whether the agent still has to answer a request.
+    #[must_use]
+    pub fn awaits(&self, request: RequestId) -> bool {
+        self.shared.routes().awaits(request)
+    }
+
     /// How many prompts the agent left without an answer when it ended.
     #[must_use]
     pub fn prompts_at_death(&self) -> usize {

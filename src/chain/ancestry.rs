@@ -4,7 +4,7 @@
 //! start, and to an end also where references form a ring. It must not know what a transcript looks like or whether
 //! one is there; it names sessions and the places at which they are cut.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, Relation};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
@@ -206,22 +206,6 @@ pub fn history_sources(
     }
     sources.reverse();
     sources
-}
-
-/// The sessions that are in a lineage for no other reason than that one was adopted which came from them.
-#[must_use]
-pub fn adopted_past(lineage: &[LineageEntry]) -> BTreeSet<UpstreamId> {
-    let (adopted, others): (Vec<_>, Vec<_>) = lineage
-        .iter()
-        .partition(|entry| entry.reason == LineageReason::Adopted);
-    let mut past: BTreeSet<UpstreamId> = adopted
-        .into_iter()
-        .filter_map(|entry| entry.from_upstream_id.clone())
-        .collect();
-    for entry in others {
-        past.remove(&entry.upstream_id);
-    }
-    past
 }
 
 /// The session to climb to next: none past a fresh start, without a reference, or where the references close a ring.

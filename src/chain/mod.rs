@@ -11,7 +11,7 @@ mod ancestry;
 mod restoring;
 mod undoing;
 
-pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, adopted_past, ancestors, history_sources};
+pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 pub use restoring::ChainFault;
 pub use undoing::{EarlierHead, Undoing, undoing, undoing_to};
 

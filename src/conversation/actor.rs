@@ -29,7 +29,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::inbox::Incoming;
-use crate::agent::message::{RawId, RequestId};
+use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
 use crate::transcript::moving::Moving;
 
@@ -172,8 +172,6 @@ pub struct Actor {
     session: Option<UpstreamSession>,
     /// A session that a job opened and the state machine has not taken into use yet.
     arrived: Option<UpstreamSession>,
-    /// The prompt that the agent has not answered.
-    prompt: Option<RequestId>,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
     /// The agent that died last, until its transcript was read for the prompt.
@@ -258,7 +256,6 @@ impl Actor {
             deliver,
             session: None,
             arrived: None,
-            prompt: None,
             questions: Vec::new(),
             job: None,
             dead: None,

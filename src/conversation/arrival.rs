@@ -3,17 +3,12 @@
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{AgentName, UpstreamId};
 
-use super::disk;
 use super::effect::{Arrival, Sent};
 use super::services::{Services, chain_text};
 use crate::store::{Anchor, ConversationRecord};
 use crate::transcript::TranscriptError;
-use crate::transcript::codex::LastTurn;
 use crate::transcript::message::{Part, Sort, Speaker};
 use crate::transcript::opened::Opened;
-use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts;
-use crate::transcript::shelf::Format;
 
 /// Where the transcript of a session ends now; none where it cannot be read.
 pub(super) fn anchor(services: &Services, agent: &AgentName, cwd: &str, id: &UpstreamId) -> Option<Anchor> {
@@ -26,7 +21,7 @@ pub(super) fn anchor(services: &Services, agent: &AgentName, cwd: &str, id: &Ups
             })
         }
         // An agent writes it with the first prompt.
-        Err(error) if disk::is_absence(&error) => Some(Anchor::default()),
+        Err(error) if error.is_absence() => Some(Anchor::default()),
         Err(error) => {
             tracing::warn!(
                 error = chain_text(&error),
@@ -55,7 +50,7 @@ pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &S
     let cwd = link.map_or(&record.cwd, |link| &link.cwd);
     let mut opened = match open(services, agent, cwd, id) {
         Some(Ok(opened)) => opened,
-        Some(Err(error)) if disk::is_absence(&error) && anchor.record_uuid.is_none() => {
+        Some(Err(error)) if error.is_absence() && anchor.record_uuid.is_none() => {
             return Arrival::Absent;
         }
         // One that was there and is gone says nothing of what it held.
@@ -166,16 +161,10 @@ fn is_command(text: &str) -> bool {
 fn is_answered(services: &Services, agent: &AgentName, opened: &mut Opened) -> bool {
     let entry = services.catalog.get(agent);
     let format = entry.and_then(|entry| entry.listed_transcripts());
-    let is_over = match format {
-        Some((_, Format::Claude)) => services
-            .library
-            .standing(opened.path())
-            .is_ok_and(|standing| standing.turn_end == TurnEnd::Over),
-        Some((_, Format::Codex)) => {
-            rollouts::last_turn(opened.path()).is_ok_and(|(last, _)| last == LastTurn::Answered)
-        }
-        None => false,
-    };
+    let is_over = format.is_some_and(|(_, format)| {
+        let standing = format.dialect().standing(&services.library, opened.path());
+        standing.is_ok_and(|standing| standing.is_answered)
+    });
     let last = opened.messages().checked_sub(1);
     let last = last.and_then(|last| opened.message(last).ok().flatten());
     is_over && last.is_some_and(|last| last.speaker == Speaker::Model && last.sort == Sort::Ordinary)
@@ -188,14 +177,8 @@ fn open(
     cwd: &str,
     id: &UpstreamId,
 ) -> Option<Result<Opened, TranscriptError>> {
-    let library = &services.library;
     let (root, format) = services.catalog.get(agent)?.listed_transcripts()?;
-    Some(match format {
-        Format::Claude => {
-            disk::find(library, root, cwd, id).and_then(|path| Opened::claude(library, &path, None))
-        }
-        Format::Codex => Opened::codex(library, root, id.as_str(), None),
-    })
+    Some(format.dialect().open(services.home(root), cwd, id.as_str(), None))
 }
 
 #[cfg(test)]

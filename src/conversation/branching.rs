@@ -87,7 +87,8 @@ pub(super) async fn branch(
     lost::before_branch(&services, &entry, &request).await?;
     let Some(place) = place(&services, &entry, &request).await? else {
         refuse_too_little(&services, &entry, &request).await?;
-        // Native first, for a compacted session too: Claude's fork sends the model what our cut would.
+        // Native first, for a compacted session too: Claude's fork sends the model what its source and our cut would, as the
+        // real adapter's test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` shows.
         let native_error = match native(&services, &entry, &request, None).await {
             Ok(made) => return Ok(made),
             Err(error) => error,
@@ -151,10 +152,6 @@ async fn branch_at(
         let branched = cut(services, entry, request, place).await?;
         return Ok((branched, None));
     }
-    if place.is_within_turn() {
-        let branched = within_turn(services, entry, request, place).await?;
-        return Ok((branched, None));
-    }
     if place.point.is_none() {
         return Err(ConversationError::Unsupported(format!(
             "the agent {} branches at items that it has written down, and wrote down none of that turn",
@@ -167,19 +164,7 @@ async fn branch_at(
     {
         made = native(services, entry, request, Some(place)).await;
     }
-    let refused = match made {
-        Err(error @ ConversationError::AgentError { .. }) => error,
-        made => return made,
-    };
-    // Codex does not fork behind a turn of which a session has inherited a part only.
-    let place = place.clone();
-    let inherited = blocking(services, entry, &request.progress, move |services, entry| {
-        Ok(places::inherited_end(services, entry, place))
-    });
-    match inherited.await? {
-        Some(place) => Ok((within_turn(services, entry, request, &place).await?, None)),
-        None => Err(refused),
-    }
+    made
 }
 
 /// Runs what reads transcripts on a thread of its own.
@@ -278,7 +263,14 @@ async fn native(
     .await?;
     session.tally = Tally::of(look.prompts);
     if let Some(place) = place
-        && let Err(error) = ended_there(services, entry, &answer.upstream_id, place, &request.progress).await
+        && let Err(error) = ended_there(
+            services,
+            entry,
+            (&answer.upstream_id, &request.cwd),
+            place,
+            &request.progress,
+        )
+        .await
     {
         closed.close(session, false, Duration::ZERO).closed().await;
         return Err(error);
@@ -324,13 +316,13 @@ async fn native(
 async fn ended_there(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
-    branch: &UpstreamId,
+    (branch, cwd): (&UpstreamId, &str),
     place: &Place,
     progress: &Arc<Progress>,
 ) -> Result<(), ConversationError> {
-    let (branch, until) = (branch.clone(), place.end.until.clone());
+    let (branch, cwd, until) = (branch.clone(), cwd.to_owned(), place.end.until.clone());
     blocking(services, entry, progress, move |services, entry| {
-        let last = places::last_of(services, entry, &branch);
+        let last = places::last_of(services, entry, &cwd, &branch);
         match last.is_none_or(|last| last == until) {
             true => Ok(()),
             false => Err(ConversationError::Unsupported(format!(
@@ -357,10 +349,15 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
     let Ok(entry) = services.agent(&link.agent) else {
         return;
     };
-    let Some(root) = entry.readable_transcripts() else {
+    let Some((root, format)) = entry
+        .listed_transcripts()
+        .filter(|(_, format)| format.dialect().can().cut)
+    else {
         return;
     };
-    let transcript = disk::find(&services.library, root, &link.cwd, &link.upstream_id);
+    let transcript = format
+        .dialect()
+        .find(services.home(root), &link.cwd, link.upstream_id.as_str());
     let bring = |transcript: PathBuf| {
         let (copies, id) = (&services.copies, &link.upstream_id);
         copies.bring_files(&services.store, id, &transcript)
@@ -393,35 +390,6 @@ async fn copy_whole(
         )
     })?;
     cut(services, entry, request, &place).await
-}
-
-/// A session of Codex that continues another's history up to a record within a turn, where its own fork ends behind whole turns.
-async fn within_turn(
-    services: &Arc<Services>,
-    entry: &Arc<AgentEntry>,
-    request: &BranchRequest,
-    place: &Place,
-) -> Result<Branched, ConversationError> {
-    let (end, cwd) = (place.end.clone(), request.cwd.clone());
-    let made = blocking(services, entry, &request.progress, move |services, entry| {
-        let noting = |id: &_, path: &_| services.note_copy(id, path);
-        let (new_id, path) = places::branch_within(entry, &end, &cwd, noting)?;
-        services.note_whole_copy(&new_id, &path);
-        services.old_bytes.note_copied(&new_id, &path);
-        Ok((new_id, path))
-    });
-    let (upstream_id, path) = made.await?;
-    Ok(Branched {
-        upstream_id,
-        from: place.end.session.clone(),
-        checkpoint: Some(place.end.until.clone()),
-        fidelity: Fidelity::Full,
-        // The last one is not whole.
-        turns: place.turns.unwrap_or_default().saturating_sub(1),
-        via: BranchedVia::Cut,
-        path: Some(path),
-        open: None,
-    })
 }
 
 /// A copy of the transcript under a new id that ends with a place.

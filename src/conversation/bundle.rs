@@ -111,8 +111,7 @@ pub(super) struct BundledSession {
     /// The form of its transcript.
     #[serde(default, skip_serializing_if = "BundledForm::is_claude")]
     pub(super) form: BundledForm,
-    /// Whether it is there because another of these continues it by reference: none of the conversation's own, or one that came
-    /// along when that other was adopted.
+    /// Whether it is there because another of these continues it by reference: none of the conversation's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) continued: bool,
     /// The folder of its transcript below the agent's own. For people: an import puts it where this machine's agent looks.

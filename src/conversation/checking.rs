@@ -5,29 +5,13 @@ use std::path::Path;
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::CheckAnswer;
 
-use super::copies;
 use super::error::ConversationError;
 use super::services::chain_text;
 use crate::agent::catalog::AgentEntry;
+use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::keep::Unpacked;
-use crate::transcript::library::Library;
-use crate::transcript::locate::locate;
 use crate::transcript::shelf::Format;
-use crate::transcript::{TranscriptError, reading, rollouts};
-
-/// What is wrong with a transcript of Claude's, and with there being others of its id. Blocks.
-pub(super) fn check_claude(
-    library: &Library,
-    root: &Path,
-    cwd: Option<&str>,
-    path: &Path,
-) -> Result<CheckAnswer, ConversationError> {
-    let mut answer = check_answer(reading::check(path))?;
-    let beside = cwd.and_then(|cwd| copies::beside(library, root, cwd, path));
-    answer.findings.splice(0..0, beside);
-    Ok(answer)
-}
 
 /// What is wrong with what is kept of a session whose transcript is gone. Blocks.
 pub(super) fn check_kept(
@@ -36,26 +20,9 @@ pub(super) fn check_kept(
     kept: &Unpacked,
 ) -> Result<CheckAnswer, ConversationError> {
     let (agents, format) = read_root(entry)?;
-    let root = kept.root();
-    let report = match format {
-        Format::Claude => locate(root, id.as_str(), None).and_then(|found| {
-            let path = found.first().ok_or_else(|| TranscriptError::NotFound {
-                upstream_id: id.as_str().to_owned(),
-                root: root.to_owned(),
-            })?;
-            reading::check_in_place(path, root, agents)
-        }),
-        Format::Codex => rollouts::check(root, id.as_str()),
-    };
+    let report = format.dialect().check_copy(kept.root(), agents, id.as_str());
     let mut answer = check_answer(report)?;
     answer.kept = kept.sessions().iter().map(|id| id.as_str().into()).collect();
-    Ok(answer)
-}
-
-/// What is wrong with a rollout, and with there being others of its id. Blocks.
-pub(super) fn check_rollout(root: &Path, id: &UpstreamId) -> Result<CheckAnswer, ConversationError> {
-    let mut answer = check_answer(rollouts::check(root, id.as_str()))?;
-    answer.findings.splice(0..0, copies::beside_rollout(root, id));
     Ok(answer)
 }
 

@@ -23,7 +23,7 @@ use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
-use crate::transcript::keep::Unreported;
+use crate::transcript::keep::MissingTurns;
 
 use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::disk;
@@ -118,7 +118,7 @@ pub async fn climb(
         last_error: None,
         died: None,
         unreported,
-        kept_lacks: unreported.map_or(0, Unreported::turns),
+        kept_lacks: unreported.map_or(0, MissingTurns::turns),
     };
     let climbed = climber.run(climb, lease).await;
     if apart && let Ok((_, session)) = &climbed {
@@ -133,7 +133,7 @@ async fn unreported(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     record: &ConversationRecord,
-) -> Option<Unreported> {
+) -> Option<MissingTurns> {
     let (services, entry, record) = (Arc::clone(services), Arc::clone(entry), record.clone());
     let look = move || keeping::unreported(&services, &entry, &record);
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
@@ -265,7 +265,7 @@ struct Climber {
     /// What is said of the process that ended under a way other than opening what is there.
     died: Option<ConversationError>,
     /// What the head lacks if an earlier climb, or somebody else, restored it, and that was not reported.
-    unreported: Option<Unreported>,
+    unreported: Option<MissingTurns>,
     /// How many turns are later than the kept copy that was restored.
     kept_lacks: u64,
 }
@@ -406,7 +406,7 @@ impl Climber {
     /// What the head lacks because it was restored, in words.
     fn lost_by_restoring(&self) -> Option<String> {
         match (self.kept_lacks, self.unreported) {
-            (0, Some(Unreported::Unknown)) => {
+            (0, Some(MissingTurns::Unknown)) => {
                 Some("it was restored from a copy that lacks an unknown number of turns".to_owned())
             }
             (0, _) => None,
@@ -439,6 +439,11 @@ impl Climber {
             Ok(process) => process,
             Err(error) => return Outcome::Stop(error),
         };
+        if let Step::Open { .. } | Step::Copy { .. } = step
+            && let Err(busy) = self.closed.writers_ended().await
+        {
+            return Outcome::Stop(busy);
+        }
         match step {
             Step::Open { upstream_id, via, .. } => {
                 let closing = std::mem::take(&mut self.behind);

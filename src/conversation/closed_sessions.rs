@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::future::{Future, ready};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bridge_protocol::{ConversationId, UpstreamId};
@@ -22,6 +22,8 @@ const REMEMBERED: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct ClosedSession {
     what: What,
+    /// The session, until it has ended; none of a job's.
+    session: Weak<UnendedSession>,
     /// Resolves when it is closed or given up: to what may still be written to.
     closing: Shared<BoxFuture<'static, Option<Arc<UnendedSession>>>>,
 }
@@ -96,7 +98,8 @@ impl ClosedSessions {
         let unended = Arc::new(UnendedSession::of(&session));
         let (pid, handle) = unended.known_as();
         let what = What::Session(pid, handle.to_owned());
-        self.add(what, closing(unended, session, by_force, grace).boxed())
+        let known = Arc::downgrade(&unended);
+        self.add(what, known, closing(unended, session, by_force, grace).boxed())
     }
 
     /// Closes the session that an abandoned job opens. That continues whether or not anything waits for it.
@@ -111,7 +114,8 @@ impl ClosedSessions {
         };
         let closing = tokio::spawn(closing);
         // Of a job that panicked nothing is known; what it had opened it has dropped.
-        self.add(What::Job, closing.map(|closed| closed.ok().flatten()).boxed());
+        let closing = closing.map(|closed| closed.ok().flatten());
+        self.add(What::Job, Weak::new(), closing.boxed());
     }
 
     /// Adds a session that the agent may be opening for a caller that no longer waits. It is closed when something waits for
@@ -119,7 +123,8 @@ impl ClosedSessions {
     pub(super) fn add_given_up(&self, unended: UnendedSession) {
         let (pid, handle) = unended.known_as();
         let what = What::Session(pid, handle.to_owned());
-        self.add(what, ready(Some(Arc::new(unended))).boxed());
+        let unended = Arc::new(unended);
+        self.add(what, Arc::downgrade(&unended), ready(Some(unended)).boxed());
     }
 
     /// Removes the copy from which a session of this id was to be opened: once the session has ended, if an agent may have opened it.
@@ -141,7 +146,12 @@ impl ClosedSessions {
         copy.remove().await;
     }
 
-    fn add(&self, what: What, closing: BoxFuture<'static, Option<Arc<UnendedSession>>>) -> ClosedSession {
+    fn add(
+        &self,
+        what: What,
+        session: Weak<UnendedSession>,
+        closing: BoxFuture<'static, Option<Arc<UnendedSession>>>,
+    ) -> ClosedSession {
         let mut all = self.lock();
         // One that was opened again in the same process ends when it is closed the last time.
         all.retain(|closed| (closed.what != what || what == What::Job) && !closed.is_known_to_have_ended());
@@ -150,6 +160,7 @@ impl ClosedSessions {
         }
         let closed = ClosedSession {
             what,
+            session,
             closing: closing.shared(),
         };
         all.push(closed.clone());
@@ -185,6 +196,30 @@ impl ClosedSessions {
             {
                 return Err(ConversationError::Busy(
                     "a process of the agent, which has died, could not be ended and may still write to the transcript"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody writes to what is opened again: until agents that are dying have ended, and turns that ran when their
+    /// sessions were closed.
+    ///
+    /// # Errors
+    /// [`ConversationError::Busy`] if one of them could not be ended.
+    pub(super) async fn writers_ended(&self) -> Result<(), ConversationError> {
+        let all = self.lock().clone();
+        for closed in all {
+            let Some(session) = closed.session.upgrade() else {
+                continue;
+            };
+            if session.may_run_a_turn() {
+                let _unended = closed.closing.clone().await;
+            }
+            if session.may_run_a_turn() || !session.agent_lives_or_has_stopped().await {
+                return Err(ConversationError::Busy(
+                    "a process of the agent, which still writes to the transcript, could not be ended"
                         .to_owned(),
                 ));
             }

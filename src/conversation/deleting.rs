@@ -9,23 +9,19 @@ use bridge_protocol::id::UpstreamId;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
-use crate::chain::adopted_past;
 use crate::files::is_absence;
 use crate::store::{ConversationRecord, StoreError};
+use crate::transcript::TranscriptError;
 use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::removing::{Beside, Forks, remove_beside};
-use crate::transcript::{TranscriptError, rollouts};
 
 use super::climbing::acquire;
-use super::disk;
 use super::keeping;
 use super::services::{Services, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held, with what lies beside it: by the agent's own method
 /// where it has one, and what that leaves itself. Files beside it that a fork may need, which is another conversation's, stay
-/// where the agent has left them. What may be another's stays, and so does what came along when another was adopted: those
-/// sessions were made elsewhere, and nobody named them. Our own copies go with what is deleted. Returned is what is still
-/// there.
+/// where the agent has left them. What may be another's stays. Our own copies go with what is deleted. Returned is what is still there.
 pub(super) async fn delete_transcripts(
     services: &Arc<Services>,
     record: &ConversationRecord,
@@ -124,7 +120,6 @@ fn sort(
     entry: &AgentEntry,
 ) -> Result<(Vec<UpstreamId>, Vec<Other>), StoreError> {
     let lineage = services.store.lineage_all(record.id)?;
-    let past = adopted_past(&lineage);
     let held: BTreeSet<UpstreamId> = lineage
         .into_iter()
         .filter(|it| it.agent == record.agent && !it.upstream_id.is_empty())
@@ -132,10 +127,7 @@ fn sort(
         .collect();
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for id in held {
-        if past.contains(&id) {
-            let why = "the session came along when another one was adopted";
-            others.push((id, RemainingReason::Adopted, why));
-        } else if is_used_elsewhere(services, record, entry, &id)? {
+        if is_used_elsewhere(services, record, entry, &id)? {
             let why = "another conversation has the session too";
             others.push((id, RemainingReason::Shared, why));
         } else {
@@ -301,10 +293,10 @@ impl Deletion {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(None);
         };
-        let library = &self.services.library;
-        match disk::transcript(library, root, format, &self.cwd, id) {
+        let home = self.services.home(root);
+        match format.dialect().find(home, &self.cwd, id.as_str()) {
             Ok(path) => Ok(Some(path)),
-            Err(error) if disk::is_absence(&error) => Ok(None),
+            Err(error) if error.is_absence() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -322,11 +314,11 @@ impl Deletion {
             }
             Err(error) => return Some(failed(&id, None, chain_text(&error))),
         };
-        let (root, _) = self.entry.listed_transcripts()?;
+        let (root, format) = self.entry.listed_transcripts()?;
         let told = |why: &str| failed(&id, Some(&path), why.to_owned());
         Some(match by_agent {
             Err(error) => told(&error),
-            Ok(()) if rollouts::is_archived(root, &path) => RemainingTranscript {
+            Ok(()) if format.dialect().archived(root, &path).is_some() => RemainingTranscript {
                 reason: RemainingReason::Archived,
                 ..told("the agent archived it when it was to delete it")
             },

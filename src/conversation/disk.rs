@@ -13,17 +13,14 @@ use crate::chain::{Ancestor, HistorySource, Origins, ancestors, history_sources}
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::claude::{Branch, BranchOptions, Turn};
+use crate::transcript::claude::{Branch, BranchOptions, Turn, find};
 use crate::transcript::copy;
 use crate::transcript::cut;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{file_name, own_folder};
 use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};
 use crate::transcript::repair::repair;
-use crate::transcript::rollouts;
-use crate::transcript::shelf::Format;
 
-pub(super) use super::copies::find;
 use super::recovery::{Goal, Head, Inspection, OnDisk};
 use super::services::chain_text;
 
@@ -51,23 +48,6 @@ pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
         .parse::<CheckpointRef>()
         .ok()
         .map(|parsed| parsed.record_uuid)
-}
-
-/// The transcript of a session, whatever its format.
-///
-/// # Errors
-/// As [`find`] and [`rollouts::find`].
-pub(super) fn transcript(
-    library: &Library,
-    root: &Path,
-    format: Format,
-    cwd: &str,
-    id: &UpstreamId,
-) -> Result<PathBuf, TranscriptError> {
-    match format {
-        Format::Claude => find(library, root, cwd, id),
-        Format::Codex => rollouts::find(root, id.as_str()),
-    }
 }
 
 /// What the disk says of a head.
@@ -140,13 +120,13 @@ pub(super) fn on_disk(
     id: &UpstreamId,
     until: Option<&CheckpointId>,
 ) -> Result<Option<OnDisk>, TranscriptError> {
-    let read = find(library, root, cwd, id).and_then(|path| {
+    let read = find(library, root, cwd, id.as_str()).and_then(|path| {
         let branch = read_at(library, &path, until, 1)?;
         Ok((path, branch))
     });
     let (path, branch) = match read {
         Ok(read) => read,
-        Err(error) if is_absence(&error) || !is_in_own_folder(root, cwd, id) => return Ok(None),
+        Err(error) if error.is_absence() || !is_in_own_folder(root, cwd, id) => return Ok(None),
         Err(error) => return Err(error),
     };
     let turns = branch.total_turns as u64;
@@ -184,21 +164,9 @@ pub(super) fn on_disk(
     }))
 }
 
-/// Whether an error says that there is no such transcript, or none that reaches so far.
-pub(super) fn is_absence(error: &TranscriptError) -> bool {
-    match error {
-        TranscriptError::NotFound { .. }
-        | TranscriptError::RecordNotFound { .. }
-        | TranscriptError::InvalidId { .. } => true,
-        // It went between the look and the reading.
-        TranscriptError::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
-        _ => false,
-    }
-}
-
 /// Whether a transcript is where the agent looks first, or may be: what is in a folder that nobody here can look into the
 /// agent cannot read either.
-pub(super) fn is_in_own_folder(root: &Path, cwd: &str, id: &UpstreamId) -> bool {
+fn is_in_own_folder(root: &Path, cwd: &str, id: &UpstreamId) -> bool {
     let Ok(name) = file_name(id.as_str()) else {
         return false;
     };
@@ -324,7 +292,7 @@ pub(super) fn retell(
 /// How many prompts stand in the transcript of a session, those of abandoned branches too; none where it cannot be read.
 #[must_use]
 pub(super) fn prompts(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) -> Option<u64> {
-    let path = find(library, root, cwd, id).ok()?;
+    let path = find(library, root, cwd, id.as_str()).ok()?;
     library.index(&path).ok().map(|index| index.prompts())
 }
 
@@ -396,7 +364,7 @@ pub(super) fn copy_session(
     until: Option<&CheckpointId>,
     note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(UpstreamId, PathBuf), TranscriptError> {
-    let source = find(library, root, cwd, id)?;
+    let source = find(library, root, cwd, id.as_str())?;
     let (new_id, folder) = new_place(root, to, note)?;
     let name = new_id.as_str();
     let path = match until.and_then(record_uuid) {
@@ -431,7 +399,7 @@ pub(super) fn rebuild_session(
     id: &UpstreamId,
     note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
 ) -> Result<(UpstreamId, PathBuf, CheckpointId), TranscriptError> {
-    let source = find(library, root, cwd, id)?;
+    let source = find(library, root, cwd, id.as_str())?;
     let index = library.index(&source)?;
     let branch = index.select_joined().ok_or_else(|| TranscriptError::NotFound {
         upstream_id: id.as_str().to_owned(),
@@ -452,7 +420,12 @@ fn read(
     until: Option<&CheckpointId>,
     last_turns: usize,
 ) -> Result<Branch, TranscriptError> {
-    read_at(library, &find(library, root, cwd, id)?, until, last_turns)
+    read_at(
+        library,
+        &find(library, root, cwd, id.as_str())?,
+        until,
+        last_turns,
+    )
 }
 
 fn read_at(

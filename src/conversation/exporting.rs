@@ -27,8 +27,8 @@ use super::registry::end_unfinished;
 use super::services::{Services, now};
 use super::state::view_of_record;
 use super::work::Progress;
-use crate::chain::adopted_past;
 use crate::files::durable::make_folders;
+use crate::paths::names;
 use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::keep::Unpacked;
@@ -266,8 +266,6 @@ struct HeldSession {
     agent: AgentName,
     cwd: String,
     is_written: bool,
-    /// Whether it came along when one was adopted that came from it.
-    is_past: bool,
 }
 
 impl HeldSession {
@@ -282,7 +280,6 @@ impl HeldSession {
 
 /// The sessions that a conversation ever had, in the order in which they came, with what was last known of each.
 fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<HeldSession> {
-    let past = adopted_past(lineage);
     let mut order: Vec<UpstreamId> = Vec::new();
     let mut known: BTreeMap<UpstreamId, HeldSession> = BTreeMap::new();
     let of_links = record.chain.links().iter();
@@ -297,7 +294,6 @@ fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<H
                 agent: agent.clone(),
                 cwd: String::new(),
                 is_written: false,
-                is_past: past.contains(id),
             }
         });
         session.agent.clone_from(agent);
@@ -350,7 +346,7 @@ fn default_targets(
     services: &Services,
     view: &Conversation,
 ) -> Result<(PathBuf, impl Iterator<Item = PathBuf> + use<>), ConversationError> {
-    let folder = services.data.join("exports");
+    let folder = services.data.join(names::EXPORTS);
     make_folders(&folder).map_err(|error| unusable(&folder, &error.to_string()))?;
     let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
     let full = format!(

@@ -42,7 +42,6 @@ use crate::transcript::relocate::Relocation;
 use folders::{Folders, Placement};
 pub(super) use placing::Placed;
 use placing::place;
-pub(crate) use plan::FOLDER;
 pub(super) use plan::PLAN;
 use plan::Staging;
 use translation::Translation;

@@ -7,7 +7,7 @@ mod moved;
 mod reading;
 
 use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,17 @@ use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::disk;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
+use crate::files::misplaced::Misplaced;
+use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
-use crate::transcript::keep::{Archive, KeptFrom, Key, Noticed, Unreported};
+use crate::transcript::keep::{Archive, KeptFrom, Key, MissingTurns, Noticed};
 use crate::transcript::relocate::Relocation;
-use crate::transcript::rollouts::OpenRollout;
 use crate::transcript::shelf::Format;
-use crate::transcript::{TranscriptError, rollouts};
 
 pub(super) use reading::in_place_of_lost;
-use reading::is_gone;
-
-/// The folder below the daemon's own in which copies are.
-pub const FOLDER: &str = "kept";
 
 /// How many sessions may be asked for at once: more than turns end in the time of one round.
 const ASKED: usize = 1_024;
@@ -98,6 +93,8 @@ pub struct Keeper {
     pub rules: KeepRules,
     asked: Mutex<BTreeMap<Session, Depth>>,
     wake: Notify,
+    /// What was reported to be in place of a folder of copies. Every backup meets it.
+    misplaced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Keeper {
@@ -109,6 +106,7 @@ impl Keeper {
             rules,
             asked: Mutex::default(),
             wake: Notify::new(),
+            misplaced: Mutex::default(),
         }
     }
 
@@ -136,6 +134,12 @@ impl Keeper {
     #[must_use]
     pub fn take(&self) -> BTreeMap<Session, Depth> {
         std::mem::take(&mut *self.lock())
+    }
+
+    /// Whether this was not reported yet. It counts as reported then.
+    pub(super) fn is_new(&self, misplaced: &Misplaced) -> bool {
+        let mut reported = self.misplaced.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.insert(misplaced.path.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Session, Depth>> {
@@ -166,36 +170,39 @@ pub(super) fn keep(
         return Ok(Noticed::default());
     };
     let id = &session.upstream_id;
-    let found = match format {
-        Format::Claude => disk::find(&services.library, root, &session.cwd, id)
-            .map(|path| vec![(id.as_str().to_owned(), path)]),
-        Format::Codex => rollouts::files_of(root, id.as_str()).map(|(files, _)| files),
-    };
+    let found = format
+        .dialect()
+        .files(services.home(root), &session.cwd, id.as_str());
+    let found = found.map(|(files, _)| files);
     let archive = &services.keeper.archive;
     let found = match found {
         Ok(found) => found,
-        Err(error) if disk::is_absence(&error) => return archive.pack(&key(root, id), format, None, None),
+        Err(error) if error.is_absence() => return archive.pack(&key(root, id), None, None),
         Err(error) => return Err(error),
     };
     let mut own = Noticed::default();
     let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let newest = found.iter().filter_map(|(_, path)| written(path)).max();
+    let newest = newest.and_then(|at| Timestamp::try_from(at).ok());
+    // What cannot be kept of one does not cost the others.
+    let mut first = Ok(());
     for (name, path) in found {
         let key = key(root, &UpstreamId::new(name));
-        let noticed = match depth {
-            Depth::Linked => archive.link(&key, format, &path)?,
-            Depth::Packed => {
-                let turns = turns.filter(|_| key.upstream_id == id.as_str());
-                archive.pack(&key, format, Some(&path), turns)?
-            }
+        let is_own = key.upstream_id == id.as_str();
+        let kept = match depth {
+            Depth::Linked => archive.link(&key, format, &path),
+            Depth::Packed => archive.pack(&key, Some((format, &path)), turns.filter(|_| is_own)),
         };
-        if key.upstream_id == id.as_str() {
-            own = noticed;
-        } else if let Some(at) = newest.and_then(|at| Timestamp::try_from(at).ok()) {
-            archive.note_continued(&key, at.as_millisecond())?;
-        }
+        let kept = kept.and_then(|noticed| match newest.filter(|_| !is_own) {
+            Some(at) => archive.note_continued(&key, at.as_millisecond()),
+            None => {
+                own = noticed;
+                Ok(())
+            }
+        });
+        first = first.and(kept);
     }
-    Ok(own)
+    first.map(|()| own)
 }
 
 /// How many turns were acknowledged on a session, including those that it took along. `None` if no conversation has it.
@@ -237,28 +244,33 @@ fn losses(
     services: &Services,
     entry: &AgentEntry,
     id: &UpstreamId,
-) -> Result<Vec<(UpstreamId, u64)>, TranscriptError> {
+) -> Result<Vec<(UpstreamId, MissingTurns)>, TranscriptError> {
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(Vec::new());
     };
     let archive = &services.keeper.archive;
+    let none = MissingTurns::Known(0);
     let acknowledged = |id: &UpstreamId| {
         let turns = acknowledged(services, entry, id).map_err(|error| {
             TranscriptError::io("look up the turns of", Path::new(id.as_str()))(io::Error::other(error))
         });
         turns.map(Option::unwrap_or_default)
     };
-    if format == Format::Claude {
-        if !is_gone(root, format, id) {
+    let (dialect, home) = (format.dialect(), services.home(root));
+    // Files that continue others are found by their ids, in whichever folder the session runs.
+    let folder = "";
+    if !dialect.can().by_reference {
+        if !dialect.is_gone(root, id.as_str()) {
             return Ok(Vec::new());
         }
         let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
-        return Ok(vec![(id.clone(), later.unwrap_or_default())]);
+        return Ok(vec![(id.clone(), later.unwrap_or(none))]);
     }
     let mut losses = Vec::new();
-    if rollouts::find(root, id.as_str()).is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
+    let path = dialect.find(home, folder, id.as_str());
+    if path.is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
         let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
-        losses.push((id.clone(), later.unwrap_or_default()));
+        losses.push((id.clone(), later.unwrap_or(none)));
     }
     let Some(kept) = in_place_of_lost(services, entry, id)? else {
         return Ok(losses);
@@ -268,12 +280,14 @@ fn losses(
         let acknowledged = acknowledged(&id)?;
         let later = match archive.turns_behind(&key(root, &id), acknowledged)? {
             Some(later) => later,
-            None => OpenRollout::open(&services.library.rollouts, kept.root(), session, None)
+            None => dialect
+                .open(services.home(kept.root()), folder, session, None)
                 .ok()
                 // Every reader reports a missing beginning.
-                .filter(|open| open.missing.is_none())
-                .map_or(0, |open| {
-                    acknowledged.saturating_sub(open.book.turns_recorded_at_most())
+                .filter(|open| !open.begins_elsewhere())
+                .and_then(|open| open.turns_recorded_at_most())
+                .map_or(none, |recorded| {
+                    MissingTurns::Known(acknowledged.saturating_sub(recorded))
                 }),
         };
         losses.push((id, later));
@@ -281,14 +295,20 @@ fn losses(
     Ok(losses)
 }
 
-/// How many acknowledged turns a session would lack if it were restored now.
+/// How many acknowledged turns a session would lack if it were restored now. `None` if it would lack none.
 ///
 /// # Errors
 /// As [`losses`].
-fn lost_turns(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Result<u64, TranscriptError> {
+fn lost_turns(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<Option<MissingTurns>, TranscriptError> {
     let losses = losses(services, entry, id)?.into_iter();
-    let own = losses.filter(|(session, _)| session == id);
-    Ok(own.map(|(_, turns)| turns).sum())
+    let own = losses
+        .filter(|(session, _)| session == id)
+        .map(|(_, turns)| turns);
+    Ok(own.max().filter(|missing| *missing > MissingTurns::Known(0)))
 }
 
 /// Refuses a change that begins with the head of a conversation if that was restored with fewer turns and the conversation has
@@ -301,13 +321,11 @@ pub(super) fn refuse_unreported(
     entry: &AgentEntry,
     record: &ConversationRecord,
 ) -> Result<(), ConversationError> {
-    let lacking = match unreported(services, entry, record) {
-        None => return Ok(()),
-        Some(Unreported::Turns(turns)) => format!("its last turns ({turns})"),
-        Some(Unreported::Unknown) => "its last turns (an unknown number)".to_owned(),
+    let Some(missing) = unreported(services, entry, record) else {
+        return Ok(());
     };
     Err(ConversationError::TranscriptDamaged(format!(
-        "session {id} was restored from a copy without {lacking}, which the conversation has not reported yet; close it and \
+        "session {id} was restored from a copy without its last turns ({missing}), which the conversation has not reported yet; close it and \
          resume it first: sessionctl close {id}, then sessionctl resume {id}",
         id = record.id
     )))
@@ -319,7 +337,7 @@ pub(super) fn unreported(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
-) -> Option<Unreported> {
+) -> Option<MissingTurns> {
     let ((root, _), head) = entry.listed_transcripts().zip(record.chain.head())?;
     services.keeper.archive.unreported(&key(root, &head.upstream_id))
 }
@@ -344,8 +362,8 @@ pub(super) fn put_back_whole<'a>(
 ) {
     for id in sessions.filter(|id| is_lost(services, entry, record, id)) {
         let put = match lost_turns(services, entry, id) {
-            Ok(0) => restore(services, entry, Some(folder_of(record, id)), id).map(drop),
-            Ok(_) => Ok(()),
+            Ok(None) => restore(services, entry, Some(folder_of(record, id)), id).map(drop),
+            Ok(Some(_)) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = put {
@@ -374,13 +392,20 @@ pub(super) fn bring_back(
             chain_text(&error)
         ))
     };
-    let lost = lost_turns(services, entry, id).map_err(unread)?;
-    if lost > 0 {
-        return Err(gone(format!(
-            "the kept copy lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; after \
-             that it can be branched, edited and repaired",
-            record.id
-        )));
+    let is_head = record.chain.head().is_some_and(|head| head.upstream_id == *id);
+    if let Some(lost) = lost_turns(services, entry, id).map_err(unread)? {
+        return Err(gone(match is_head {
+            true => format!(
+                "the kept copy lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; \
+                 after that it can be branched, edited and repaired",
+                record.id
+            ),
+            // A resume restores it only together with the head.
+            false => format!(
+                "the kept copy lacks the last turns ({lost}); restore it to use the turns before them: \
+                 sessionctl archive restore {id}"
+            ),
+        }));
     }
     let links = record.chain.links();
     let place = links.iter().position(|link| link.upstream_id == *id);
@@ -412,9 +437,9 @@ pub(super) fn is_missing(
     cwd: &str,
     id: &UpstreamId,
 ) -> bool {
-    match disk::transcript(&services.library, root, format, cwd, id) {
+    match format.dialect().find(services.home(root), cwd, id.as_str()) {
         Ok(path) => is_blank(&path).unwrap_or(false),
-        Err(error) => disk::is_absence(&error),
+        Err(error) => error.is_absence(),
     }
 }
 
@@ -453,7 +478,11 @@ pub(super) fn restore(
     let losses = losses(services, entry, id)?;
     let lacking = |id: &str| {
         let of_session = losses.iter().filter(|(session, _)| session.as_str() == id);
-        of_session.map(|(_, turns)| *turns).max().unwrap_or_default()
+        // An unknown number has its mark already, which stays.
+        of_session
+            .map(|(_, turns)| *turns)
+            .max()
+            .map_or(0, MissingTurns::turns)
     };
     let key = key(root, id);
     // None of its turns is new, also for who hears of the file before this is through.
@@ -461,14 +490,12 @@ pub(super) fn restore(
         services.old_bytes.note(&id.into(), bytes);
         Ok(())
     };
-    match format {
-        Format::Claude => {
-            let relocation = relocation(services, entry, &key, id)?;
-            let lacking = lacking(id.as_str());
-            archive.restore_claude(&key, cwd.map(Path::new), &relocation, lacking, &mut placing)
-        }
-        Format::Codex => archive.restore_codex(&key, lacking, &mut placing),
+    if format.dialect().can().by_reference {
+        return archive.restore_with_bases(&key, lacking, &mut placing);
     }
+    let relocation = relocation(services, entry, &key, id)?;
+    let lacking = lacking(id.as_str());
+    archive.restore_alone(&key, cwd.map(Path::new), &relocation, lacking, &mut placing)
 }
 
 /// Removes the copies of sessions that are deleted. Those in which histories of others begin stay for as long as these are kept.
@@ -482,26 +509,21 @@ pub(super) fn forget(
         return Vec::new();
     };
     let archive = &services.keeper.archive;
-    match format {
-        Format::Claude => {
-            let removed = ids.iter().map(|id| (id, archive.remove(&key(root, id))));
-            removed
-                .filter_map(|(id, removed)| Some((id.clone(), removed.err()?)))
-                .collect()
-        }
-        Format::Codex => {
-            let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
-            let known = entry.transcript_root();
-            let removed = archive.remove_rollouts(root, &all, |id| is_used(services, &known, &id.into()));
-            // Which of them it was is in the error.
-            removed
-                .err()
-                .zip(ids.first())
-                .map(|(error, id)| (id.clone(), error))
-                .into_iter()
-                .collect()
-        }
+    if format.dialect().can().by_reference {
+        let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let known = entry.transcript_root();
+        let removed = archive.remove_rollouts(root, &all, |id| is_used(services, &known, &id.into()));
+        // Which of them it was is in the error.
+        let failed = removed.err().zip(ids.first());
+        return failed
+            .map(|(error, id)| (id.clone(), error))
+            .into_iter()
+            .collect();
     }
+    let removed = ids.iter().map(|id| (id, archive.remove(&key(root, id))));
+    removed
+        .filter_map(|(id, removed)| Some((id.clone(), removed.err()?)))
+        .collect()
 }
 
 /// Whether a conversation has this session that is not deleted, or may have it.

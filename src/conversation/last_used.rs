@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::durable;
 use crate::files::set_aside::{self, Unreadable};
-
-/// The name of the file in the data folder.
-const FILE: &str = "last-used.json";
+use crate::paths::names::LAST_USED;
 
 /// The version of the file that this program writes.
 const VERSION: u64 = 1;
@@ -50,7 +48,7 @@ struct Content {
 impl LastUsed {
     /// Reads what is remembered in the data folder. A damaged file is set aside.
     pub(super) fn below(data: &Path) -> Self {
-        let path = data.join(FILE);
+        let path = data.join(LAST_USED);
         let unreadable = match read(&path) {
             Ok(Ok(marks)) => {
                 return Self {

@@ -47,6 +47,9 @@ pub struct Waiting<R> {
     pub leads: bool,
     /// That continuation, once it is written down.
     pub led_by: Option<PendingContinuation>,
+    /// Whether the disk has named it as the running turn. If it is not sent after all, nobody is told before the disk knows that too:
+    /// the next start would end the turn by the transcript, and an edit may stand there.
+    pub was_recorded: bool,
 }
 
 impl<R> Waiting<R> {
@@ -68,6 +71,7 @@ impl<R> Waiting<R> {
             is_let_out: false,
             leads: false,
             led_by: None,
+            was_recorded: false,
         }
     }
 

@@ -5,7 +5,7 @@ use bridge_protocol::link::{Attempt, Fidelity, Via};
 
 use super::error::ConversationError;
 use super::services::Services;
-use super::{climbing, disk, folder, keeping, trees};
+use super::{climbing, folder, keeping, trees};
 use crate::chain::{EarlierHead, Undoing, undoing, undoing_to};
 use crate::store::ConversationRecord;
 
@@ -61,10 +61,10 @@ fn check_that_it_is_there(services: &Services, earlier: &EarlierHead) -> Result<
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(());
     };
-    let is_gone = |id| {
-        let found = disk::transcript(&services.library, root, format, &link.cwd, id);
+    let is_gone = |id: &UpstreamId| {
+        let found = format.dialect().find(services.home(root), &link.cwd, id.as_str());
         // What cannot be looked at may be there.
-        found.is_err_and(|error| disk::is_absence(&error)) && !keeping::may_be_kept(services, root, id)
+        found.is_err_and(|error| error.is_absence()) && !keeping::may_be_kept(services, root, id)
     };
     // Agents write a session down with its first turn: a branch without one is made again from where it comes from, and a
     // session that was never written is begun again.

@@ -13,7 +13,6 @@ mod bundle;
 mod checking;
 pub mod climbing;
 mod closed_sessions;
-mod copies;
 mod deleting;
 pub mod destination;
 mod disk;

@@ -20,7 +20,6 @@ use uuid::Uuid;
 use super::climbing::store_error;
 use super::closed_sessions::ClosedSessions;
 use super::destination::Destination;
-use super::disk;
 use super::error::ConversationError;
 use super::keeping;
 use super::services::{Services, chain_text};
@@ -30,7 +29,6 @@ use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self, Kind, Moving, SharedNeighbours, Step, Watched};
-use crate::transcript::shelf::Format;
 
 /// What is to be moved.
 pub(super) struct MoveRequest {
@@ -238,9 +236,9 @@ fn plan(
         return Ok(plan);
     }
     let entry = services.agent(&record.agent)?;
-    let root = match entry.listed_transcripts() {
-        Some((root, Format::Claude)) => root,
-        Some((_, Format::Codex)) => return Ok(plan),
+    let (root, dialect) = match entry.listed_transcripts() {
+        Some((root, format)) if format.dialect().can().by_folder => (root, format.dialect()),
+        Some(_) => return Ok(plan),
         None if record.chain.head().is_none_or(|head| !head.written) => return Ok(plan),
         None => {
             return Err(ConversationError::Unsupported(format!(
@@ -279,10 +277,10 @@ fn plan(
             ));
             continue;
         }
-        let transcript = match disk::find(&services.library, root, &link.cwd, &link.upstream_id) {
+        let transcript = match dialect.find(services.home(root), &link.cwd, link.upstream_id.as_str()) {
             Ok(transcript) => transcript,
             // There is nothing to move. What is kept is put back in the folder that the session has by then.
-            Err(error) if disk::is_absence(&error) => {
+            Err(error) if error.is_absence() => {
                 let id = &link.upstream_id;
                 if keeping::is_kept(services, root, id) {
                     plan.kept.push(id.clone());

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::check::{CheckAnswer, Finding, FindingKind, Repairs};
+use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::link::Fidelity;
-use uuid::Uuid;
 
-use super::checking::{check_answer, check_claude, check_rollout, read_root, unusable};
+use super::checking::{check_answer, read_root, unusable};
 use super::climbing::store_error;
 use super::closed_sessions::ClosedSessions;
-use super::copies;
 use super::disk;
 use super::effect::RepairedHead;
 use super::error::ConversationError;
@@ -27,11 +25,10 @@ use super::work::{EndedEarly, Progress};
 use crate::agent::catalog::AgentEntry;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::locate::{file_name, own_folder};
+use crate::transcript::check::Report;
+use crate::transcript::dialect::{Dialect, RepairedCopy};
+use crate::transcript::locate::own_folder;
 use crate::transcript::meter::{Meter, metered};
-use crate::transcript::repair::{self, Repaired};
-use crate::transcript::shelf::Format;
-use crate::transcript::{reading, rollouts};
 
 /// What is to be repaired.
 pub(super) struct RepairRequest {
@@ -60,7 +57,7 @@ pub(super) struct Damaged<'a> {
     /// The file that counts.
     pub path: PathBuf,
     /// What a check says.
-    pub answer: CheckAnswer,
+    pub report: Report,
 }
 
 /// A copy that holds.
@@ -112,23 +109,17 @@ fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, Con
     if keeping::is_lost(services, &entry, record, id) {
         keeping::bring_back(services, &entry, record, id)?;
     }
-    let (path, answer) = match format {
-        Format::Claude => {
-            let path =
-                copies::find(&services.library, root, &head.cwd, id).map_err(|error| unusable(&error))?;
-            let answer = check_claude(&services.library, root, Some(&head.cwd), &path)?;
-            (path, answer)
-        }
-        Format::Codex => {
-            let path = rollouts::find(root, id.as_str()).map_err(|error| unusable(&error))?;
-            (path, check_rollout(root, id)?)
-        }
-    };
+    let (dialect, home) = (format.dialect(), services.home(root));
+    let path = dialect
+        .find(home, &head.cwd, id.as_str())
+        .map_err(|error| unusable(&error))?;
+    let report = dialect.check(home, Some(&head.cwd), id.as_str(), &path);
+    let report = report.map_err(|error| unusable(&error))?;
     let damaged = Damaged {
         root,
         id,
         path,
-        answer,
+        report,
     };
     let folder = own_folder(root, Path::new(&record.cwd));
     let (mut answer, copied) = copy(services, &entry, &damaged, &folder)?;
@@ -172,30 +163,27 @@ pub(super) fn copy(
     damaged: &Damaged<'_>,
     folder: &Path,
 ) -> Result<(CheckAnswer, Option<Copied>), ConversationError> {
-    let format = read_root(entry)?.1;
-    if format == Format::Codex {
-        check_repairable(damaged)?;
-    }
-    let mut answer = damaged.answer.clone();
-    let is_mended = |finding: &Finding| mends(format, finding.kind);
+    let dialect = read_root(entry)?.1.dialect();
+    check_repairable(dialect, damaged)?;
+    let mut answer = check_answer(Ok(damaged.report.clone()))?;
+    let is_mended = |finding: &Finding| dialect.mends(finding.kind);
     if !answer.findings.iter().any(is_mended) {
         return Ok((answer, None));
     }
     let before = content_at(&damaged.path);
-    let (made, mut copied) = match format {
-        Format::Claude => copy_claude(services, damaged, folder)?,
-        Format::Codex => copy_rollout(services, damaged)?,
-    };
+    let (made, mut copied) = make(services, dialect, damaged, folder)?;
     if content_at(&damaged.path) != before {
         return Err(ConversationError::Busy(format!(
             "{} changed while it was being copied; somebody writes to it",
             damaged.path.display()
         )));
     }
-    let report = match format {
-        Format::Claude => reading::check(&made.path),
-        Format::Codex => rollouts::check(damaged.root, copied.upstream_id.as_str()),
-    };
+    let report = dialect.check(
+        services.home(damaged.root),
+        None,
+        copied.upstream_id.as_str(),
+        &made.path,
+    );
     let refusals = report.as_ref().map_or(0, |report| report.refusals.len());
     let found = check_answer(report)?.findings;
     if let Some(finding) = found.iter().find(|finding| refusals > 0 || is_mended(finding)) {
@@ -236,24 +224,20 @@ fn content_at(path: &Path) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?))
 }
 
-fn mends(format: Format, kind: FindingKind) -> bool {
-    match format {
-        Format::Claude => repair::mends(kind),
-        Format::Codex => rollouts::repair::mends(kind),
-    }
-}
-
-/// Refuses what a copy of a rollout would not mend.
-fn check_repairable(damaged: &Damaged<'_>) -> Result<(), ConversationError> {
-    if rollouts::is_archived(damaged.root, &damaged.path) {
+/// Refuses what a copy would not mend.
+fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), ConversationError> {
+    if let Some(command) = dialect.archived(damaged.root, &damaged.path) {
         return Err(ConversationError::Conflict(format!(
-            "Codex has this session archived; `codex unarchive {}` brings it back, and then it can be repaired",
+            "this session is archived; `{command} {}` brings it back, and then it can be repaired",
             damaged.id
         )));
     }
-    let report = rollouts::check(damaged.root, damaged.id.as_str()).map_err(|error| unusable(&error))?;
-    let mut refusals = report.refusals.iter();
-    match refusals.find(|refusal| !rollouts::repair::mends(refusal.kind)) {
+    match damaged
+        .report
+        .refusals
+        .iter()
+        .find(|refusal| !dialect.mends(refusal.kind))
+    {
         Some(refusal) => Err(ConversationError::TranscriptDamaged(format!(
             "a copy of it would not be whole either: {}",
             refusal.detail
@@ -262,55 +246,35 @@ fn check_repairable(damaged: &Damaged<'_>) -> Result<(), ConversationError> {
     }
 }
 
-fn copy_claude(
+fn make(
     services: &Services,
+    dialect: &dyn Dialect,
     damaged: &Damaged<'_>,
     folder: &Path,
-) -> Result<(Repaired, Copied), ConversationError> {
-    let index = services
-        .library
-        .index(&damaged.path)
-        .map_err(|error| unusable(&error))?;
-    // As the ladder does; where another branch was left, and nothing damaged, it stays left.
-    let branch = index.select_joined().or_else(|| index.select(None, true));
-    let branch = branch.ok_or_else(|| {
-        ConversationError::TranscriptDamaged(
+) -> Result<(RepairedCopy, Copied), ConversationError> {
+    let failed = |error: TranscriptError| match error {
+        TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
             "no message of a conversation is in it, so that there is nothing to make a copy of".to_owned(),
-        )
-    })?;
-    let new_id = UpstreamId::from(Uuid::new_v4().to_string());
-    let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
-    let target = folder.join(file_name(new_id.as_str()).map_err(failed)?);
-    services.note_copy(&new_id, &target).map_err(failed)?;
-    let made = repair::repair(&damaged.path, &index, &branch, folder, new_id.as_str());
-    let made = made.map_err(failed)?;
-    services.note_whole_copy(&new_id, &made.path);
-    let copied = Copied {
-        copy: services.copies.uncommitted(&new_id, made.path.clone()),
-        upstream_id: new_id,
-        last_uuid: Some(branch.leaf_uuid().to_owned()),
-        turns: branch.prompt_offsets().len() as u64,
-        is_whole: branch.breaks() == 0,
+        ),
+        error => ConversationError::StoreFailed(chain_text(&error).into()),
     };
-    Ok((made, copied))
-}
-
-fn copy_rollout(services: &Services, damaged: &Damaged<'_>) -> Result<(Repaired, Copied), ConversationError> {
-    let new_id = UpstreamId::from(Uuid::now_v7().to_string());
-    let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
     let (source, id) = (&damaged.path, damaged.id.as_str());
-    let target = rollouts::repair::target(damaged.root, source, id, new_id.as_str());
-    services.note_copy(&new_id, &target).map_err(failed)?;
-    let made = rollouts::repair::repair(source, id, &target, new_id.as_str()).map_err(failed)?;
-    services.note_whole_copy(&new_id, &made.path);
-    let copy = services.copies.uncommitted(&new_id, made.path.clone());
-    let origin = rollouts::origin(damaged.root, new_id.as_str()).map_err(|error| unusable(&error))?;
+    let (new_id, target) = dialect
+        .repair_target(damaged.root, folder, source, id)
+        .map_err(failed)?;
+    let upstream_id = UpstreamId::from(new_id);
+    services.note_copy(&upstream_id, &target).map_err(failed)?;
+    let home = services.home(damaged.root);
+    let made = dialect
+        .repair(home, source, id, &target, upstream_id.as_str())
+        .map_err(failed)?;
+    services.note_whole_copy(&upstream_id, &made.path);
     let copied = Copied {
-        upstream_id: new_id,
-        copy,
-        last_uuid: None,
-        turns: origin.turns as u64,
-        is_whole: true,
+        copy: services.copies.uncommitted(&upstream_id, made.path.clone()),
+        upstream_id,
+        last_uuid: made.last_uuid.clone(),
+        turns: made.turns,
+        is_whole: made.is_whole,
     };
     Ok((made, copied))
 }

@@ -17,6 +17,7 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::Store;
 use crate::transcript::TranscriptError;
+use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
 
 use super::error::ConversationError;
@@ -75,6 +76,14 @@ impl Services {
     /// Records which file a copy of a transcript is, as soon as it is whole.
     pub(super) fn note_whole_copy(&self, id: &UpstreamId, transcript: &Path) {
         self.copies.note_whole(&self.store, id, transcript);
+    }
+
+    /// The transcripts below an agent's folder, with what was read of them before.
+    pub(super) fn home<'a>(&'a self, root: &'a Path) -> Home<'a> {
+        Home {
+            library: &self.library,
+            root,
+        }
     }
 
     /// The agent of this name.

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::importing;
 use super::services::{Services, chain_text};
-use super::{importing, keeping, trees, uncommitted_copies};
 use crate::files::{checked_lines, entries, set_aside};
+use crate::paths::names;
 use crate::transcript::moving::journal;
 
 /// A file or folder that the daemon cannot use.
@@ -21,16 +22,16 @@ pub struct UnusableFile {
 
 /// The folders of plans. Where an entry is a folder, the name of the plan in it.
 const PLANS: [(&str, Option<&str>); 4] = [
-    (journal::FOLDER, Some(journal::JOURNAL)),
-    (trees::FOLDER, None),
-    (importing::FOLDER, Some(importing::PLAN)),
-    (uncommitted_copies::FOLDER, None),
+    (names::MOVES, Some(journal::JOURNAL)),
+    (names::TREES, None),
+    (names::IMPORTS, Some(importing::PLAN)),
+    (names::COPIES, None),
 ];
 
 /// Whether a daemon with a store left something else in its data folder. A folder that cannot be listed counts.
 #[must_use]
 pub fn has_past(data: &Path) -> bool {
-    let folders = PLANS.iter().map(|(folder, _)| *folder).chain([keeping::FOLDER]);
+    let folders = PLANS.iter().map(|(folder, _)| *folder).chain([names::KEPT]);
     let mut listed = folders.map(|folder| entries(&data.join(folder)));
     listed.any(|entries| entries.map_or(true, |entries| !entries.is_empty()))
 }

@@ -28,8 +28,8 @@ use super::answer::Request;
 use super::destination::Destination;
 use super::edit::Edit;
 use super::effect::{Ledger, Part};
-use super::error::StoreFailure;
-use super::line::{Waiting, shown_held};
+use super::error::{ConversationError, StoreFailure};
+use super::line::{Dropped, Waiting, shown_held};
 use super::reported::shown_settings;
 use super::work::Progress;
 
@@ -127,6 +127,17 @@ pub struct OrphanAnswer<R> {
     pub reply: R,
     /// The idempotency key.
     pub request: Option<Request>,
+}
+
+impl<R> OrphanAnswer<R> {
+    /// Refuses it: the question stays open.
+    pub fn refused(self, error: ConversationError) -> Dropped<R> {
+        Dropped {
+            reply: Some(self.reply),
+            request: self.request,
+            result: Err(error),
+        }
+    }
 }
 
 impl<R> Turn<R> {
@@ -307,6 +318,14 @@ pub enum AfterClose<R> {
     Move(MoveCall<R>),
     /// The head is repaired.
     Repair(RepairCall<R>),
+}
+
+impl<R> AfterClose<R> {
+    /// Whether it takes the place of the conversation's one job.
+    #[must_use]
+    pub fn is_job(&self) -> bool {
+        matches!(self, Self::Move(_) | Self::Repair(_))
+    }
 }
 
 /// A call with an idempotency key that has not been answered yet, and who else waits for its answer.

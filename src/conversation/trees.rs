@@ -16,12 +16,10 @@ use uuid::Uuid;
 use super::answer::Request;
 use super::destination::{Destination, Tree};
 use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::durable::{make_folders, sync_folder};
+use crate::files::durable::make_folders;
 use crate::files::set_aside::{Unreadable, set_aside};
+use crate::paths::names::TREES;
 use crate::store::ConversationRecord;
-
-/// The folder below the daemon's own in which they are written down.
-pub(crate) const FOLDER: &str = "trees";
 
 /// Whose move the transcripts are that are no conversation's.
 const WHOSE: &str = "tree";
@@ -156,11 +154,10 @@ impl Tree {
 impl TreeMove {
     /// Writes down a move that is about to begin.
     pub(super) fn begin(data: &Path, begun: Begun) -> io::Result<Self> {
-        let (id, folder) = (Uuid::new_v4(), data.join(FOLDER));
+        let (id, folder) = (Uuid::new_v4(), data.join(TREES));
         make_folders(&folder)?;
         let path = folder.join(id.to_string());
         CheckedFile::create(&path, &Note::Begun(Box::new(begun.clone())))?;
-        sync_folder(data)?;
         Ok(Self {
             id,
             begun,
@@ -197,7 +194,7 @@ impl TreeMove {
 
     /// The move of this id, as far as it is still known. One that cannot be read is set aside, and is not known any more.
     pub(super) fn read(data: &Path, id: Uuid) -> io::Result<Option<Self>> {
-        let path = data.join(FOLDER).join(id.to_string());
+        let path = data.join(TREES).join(id.to_string());
         let set_aside = |why: &Unreadable| {
             // What became of it is in the log.
             let _reported = set_aside(&path, why);
@@ -234,7 +231,7 @@ impl TreeMove {
 
     /// All that are known, in no order. One that cannot be read is told in the log.
     pub(super) fn all(data: &Path) -> io::Result<Vec<Self>> {
-        let entries = match fs::read_dir(data.join(FOLDER)) {
+        let entries = match fs::read_dir(data.join(TREES)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -254,7 +251,7 @@ impl TreeMove {
 
     /// Removes what kills have left of moves that had not begun. To be called while none begins.
     pub(super) fn sweep(data: &Path) {
-        checked_lines::sweep_unbegun(&data.join(FOLDER));
+        checked_lines::sweep_unbegun(&data.join(TREES));
     }
 
     /// Since when it is as it is; none when nobody can tell.
@@ -364,7 +361,7 @@ mod tests {
         fs::write(&path, &text[..text.find('\n').unwrap() - 1]).unwrap();
         known(None);
         assert!(!path.exists());
-        let aside = crate::files::set_aside::all_in(&data.path().join(FOLDER)).unwrap();
+        let aside = crate::files::set_aside::all_in(&data.path().join(TREES)).unwrap();
         assert_eq!(aside.len(), 1);
         known(None);
     }

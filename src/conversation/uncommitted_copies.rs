@@ -20,13 +20,11 @@ use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::durable::{make_folders, missing_folders, sync_folder};
 use crate::files::set_aside::{self, Unreadable, set_aside};
 use crate::files::{entries, is_absence};
+use crate::paths::names::COPIES;
 use crate::store::{RequestId, Store};
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 use crate::transcript::cut::bring_files;
-
-/// The folder below the daemon's own that holds the plans.
-pub(crate) const FOLDER: &str = "copies";
 
 /// The end of the name of the plan for a fork's files.
 const FILES: &str = ".files";
@@ -177,7 +175,7 @@ impl CopyPlans {
     /// Those in the data folder. Whatever is there already is an earlier daemon's.
     #[must_use]
     pub fn below(data: &Path) -> Self {
-        let folder = data.join(FOLDER);
+        let folder = data.join(COPIES);
         let earlier = match entries(&folder) {
             Ok(mut earlier) => {
                 earlier.retain(|path| !set_aside::is_name(path));
@@ -568,7 +566,7 @@ mod tests {
         // A later start does not know of the loss.
         assert!(CopyPlans::below(&data).settle(&store));
         assert!(copy.exists());
-        assert!(data.join(FOLDER).join("copy.set-aside-1").exists());
+        assert!(data.join(COPIES).join("copy.set-aside-1").exists());
     }
 
     #[tokio::test]
@@ -596,8 +594,8 @@ mod tests {
             ..Change::default()
         };
         store.commit(held).await.unwrap();
-        fs::write(data.join(FOLDER).join("damaged"), "{\"upstr").unwrap();
-        fs::write(data.join(FOLDER).join("unbegun.new"), "{\"upstr").unwrap();
+        fs::write(data.join(COPIES).join("damaged"), "{\"upstr").unwrap();
+        fs::write(data.join(COPIES).join("unbegun.new"), "{\"upstr").unwrap();
 
         // A store that is not kept knows no owners.
         let forgetful = Store::ephemeral().unwrap();
@@ -606,7 +604,7 @@ mod tests {
             .note(&forgetful, &"unnoted".into(), &mine)
             .unwrap();
         assert_eq!(
-            names(&data.join(FOLDER)),
+            names(&data.join(COPIES)),
             ["damaged", "mine", "nobodys", "unbegun.new"]
         );
 
@@ -624,7 +622,7 @@ mod tests {
         }
         assert!(!left.iter().any(|name| name.contains("nobodys")), "{left:?}");
         assert!(stranger.exists() && mine.exists());
-        assert_eq!(names(&data.join(FOLDER)), ["damaged.set-aside-1", "running"]);
+        assert_eq!(names(&data.join(COPIES)), ["damaged.set-aside-1", "running"]);
     }
 
     /// A store from a backup does not know the conversation that has used the copy since.
@@ -660,7 +658,7 @@ mod tests {
             }
         }
         let aside = ["grown", "old", "rewritten"].map(|id| format!("{id}.set-aside-1"));
-        assert_eq!(names(&data.join(FOLDER)), aside);
+        assert_eq!(names(&data.join(COPIES)), aside);
     }
 
     /// A kill between the rename and the record leaves a copy that nobody has used. One that was written later was used.
@@ -681,7 +679,7 @@ mod tests {
         file.set_modified(later).unwrap();
         assert!(CopyPlans::below(&data).settle(&store));
         assert!(!new.exists() && used.exists());
-        assert_eq!(names(&data.join(FOLDER)), ["used.set-aside-1"]);
+        assert_eq!(names(&data.join(COPIES)), ["used.set-aside-1"]);
     }
 
     #[tokio::test]
@@ -704,7 +702,7 @@ mod tests {
             // Outside the runtime it is done at once.
             std::thread::spawn(move || done(copy)).join().unwrap();
             assert_eq!(path.exists(), has_copy, "{id}");
-            assert_eq!(data.join(FOLDER).join(id).exists(), has_plan, "{id}");
+            assert_eq!(data.join(COPIES).join(id).exists(), has_plan, "{id}");
         }
     }
 
@@ -736,7 +734,7 @@ mod tests {
         store.commit(change).await.unwrap();
         assert!(CopyPlans::below(&data).settle(&store));
         assert!(answered.exists() && !unanswered.exists());
-        assert!(names(&data.join(FOLDER)).is_empty());
+        assert!(names(&data.join(COPIES)).is_empty());
     }
 
     /// Then a later start must still know that the store lost changes.
@@ -771,13 +769,13 @@ mod tests {
         };
         plans.write("fork.files", &plan(&fork)).unwrap();
         plans.bring_files(&store, &"fork".into(), &fork).unwrap();
-        assert!(names(&data.join(FOLDER)).is_empty());
+        assert!(names(&data.join(COPIES)).is_empty());
         // The plan of another fork is not this one's.
         plans
             .write("fork.files", &plan(&folder.path().join("other")))
             .unwrap();
         assert!(plans.bring_files(&store, &"fork".into(), &fork).is_err());
-        assert_eq!(names(&data.join(FOLDER)), ["fork.files"]);
+        assert_eq!(names(&data.join(COPIES)), ["fork.files"]);
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -14,7 +14,7 @@ use bridge_protocol::turn;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
@@ -51,6 +51,8 @@ pub struct UpstreamSession {
     pub inbox: InboxReceiver,
     /// Lines that came while it was being opened and are still to be heard.
     pub early: Vec<Incoming>,
+    /// The prompt that the agent has not answered: its turn runs.
+    pub prompt: Option<RequestId>,
     /// Whether its own process still writes when the agent has answered that it is closed.
     pub close_answers_early: bool,
     /// How many prompts may stand in its transcript.
@@ -157,6 +159,7 @@ pub(super) async fn open(
         Opening::Resume(id) | Opening::Load(id) => Some(UnendedSession {
             agent: lease.agent(),
             handle: Handle::new(id.as_str()),
+            prompt: None,
             close_answers_early: entry.profile().close_answers_early,
             is_closed: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -262,6 +265,7 @@ async fn open_in(
         sender,
         inbox: receiver,
         early,
+        prompt: None,
         close_answers_early: entry.profile().close_answers_early,
         tally: Tally::of(matches!(opening, Opening::New { .. }).then_some(0)),
         deadline,
@@ -393,6 +397,8 @@ pub async fn configure(
 pub struct UnendedSession {
     agent: Arc<Agent>,
     handle: Handle,
+    /// The prompt that had no answer when the closing began.
+    prompt: Option<RequestId>,
     /// Whether its own process still writes when the agent has answered that it is closed.
     close_answers_early: bool,
     /// Whether the agent has answered that it is closed.
@@ -419,6 +425,7 @@ impl UnendedSession {
         Self {
             agent: session.lease.agent(),
             handle: session.attachment.handle.clone(),
+            prompt: session.prompt,
             close_answers_early: session.close_answers_early,
             is_closed: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -426,8 +433,8 @@ impl UnendedSession {
         }
     }
 
-    /// Closes a session, and waits until nothing writes to its transcript any more: until the agent has answered and the
-    /// session's own process has ended, or until a dying agent has ended with all its children. Before that, a transcript that
+    /// Closes a session, and waits until nothing writes to its transcript any more: until the agent has answered, the session's
+    /// turn has its end and the session's own process has ended, or until a dying agent has ended with all its children. Before that, a transcript that
     /// is moved or deleted comes back as a stub. Returns whether the session has ended.
     ///
     /// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
@@ -435,8 +442,21 @@ impl UnendedSession {
     pub async fn close_first(&self, mut session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
         session.copy.take().into_iter().for_each(|copy| self.hold(copy));
         let deadline = if by_force { grace } else { session.deadline };
+        let end = Instant::now() + deadline;
         let handle = self.handle.as_str();
-        let has_ended = match self.close(deadline).await {
+        let mut closed = self.close(deadline).await;
+        if let (Ok(false), Some(prompt)) = (&closed, self.prompt)
+            && !self.close_answers_early
+        {
+            // An agent may answer at once, while the turn still writes.
+            let answer = timeout_at(end, turn_over(&mut session.inbox, prompt)).await;
+            closed = match answer {
+                Ok(true) => Ok(true),
+                Ok(false) => Ok(self.agent_stopped().await),
+                Err(_) => Err(CallError::TimedOut { after: deadline }),
+            };
+        }
+        let has_ended = match closed {
             Ok(has_ended) => {
                 if !has_ended {
                     tracing::warn!(handle, "a process of a closed session is still running");
@@ -444,9 +464,9 @@ impl UnendedSession {
                 has_ended
             }
             Err(error) if by_force => {
-                tracing::warn!(handle, %error, "the agent ignored a cancel and did not close the session; its process is ended");
+                tracing::warn!(handle, %error, "the agent ignored a cancel and did not end the session; its process is ended");
                 session.lease.condemn(
-                    "it was stopped because it ignored the cancel of another conversation's turn and did not close that \
+                    "it was stopped because it ignored the cancel of another conversation's turn and did not end that \
                      session",
                 );
                 self.agent_stopped().await
@@ -484,6 +504,13 @@ impl UnendedSession {
     /// something survives SIGKILL has done neither.
     pub async fn agent_lives_or_has_stopped(&self) -> bool {
         !self.agent.is_ending() || self.agent_stopped().await
+    }
+
+    /// Whether the turn that ran when its closing began may still run.
+    #[must_use]
+    pub fn may_run_a_turn(&self) -> bool {
+        let awaits = |prompt| self.agent.connection().awaits(prompt);
+        !self.is_known_to_have_ended() && self.prompt.is_some_and(awaits)
     }
 
     /// The process and the name by which the agent knows the session.
@@ -534,7 +561,9 @@ impl UnendedSession {
             }
             self.is_closed.store(true, Ordering::Relaxed);
         }
-        let Some(watch) = watch else { return Ok(true) };
+        let Some(watch) = watch else {
+            return Ok(!self.may_run_a_turn());
+        };
         let ended = tokio::task::spawn_blocking(move || watch.wait(OWN_PROCESS_LIMIT)).await;
         Ok(matches!(ended, Ok(true)))
     }
@@ -722,6 +751,23 @@ async fn await_answer(
                 }
                 Incoming::Died(death) => return Err(CallError::Died(death)),
                 other => early.push(other),
+            }
+        }
+    }
+}
+
+/// Waits until the agent has answered a prompt, and returns true, or has died. Nobody hears what else it says.
+async fn turn_over(inbox: &mut InboxReceiver, prompt: RequestId) -> bool {
+    let mut batch = Vec::new();
+    loop {
+        inbox.recv_up_to(&mut batch, 64).await;
+        for incoming in batch.drain(..) {
+            match incoming {
+                Incoming::Response { request, outcome, .. } if request == prompt => {
+                    return !matches!(outcome, Err(CallError::Died(_)));
+                }
+                Incoming::Died(_) => return false,
+                _ => {}
             }
         }
     }

@@ -98,14 +98,7 @@ impl StartError {
             | Self::Bind(BindError::Folder(ClaimError::Untrusted(untrusted))) => {
                 Some(untrusted.hint("sessiond"))
             }
-            Self::Folder(FolderError::Misplaced { path, .. }) => {
-                let aside = format!("{}.moved-away", path.display());
-                Some(format!(
-                    "nothing was changed; replace a link by what it leads to, or move it away and start again: mv -n {} {}",
-                    shell_word(&path.to_string_lossy()),
-                    shell_word(&aside)
-                ))
-            }
+            Self::Folder(FolderError::Misplaced(misplaced)) => Some(misplaced.hint(" and start again")),
             Self::Store(StoreError::NewerJournal { .. } | StoreError::UnknownChange { .. }) => Some(
                 "nothing was changed; install the version that wrote it, or use another folder: \
                  sessiond --home ~/session-bridge-old"

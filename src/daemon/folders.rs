@@ -1,13 +1,13 @@
 //! The folders that the daemon owns: private to its user, and without links to the files of others.
 
-use std::fs::FileType;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::conversation::{importing, keeping, trees, uncommitted_copies};
+use crate::files::durable;
+use crate::files::misplaced::{self, Misplaced};
+use crate::paths::names;
 use crate::paths::ownership::{self, ClaimError, Role};
-use crate::transcript::moving;
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,15 @@ pub enum FolderError {
         #[source]
         source: io::Error,
     },
+    /// Its name, or that of a folder above it, cannot be synced.
+    #[error("cannot sync the name of the folder {}", path.display())]
+    Sync {
+        /// The folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
     /// An entry of the data folder cannot be looked at.
     #[error("cannot look at {}", path.display())]
     Look {
@@ -33,74 +42,29 @@ pub enum FolderError {
         #[source]
         source: io::Error,
     },
-    /// An entry of the data folder is not what the daemon makes under this name. If it followed a link there, it would read, write
-    /// and delete files that it does not own.
-    #[error("{} is {found}, but sessiond needs {needed} there", path.display())]
-    Misplaced {
-        /// The entry.
-        path: PathBuf,
-        /// What it is.
-        found: &'static str,
-        /// What the daemon makes there.
-        needed: &'static str,
-    },
+    /// An entry of the data folder is not what the daemon makes under this name.
+    #[error(transparent)]
+    Misplaced(#[from] Misplaced),
 }
-
-const FOLDER: &str = "a folder";
-const FILE: &str = "a file";
-
-/// The entries of the data folder that the daemon makes, each of which may be missing.
-const ENTRIES: [(&str, &str); 18] = [
-    ("sessiond.lock", FILE),
-    ("instance", FILE),
-    ("journal.jsonl", FILE),
-    ("journal.new", FILE),
-    ("last-used.json", FILE),
-    ("exports", FOLDER),
-    ("store", FOLDER),
-    ("store.next", FOLDER),
-    ("store.trust", FILE),
-    ("store.report", FILE),
-    ("bodies", FOLDER),
-    ("loopback", FOLDER),
-    (keeping::FOLDER, FOLDER),
-    ("kept/unreported", FOLDER),
-    (uncommitted_copies::FOLDER, FOLDER),
-    (importing::FOLDER, FOLDER),
-    (trees::FOLDER, FOLDER),
-    (moving::journal::FOLDER, FOLDER),
-];
 
 /// Checks that each entry of the data folder that the daemon uses is a file or a folder of its own, not a link.
 ///
 /// # Errors
 /// [`FolderError::Misplaced`] for the first one that is not, and [`FolderError::Look`].
 pub fn check_entries(data: &Path) -> Result<(), FolderError> {
-    for (name, needed) in ENTRIES {
+    for (name, kind) in names::all() {
         let path = data.join(name);
-        let found = match std::fs::symlink_metadata(&path) {
-            Ok(metadata) => described(metadata.file_type()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+        match misplaced::find(&path, kind) {
+            Ok(None) => {}
+            Ok(Some(misplaced)) => return Err(misplaced.into()),
             Err(source) => return Err(FolderError::Look { path, source }),
-        };
-        if found != needed {
-            return Err(FolderError::Misplaced { path, found, needed });
         }
     }
     Ok(())
 }
 
-fn described(kind: FileType) -> &'static str {
-    match kind {
-        _ if kind.is_dir() => FOLDER,
-        _ if kind.is_file() => FILE,
-        _ if kind.is_symlink() => "a symbolic link",
-        _ => "neither a file nor a folder",
-    }
-}
-
 /// Makes a folder that only its owner may enter, with those above it. An existing folder must be this user's, and is
-/// closed to others.
+/// closed to others. All of them have their names on disk.
 ///
 /// # Errors
 /// [`FolderError`].
@@ -115,5 +79,27 @@ pub fn private(role: Role, path: &Path) -> Result<(), FolderError> {
     close().map_err(|source| FolderError::Close {
         path: path.to_path_buf(),
         source,
+    })?;
+    durable::sync_names(path).map_err(|source| FolderError::Sync {
+        path: path.to_path_buf(),
+        source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::durable::tests::Disk;
+
+    /// Also if an earlier start was killed after it made one of them.
+    #[test]
+    fn a_private_folder_lasts_with_those_above_it() {
+        let held = tempfile::tempdir().unwrap();
+        let disk = Disk::of(held.path());
+        std::fs::create_dir(held.path().join("a")).unwrap();
+        for _start in 0..2 {
+            private(Role::Data, &held.path().join("a/b/c")).unwrap();
+            disk.check_lasts("a private folder");
+        }
+    }
 }

@@ -127,7 +127,7 @@ mod tests {
             config: None,
             started_at: jiff::Timestamp::UNIX_EPOCH,
         };
-        DaemonLock::acquire(&folder.join("sessiond.lock"), &info).unwrap()
+        DaemonLock::acquire(&folder.join(crate::paths::names::LOCK), &info).unwrap()
     }
 
     /// With its listener, which keeps the number of the file from being used again.

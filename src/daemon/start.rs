@@ -29,7 +29,7 @@ use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
-use crate::conversation::keeping::{self, KeepRules, Keeper};
+use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
@@ -37,15 +37,13 @@ use crate::conversation::set_aside;
 use crate::conversation::uncommitted_copies::CopyPlans;
 use crate::conversation::wakings::Wakings;
 use crate::files::durable;
+use crate::paths::names;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
 use crate::server::handlers::{Daemon, StopRequest, methods};
 use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
-
-/// The file in the data folder with this daemon's random name, which marks its processes.
-const INSTANCE_FILE: &str = "instance";
 
 /// After a rebuild of the store from this many changes the process starts itself again.
 ///
@@ -170,7 +168,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ending, StartError> {
         old_bytes: OldBytes::default(),
         copies: CopyPlans::below(&paths.data),
         wakings: Wakings::new(config.limits.continuations),
-        keeper: Keeper::new(paths.data.join(keeping::FOLDER), keep_rules(config, arguments)),
+        keeper: Keeper::new(paths.data.join(names::KEPT), keep_rules(config, arguments)),
         works: Arc::default(),
     });
     let registry = Registry::new(services);
@@ -387,7 +385,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
 
 /// This data folder's random name, and whether it was made now.
 fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
-    let path = data.join(INSTANCE_FILE);
+    let path = data.join(names::INSTANCE);
     let failed = |source| StartError::File {
         path: path.clone(),
         source,

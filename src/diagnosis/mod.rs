@@ -107,7 +107,7 @@ fn unread(services: &Services) -> Vec<Diagnostic> {
         let (severity, what, next) = match kept.is_strange {
             false => (
                 Severity::Warning,
-                format!("this cannot be used: {}; nothing in it was deleted", kept.why),
+                format!("this cannot be used, and nothing in it was deleted: {}", kept.why),
                 "the log says when and why; save what is needed of it, and remove it when nothing is",
             ),
             true => (Severity::Note, kept.why, "move it away if it is still needed"),

@@ -2,7 +2,7 @@
 
 use bridge_protocol::diagnosis::Severity;
 
-use crate::agent::profile::{AgentKind, MEASURED_VERSIONS, Profile, TranscriptFormat};
+use crate::agent::profile::{AgentKind, MEASURED_VERSIONS, Profile};
 use crate::agent::session::Capabilities;
 
 /// What an agent has said of itself.
@@ -37,7 +37,7 @@ pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
         let what = "it brings no session back: after its process has ended, a conversation goes on as a copy or retold in words";
         found.push(quirk(Severity::Note, what));
     }
-    if profile.transcript_format == TranscriptFormat::Opaque {
+    if profile.transcript_format.is_none() {
         let what = match capabilities.fork {
             true => "what it writes cannot be read: no search, no backups, and branches only at the head",
             false => {

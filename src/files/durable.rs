@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 
 /// How much is written at once, in bytes.
@@ -27,25 +27,27 @@ impl NewFile {
     /// # Errors
     /// What the system answers.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        Self::open(path, OpenOptions::new().create_new(true))
-    }
-
-    /// Begins a file in the place of one that a kill may have left there.
-    ///
-    /// # Errors
-    /// What the system answers.
-    pub(crate) fn anew(path: &Path) -> io::Result<Self> {
-        Self::open(path, OpenOptions::new().create(true).truncate(true))
-    }
-
-    fn open(path: &Path, options: &mut OpenOptions) -> io::Result<Self> {
-        let file = options.write(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(path)?;
         Ok(Self {
             path: path.to_owned(),
             writer: BufWriter::with_capacity(BUFFER_BYTES, file),
         })
     }
 
+    /// Begins a file in the place of one that a kill may have left there. A link in its place is removed, not followed.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn anew(path: &Path) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Self::create(path),
+        }
+    }
     /// For its times and permissions. What was written last may not be in it before a flush.
     pub(crate) fn file(&self) -> &File {
         self.writer.get_ref()
@@ -125,24 +127,51 @@ pub(crate) fn sync_open_folder(folder: &File, path: &Path) -> io::Result<()> {
 
 /// The folders that have to be made for one to be there, the outermost first.
 pub(crate) fn missing_folders(folder: &Path) -> Vec<&Path> {
-    let mut missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let mut missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
     missing.reverse();
     missing
 }
 
-/// Makes a folder into which nobody else may look, with those above it. Each has its name on disk.
+/// Makes a folder into which nobody else may look, with those above it. Each has its name on disk before the next one is made, so
+/// after a kill at most the innermost folder that exists lacks that: its name is synced too.
 ///
 /// # Errors
 /// What the system answers.
 pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
     let missing = missing_folders(folder);
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    for made in missing {
-        // Those without a name are below the one that the program runs in.
-        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
-        sync_folder(above.unwrap_or(Path::new(".")))?;
+    let there = missing.first().map_or(Some(folder), |first| first.parent());
+    if let Some(there) = there.filter(|there| may_have_made(there)) {
+        sync_folder_of(there)?;
     }
-    Ok(())
+    for folder in missing {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            // Another thread made it.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !folder.is_dir() => {
+                return Err(error);
+            }
+            _ => sync_folder_of(folder)?,
+        }
+    }
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::AlreadyExists.into()),
+    }
+}
+
+/// Syncs the name of a folder that exists, and of those above it that this user may have made.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn sync_names(folder: &Path) -> io::Result<()> {
+    let mut made = folder.ancestors().take_while(|folder| may_have_made(folder));
+    made.try_for_each(sync_folder_of)
+}
+
+/// Whether this user can make folders beside this one. A home or a mount point may be in a folder that cannot be synced.
+fn may_have_made(folder: &Path) -> bool {
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
+    above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
 }
 
 /// Gives a file or a folder another name, also in the place of another file.

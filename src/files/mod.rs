@@ -8,7 +8,11 @@ use std::path::{Path, PathBuf};
 
 pub(crate) mod checked_lines;
 pub(crate) mod durable;
+pub(crate) mod misplaced;
 pub(crate) mod set_aside;
+
+/// The longest file name that common file systems take, in bytes.
+pub(crate) const FILE_NAME_LIMIT_BYTES: usize = 255;
 
 /// Whether an error says that the path leads to nothing. A link that leads nowhere or in a circle leads to nothing too; any other
 /// error leaves open what is there.

@@ -1,12 +1,12 @@
 //! Files that the daemon cannot use: they are renamed and reported, and nothing is deleted.
 //!
-//! Owns the names. A file or folder that was set aside is called `NAME.set-aside-N`: its place is free again, nothing reads it a
-//! second time, and the user finds it by its name. What a newer version wrote stays where that version looks for it. Blocks.
+//! Owns the names. A file or folder that was set aside is called `NAME.set-aside-N`, where a long name is cut: its place is free
+//! again, nothing reads it a second time, and the user finds it by its name. What a newer version wrote stays where that version looks for it. Blocks.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{durable, entries};
+use super::{FILE_NAME_LIMIT_BYTES, durable, entries};
 
 /// What stands between the name of a file that was set aside and its number.
 const ASIDE: &str = ".set-aside-";
@@ -62,7 +62,12 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut number = 1_u64;
     let aside = loop {
-        let aside = path.with_file_name(format!("{name}{ASIDE}{number}"));
+        let ending = format!("{ASIDE}{number}");
+        let mut end = name.len().min(FILE_NAME_LIMIT_BYTES - ending.len());
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        let aside = path.with_file_name(format!("{}{ending}", &name[..end]));
         match aside.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => break aside,
             Ok(_) => number += 1,
@@ -123,6 +128,18 @@ mod tests {
         let expected = [1, 2, 3].map(|number| folder.path().join(format!("journal.set-aside-{number}")));
         assert_eq!(found, expected);
         assert_eq!(all_in(&path).unwrap(), [] as [PathBuf; 0]);
+    }
+
+    #[test]
+    fn a_name_that_has_no_room_for_more_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(format!("{}.mark", "ü".repeat(125)));
+        for text in ["one", "two"] {
+            fs::write(&path, text).unwrap();
+            let aside = set_aside(&path, &damaged()).unwrap();
+            assert!(!path.exists() && is_name(&aside));
+            assert_eq!(fs::read_to_string(aside).unwrap(), text);
+        }
     }
 
     #[test]

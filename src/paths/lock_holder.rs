@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::LOCK_FILE_NAME;
+use super::names::LOCK;
 
 /// The data folder whose lock a process holds. None if it holds none, or if the system does not show what it has open.
 #[must_use]
@@ -14,7 +14,7 @@ pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
     let descriptors = fs::read_dir(process.join("fd")).ok()?;
     descriptors.flatten().find_map(|descriptor| {
         let file = fs::read_link(descriptor.path()).ok()?;
-        if file.file_name()? != LOCK_FILE_NAME {
+        if file.file_name()? != LOCK {
             return None;
         }
         let info = fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).ok()?;
@@ -52,7 +52,7 @@ mod tests {
         use rustix::fs::{FlockOperation, flock};
 
         let folder = tempfile::tempdir().unwrap();
-        let lock = fs::File::create(folder.path().join(LOCK_FILE_NAME)).unwrap();
+        let lock = fs::File::create(folder.path().join(LOCK)).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
         // Other tests of this process may hold locks too.
         assert!(data_folder_of(std::process::id()).is_some_and(|folder| folder.is_absolute()));

@@ -56,15 +56,14 @@ impl Bodies {
         if is_there && was_synced {
             return Ok(body);
         }
+        if !was_synced || !self.folder.is_dir() {
+            durable::make_folders(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+        }
         if !is_there {
             self.is_synced.store(false, Ordering::Relaxed);
-            durable::make_folders(&self.folder).map_err(StoreError::io("create", &self.folder))?;
             write_durably(&path, content)?;
         } else {
             sync_folder_of(&path)?;
-        }
-        if !was_synced {
-            sync_folder_of(&self.folder)?;
         }
         self.is_synced.store(true, Ordering::Relaxed);
         Ok(body)

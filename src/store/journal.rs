@@ -25,6 +25,7 @@ use uuid::Uuid;
 use super::body::rename_durably;
 use super::error::StoreError;
 use crate::files::durable;
+use crate::paths::names;
 
 /// The form of the file that this program writes.
 const FORMAT: u32 = 1;
@@ -197,7 +198,7 @@ pub(super) struct NewJournal {
 impl NewJournal {
     /// Begins a journal whose lines together bring one up to the sequence `base`.
     pub(super) fn begin(path: &Path, base: u64) -> Result<Self, StoreError> {
-        let temporary = path.with_extension("new");
+        let temporary = path.with_file_name(names::NEW_JOURNAL);
         let header = Header {
             journal: FORMAT,
             generation: Uuid::new_v4(),

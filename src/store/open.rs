@@ -33,6 +33,7 @@ use super::keyspace::{Draft, Keyspace};
 use super::salvage;
 use super::trust::Trust;
 use crate::files::durable;
+use crate::paths::names;
 
 pub use report::{OpenReport, RebuildReason};
 
@@ -87,12 +88,12 @@ pub(super) struct Places {
 impl Places {
     pub(super) fn in_folder(folder: &Path) -> Self {
         Self {
-            journal: folder.join("journal.jsonl"),
-            database: folder.join("store"),
-            making: folder.join("store.next"),
-            bodies: folder.join("bodies"),
-            trust: folder.join("store.trust"),
-            report: folder.join("store.report"),
+            journal: folder.join(names::JOURNAL),
+            database: folder.join(names::STORE),
+            making: folder.join(names::NEXT_STORE),
+            bodies: folder.join(names::BODIES),
+            trust: folder.join(names::TRUST),
+            report: folder.join(names::REPORT),
         }
     }
 }
@@ -755,7 +756,7 @@ fn kept_for_good(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
 /// # Errors
 /// [`StoreError::Io`] when the folder cannot be listed.
 pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let beside = folder.join("journal.jsonl");
+    let beside = folder.join(names::JOURNAL);
     let mut found = Vec::new();
     for name in [BROKEN, UNREAD, DAMAGED, UNNAMED_BODIES, UNREAD_REPORT] {
         found.extend(numbered(&beside, name)?.into_iter().map(|(_, path)| path));

@@ -7,6 +7,8 @@
 //! were asked for. Pure over any buffered reader; knows neither files nor conversations.
 
 pub mod book;
+mod copies;
+pub(in crate::transcript) mod dialect;
 mod entries;
 mod filling;
 mod index;
@@ -17,6 +19,7 @@ mod walk;
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
+pub use copies::find;
 pub(in crate::transcript) use filling::BehindCalls;
 pub use index::Index;
 pub(in crate::transcript) use note::Seen;
@@ -25,7 +28,11 @@ pub use turns::{ToolCall, Turn};
 pub use walk::{Join, NewerBranch, Selection};
 
 use super::lines::Lines;
+use super::shelf::Format;
 use turns::TurnBuilder;
+
+/// What agents say whose transcripts are like these.
+pub const FORMAT: Format = Format::Claude;
 
 /// What to read of a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

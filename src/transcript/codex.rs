@@ -7,6 +7,7 @@
 pub mod book;
 pub mod check;
 mod cut;
+pub(in crate::transcript) mod dialect;
 mod ending;
 mod item;
 mod line;
@@ -14,7 +15,6 @@ mod noted;
 pub mod rename;
 pub mod unpacked;
 
-pub use cut::record_number;
 pub use ending::{LastTurn, last_turn};
 pub use line::{HistoryBase, Meta};
 use noted::{LineNoted, What};
@@ -26,7 +26,11 @@ use memchr::memmem;
 use super::fields::Fields;
 use super::record::line_text;
 use super::scan::{Scanned, ScannedLines, Scanner};
+use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};
+
+/// What agents say whose transcripts are like these.
+pub const FORMAT: Format = Format::Codex;
 
 /// The type of the event that gives a session a name.
 const NAMED: &[u8] = b"thread_name_updated";

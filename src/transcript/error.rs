@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::claude::ReadError;
+use crate::files::misplaced::Misplaced;
 use crate::files::set_aside::Unreadable;
 
 /// A failure to find, read or copy a transcript.
@@ -29,6 +30,9 @@ pub enum TranscriptError {
         /// Why.
         why: Unreadable,
     },
+    /// An entry of the daemon's own folders is not what it makes there.
+    #[error("{0}; {hint}", hint = .0.hint(""))]
+    Misplaced(Misplaced),
     /// An upstream id that cannot be a file name, such as one that holds a slash.
     #[error("{id:?} cannot be the name of a transcript")]
     InvalidId {
@@ -50,6 +54,12 @@ pub enum TranscriptError {
         upstream_id: String,
         /// The agent's folder.
         root: PathBuf,
+    },
+    /// A transcript holds no message of a conversation.
+    #[error("no message of a conversation is in the transcript of {upstream_id}")]
+    NothingToResume {
+        /// The session.
+        upstream_id: String,
     },
     /// A copy would have replaced a file that exists.
     #[error("{} exists already", path.display())]
@@ -82,6 +92,17 @@ pub enum TranscriptError {
 }
 
 impl TranscriptError {
+    /// Whether there is no such transcript, or none that reaches so far.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::NotFound { .. } | Self::RecordNotFound { .. } | Self::InvalidId { .. } => true,
+            // It went between the look and the reading.
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+
     /// Wraps an I/O error with what was tried and where; for use in `map_err`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

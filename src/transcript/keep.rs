@@ -5,7 +5,7 @@
 //! the agent deletes its file, and shares what the agent appends, but also what it rewrites in place. Later the copy is a
 //! compressed file, to which only new bytes are appended. If a file does not continue its newest copy, another copy is made beside that. A copy counts once the list names it, so a kill
 //! leaves the old state or the new one. If a list cannot be read, the folder is set aside. Only files that this module wrote are
-//! deleted. Blocks; knows neither conversations nor when something is to be kept.
+//! deleted. If a link or a file is in place of a folder, nothing is read or changed there. Blocks; knows neither conversations nor when something is to be kept.
 
 mod folder;
 mod list;
@@ -23,11 +23,12 @@ use super::TranscriptError;
 use super::locate::file_name;
 use super::parts::{Part, parts, rollout_part};
 use super::shelf::Format;
-use crate::files::durable;
+use crate::files::{durable, misplaced};
+use crate::paths::names::Kind;
 use folder::{Folder, remove_ours};
 use list::digest;
 
-pub use marks::Unreported;
+pub use marks::MissingTurns;
 pub use pruning::{KeptSession, Pruned, Total};
 pub use restoring::{KeptFrom, Placing};
 use unpacking::Shelf;
@@ -119,14 +120,13 @@ impl Archive {
     pub fn pack(
         &self,
         key: &Key,
-        format: Format,
-        transcript: Option<&Path>,
+        transcript: Option<(Format, &Path)>,
         turns: Option<u64>,
     ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let parts = match transcript {
-            Some(path) => files(format, path)?,
+            Some((format, path)) => files(format, path)?,
             None => Vec::new(),
         };
         let opened = match parts.is_empty() {
@@ -136,7 +136,7 @@ impl Archive {
         let Some(mut folder) = opened else {
             return Ok(Noticed::default());
         };
-        let was_moved = transcript.is_some_and(|transcript| folder.note_place(&key.root, transcript));
+        let was_moved = transcript.is_some_and(|(_, path)| folder.note_place(&key.root, path));
         let mut noticed = Noticed::default();
         let left = folder.pack_links(&parts);
         let packed = each(&parts, |index, part| {
@@ -156,7 +156,11 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::link`].
-    pub fn turns_behind(&self, key: &Key, acknowledged: u64) -> Result<Option<u64>, TranscriptError> {
+    pub fn turns_behind(
+        &self,
+        key: &Key,
+        acknowledged: u64,
+    ) -> Result<Option<MissingTurns>, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let Some(folder) = Folder::open(&place)? else {
@@ -167,8 +171,7 @@ impl Archive {
         };
         let best = folder.best(name)?;
         let later = best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged));
-        let unreported = self.unreported(key).map(Unreported::turns);
-        Ok(later.max(unreported.filter(|turns| *turns > 0)))
+        Ok(later.map(MissingTurns::Known).max(self.unreported(key)))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
@@ -207,22 +210,37 @@ impl Archive {
     /// # Errors
     /// As [`Archive::link`].
     pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
-        let place = self.place(key)?;
         let noted = self.note_reported(key);
+        let place = self.place(key)?;
         self.remove_folder(&place, key).and(noted)
     }
 
     /// Where the copies of a session are.
     fn place(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
-        // It must be a file name, as it is for the agent.
-        file_name(&key.upstream_id)?;
-        Ok(self.folder_of(&key.root).join(&key.upstream_id))
+        self.own(self.folder.join(below(key)?))
     }
 
     /// Where the copies of all sessions of a root are.
-    fn folder_of(&self, root: &Path) -> PathBuf {
-        let root = digest(root.as_os_str().as_encoded_bytes());
-        self.folder.join(&root[..DIGEST_DIGITS])
+    fn folder_of(&self, root: &Path) -> Result<PathBuf, TranscriptError> {
+        self.own(self.folder.join(root_name(root)))
+    }
+
+    /// A folder of the archive that may be read and changed: neither it nor one above it is something else, such as a link to the
+    /// files of others. It may be missing.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Misplaced`] for the outermost that is something else, [`TranscriptError::Io`].
+    fn own(&self, folder: PathBuf) -> Result<PathBuf, TranscriptError> {
+        let is_ours = |above: &&Path| above.starts_with(&self.folder);
+        let way: Vec<&Path> = folder.ancestors().take_while(is_ours).collect();
+        for above in way.into_iter().rev() {
+            let found = misplaced::find(above, Kind::Folder);
+            if let Some(misplaced) = found.map_err(TranscriptError::io("look at", above))? {
+                let data = self.folder.parent().unwrap_or(&self.folder);
+                return Err(TranscriptError::Misplaced(misplaced.moved_to(data)));
+            }
+        }
+        Ok(folder)
     }
 
     fn lock(&self, key: &Key) -> MutexGuard<'_, ()> {
@@ -242,9 +260,7 @@ impl Archive {
             .folder
             .join(format!("{}{}", pruning::REMOVING, uuid::Uuid::new_v4()));
         let held = self.lock(key);
-        // A file in its place is not the daemon's.
-        let is_folder = place.symlink_metadata().is_ok_and(|found| found.is_dir());
-        let remove = || match is_folder {
+        let remove = || match place.exists() {
             false => Ok(()),
             true => {
                 durable::rename(place, &removing)?;
@@ -259,6 +275,19 @@ impl Archive {
         drop(held);
         removed.and(self.remove_unpacked(place))
     }
+}
+
+/// Where a session's files are below the folder of all of them. The id must be a file name, as it is for the agent.
+fn below(key: &Key) -> Result<PathBuf, TranscriptError> {
+    file_name(&key.upstream_id)?;
+    Ok(Path::new(&root_name(&key.root)).join(&key.upstream_id))
+}
+
+/// The name of a root's folder.
+fn root_name(root: &Path) -> String {
+    let mut name = digest(root.as_os_str().as_encoded_bytes());
+    name.truncate(DIGEST_DIGITS);
+    name
 }
 
 /// Changes the list of a session, if there is one.

@@ -26,7 +26,7 @@ use super::cache::Cache;
 use super::claude::book::Book;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
-use super::origin::{Origin, Whose};
+use super::origin::Origin;
 use super::reading::{OpenBook, READ_BYTES, open_file};
 use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
@@ -161,18 +161,6 @@ impl Library {
         self.look(path, |volume, file| {
             let reader = BufReader::with_capacity(READ_BYTES, file);
             Origin::of(&volume.index, own_id(path), reader).map_err(TranscriptError::io("read", path))
-        })
-    }
-
-    /// Which session a record of a transcript was written in.
-    ///
-    /// # Errors
-    /// As [`Library::index`].
-    pub fn whose(&self, path: &Path, uuid: &str) -> Result<Whose, TranscriptError> {
-        self.look(path, |volume, file| {
-            let reader = BufReader::with_capacity(READ_BYTES, file);
-            let whose = Whose::of(&volume.index, own_id(path), uuid, reader);
-            whose.map_err(TranscriptError::io("read", path))
         })
     }
 

@@ -9,13 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
-use crate::files::is_absence;
+use crate::files::{FILE_NAME_LIMIT_BYTES, is_absence};
 
 /// The longest folder name that is a whole path, in UTF-16 units; longer ones are cut and get a hash.
 const FOLDER_LIMIT_UNITS: usize = 200;
-
-/// The longest file name that common file systems take, in bytes.
-const FILE_NAME_LIMIT_BYTES: usize = 255;
 
 /// The folder, below `projects`, in which Claude keeps the transcripts of a working directory.
 ///

@@ -14,6 +14,7 @@ pub mod claude;
 pub mod codex;
 pub mod copy;
 pub mod cut;
+pub mod dialect;
 mod error;
 pub mod fields;
 pub mod keep;

@@ -115,6 +115,37 @@ impl Opened {
         }
     }
 
+    /// The most turns of which it may have kept a record, if its agent does not record every turn. Whether turns are missing
+    /// that another one shows nobody knows.
+    #[must_use]
+    pub fn turns_recorded_at_most(&self) -> Option<u64> {
+        match self {
+            Self::Claude(_) => None,
+            Self::Codex(open) => Some(open.book.turns_recorded_at_most()),
+        }
+    }
+
+    /// Whether the file of another session, in which it begins, is missing.
+    #[must_use]
+    pub fn begins_elsewhere(&self) -> bool {
+        match self {
+            Self::Claude(_) => false,
+            Self::Codex(open) => open.missing.is_some(),
+        }
+    }
+
+    /// How many turns up to the record `last` are copies, if the transcript begins with copies of another's that ended there.
+    #[must_use]
+    pub fn copied_turns(&self, last: &str) -> Option<usize> {
+        // A fork by reference has no copies.
+        let Self::Claude(open) = self else { return None };
+        match open.book.find(last).and_then(|last| open.book.turn_of(last)) {
+            Some(turn) => Some(turn + 1),
+            // Somebody went back behind it: what was copied stands before it in the file, and what is new behind it.
+            None => open.book.turns_begun_by(last),
+        }
+    }
+
     /// Whether its last line breaks off, as far as that is known: a rollout's is passed over by its agent.
     #[must_use]
     pub fn ends_torn(&self) -> bool {

@@ -4,7 +4,6 @@
 //! conversations nor who asks.
 
 mod beginning;
-mod branch;
 mod item;
 mod kept;
 mod place;
@@ -31,7 +30,6 @@ use text::Text;
 use tree::Tree;
 
 pub use beginning::{begin_alike, counted_bytes};
-pub use branch::branch_at;
 pub use item::item_of_turn;
 pub use kept::{KEPT_BYTES, RolloutBooks};
 pub use place::{bring_back, missed_place, place_of};
@@ -395,15 +393,13 @@ pub fn files_of(root: &Path, upstream_id: &str) -> Result<HistoryFiles, Transcri
 /// As [`OpenRollout::open`].
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
     let volume = OpenRollout::read(&RolloutBooks::default(), root, upstream_id, None)?;
-    let mut open = OpenRollout::unread(&volume);
-    let book = Arc::clone(&open.book);
+    let open = OpenRollout::unread(&volume);
+    let book = &open.book;
     let is_carried = |turn: &usize| {
         book.turn_name(*turn)
             .is_some_and(|(_, owner)| owner != upstream_id)
     };
     let last_carried = (0..book.turns()).rev().find(is_carried);
-    let first_own = last_carried.map_or(0, |turn| turn + 1);
-    let first_own = open.message(book.turn(first_own).start)?;
     let place = last_carried.and_then(|turn| book.turn_name(turn));
     let source = || book.meta.base.as_ref().map(|base| base.upstream_id.clone());
     let forked_from = match place {
@@ -423,7 +419,6 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
         cwd: book.cwd.clone().or_else(|| book.meta.cwd.clone()),
         title: book.title.clone(),
         forked_from,
-        began_at: first_own.and_then(|message| message.at),
         turns: book.turns(),
         breaks: usize::try_from(book.damages).unwrap_or(usize::MAX) + usize::from(open.missing.is_some()),
     })

@@ -5,28 +5,13 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
-use super::printed::{check_printed, with_whole_ids};
+use super::printed::check_printed;
 use super::questions::kill_daemon;
 use super::terminal::{ASKED, MARK, Terminal};
-use crate::daemon::error_words::{compare, plain};
 
 /// The agent's answer in Markdown, with a tool call in the middle.
 const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
                         [[say ```sh\nls *.rs\n```\n\n| a | b |\n|---|---|\n| one | two |\n]]";
-
-/// Checks what is seen on a terminal against `printed-words.txt`; ids, times and the size of the context do not matter.
-#[track_caller]
-pub(crate) fn check_seen(what: &str, seen: &str) {
-    let lines = seen
-        .trim_end()
-        .lines()
-        .map(|line| match line.starts_with("context ") {
-            true => "context of so many tokens",
-            false => line,
-        });
-    let seen = plain(&with_whole_ids(&lines.collect::<Vec<_>>().join("\n")));
-    compare("printed-words.txt", &format!("screen of {what}: {seen}"));
-}
 
 #[test]
 fn a_chat_shows_markdown_and_tool_calls() {
@@ -65,25 +50,24 @@ fn a_chat_takes_prompts_and_commands() {
     let id = home.said(&["new", "--title", "Talk"]);
     let mut terminal = Terminal::run(&home, 80, &["chat", &id]).waiting();
     // Before the first prompt no session is open that could refuse it.
-    terminal.says("/mode dance", "mode is one of default, plan");
-    terminal.says("/mode plan", "Changed");
+    terminal.check_answer("/mode dance");
+    terminal.check_answer("/mode plan");
     terminal.type_in("first\\\r");
     terminal.says("line two", "echo: first");
     terminal.says("second", "echo: second");
     terminal.enter("/edit 2 zwei");
     terminal.until("echo: zwei");
-    terminal.until("Replaced 1 turn");
     terminal.until(MARK);
-    terminal.says("/undo", "is the head again");
+    terminal.says("/undo", "/fork cp.");
     terminal.says("/rewind", "2  second");
-    terminal.says("/rewind 1", "Went back to after turn 1.");
+    terminal.check_answer("/rewind 1");
     terminal.enter("[[recall]]");
     let recalled = terminal.until("\"user\":\"first\\nline two\"");
     assert!(!recalled.contains("second"), "{recalled:?}");
     terminal.until(MARK);
-    terminal.says("/nonsense", "unknown command: /nonsense");
-    terminal.says("/help", "/rewind [TURN]");
-    terminal.says("/fork 1", &format!("a branch of {}", &id[..8]));
+    terminal.check_answer("/nonsense");
+    terminal.check_answer("/help");
+    terminal.says("/fork 1", &id[..8]);
     terminal.says("only here", "echo: only here");
     terminal.leave();
     // The branch is another conversation.
@@ -105,14 +89,11 @@ fn a_chat_takes_prompts_and_commands() {
 fn an_unknown_command_is_never_sent() {
     let home = Home::new();
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]).waiting();
-    terminal.says("/nonsense", "unknown command: /nonsense");
+    terminal.check_answer("/nonsense");
     terminal.says("first", "echo: first");
-    terminal.enter("/fork");
     // The title came with the first prompt.
-    terminal.until("first (fork)");
-    terminal.until("a branch of");
-    terminal.until(MARK);
-    terminal.says("/nonsense", "unknown command: /nonsense");
+    terminal.says("/fork", "first (fork)");
+    terminal.check_answer("/nonsense");
     terminal.enter("/exit");
     terminal.exits(0);
     assert!(!home.said(&["history", "."]).contains("nonsense"));
@@ -127,9 +108,9 @@ fn a_chat_names_its_own_commands() {
     let home = Home::new();
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]).waiting();
     terminal.says("one", "echo: one");
-    terminal.says("/edit 1 two", "Undo with: /undo");
+    terminal.check_answer("/edit 1 two");
     terminal.says("/undo", "/fork cp.");
-    terminal.says("[[crash]]", "continue with: /continue");
+    terminal.says("[[crash]]", ": /continue");
     terminal.says("/continue", "echo: ");
     terminal.leave();
 }
@@ -141,33 +122,25 @@ fn a_chat_advises_what_can_be_typed_in_it() {
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
     terminal.until("/exit or Ctrl-D leaves");
     terminal.until(MARK);
-    let mut told = |line: &str| {
-        terminal.enter(line);
-        terminal.until(MARK)
-    };
-    told("one");
-    for (line, words) in [
-        ("/edit", "hint: type the new prompt: /edit TURN TEXT"),
-        ("/rewind zero", "hint: /rewind lists the turns"),
-        ("/fork zero", "hint: /rewind lists the turns"),
-        ("/rewind 9", "hint: /rewind lists the turns"),
-        ("/edit 9 text", "hint: /rewind lists the turns"),
-        ("/continue", "hint: send a prompt: Continue"),
-        ("[[limit 3600]]", "/continue --at-reset"),
-        ("/continue --at-reset", "Cancel with: /continue --cancel"),
-        ("/continue --cancel", "Cancelled the scheduled continuation."),
-        ("/continue --at +1h --text 'Now go on'", "Continues at "),
-        ("/continue --at soon", "hint: give a time of day"),
-        ("/undo 3", "error: unexpected argument: 3"),
-        ("/history 3", "hint: type /history alone"),
-        ("/exit now", "error: unexpected argument: now"),
+    terminal.says("one", "echo: one");
+    for line in [
+        "/edit",
+        "/rewind zero",
+        "/fork zero",
+        "/rewind 9",
+        "/edit 9 text",
+        "/continue",
+        "[[limit 5400]]",
+        "/continue --at-reset",
+        "/continue --cancel",
+        "/continue --at +1h30m --text 'Now go on'",
+        "/continue --at soon",
+        "/undo 3",
+        "/history 3",
+        "/exit now",
     ] {
-        let told = told(line);
-        assert!(told.contains(words), "{line}: {told}");
-        assert!(
-            !told.contains("sessionctl") && !told.contains("command line"),
-            "{line}: {told}"
-        );
+        let told = terminal.check_answer(line);
+        assert!(!told.contains("sessionctl"), "{line}: {told}");
     }
     terminal.type_in("\x04");
     let (shown, code) = terminal.ended();
@@ -222,11 +195,10 @@ fn a_limit_is_said_once() {
 fn the_echo_warning_is_for_new_conversations() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let warned = || {
-        let shown = Terminal::run_plain(&home, 200, &["send", &id, "hello"]).exits(0);
-        shown.contains("no coding agent is installed")
-    };
-    assert_eq!([warned(), warned()], [true, false]);
+    for turn in ["the first turn", "a later turn"] {
+        let terminal = Terminal::run_plain(&home, 200, &["send", &id, "hello"]);
+        terminal.check_end(&format!("send to the built-in agent, {turn}"), 0);
+    }
 }
 
 /// Both streams in one file, as `2>&1` has them.
@@ -250,7 +222,7 @@ fn a_lost_daemon_is_told_on_a_line_of_its_own() {
     let mut said = String::new();
     both.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
-    assert!(said.starts_with("\nthe daemon closed the connection"), "{said}");
+    assert!(said.starts_with('\n'), "{said}");
 }
 
 #[test]
@@ -258,11 +230,7 @@ fn a_chat_says_what_it_attached_and_what_it_did_not() {
     let home = Home::new();
     fs::write(home.path().join("notes.md"), "The secret is 42.\n").unwrap();
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]).waiting();
-    terminal.enter("see @notes.md, @missing and @a/b.rs");
-    terminal.until("no such file: missing, a/b.rs; sent as text");
-    terminal.until("attached: notes.md (18 B)");
-    terminal.until("echo: see @notes.md");
-    terminal.until(MARK);
+    terminal.check_answer("see @notes.md, @missing and @a/b.rs");
     let file = home.path().canonicalize().unwrap().join("notes.md");
     terminal.says("/history", &format!("@{}", file.display()));
     terminal.leave();
@@ -273,7 +241,7 @@ fn a_chat_says_what_it_attached_and_what_it_did_not() {
     terminal.until("Ctrl-D leaves");
     terminal.until(MARK);
     terminal.enter("/edit");
-    terminal.until("attached: notes.md (18 B)");
+    terminal.until("notes.md (18 B)");
     terminal.until("echo: now @notes.md");
     terminal.until(MARK);
     terminal.type_in("\x04");
@@ -298,7 +266,6 @@ fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
     terminal.enter("[[say Begun]] [[hang]]");
     terminal.until("Begun");
     terminal.type_in("\x03");
-    terminal.until("the turn was cancelled");
     terminal.until(MARK);
     // A turn that does not end for it.
     terminal.enter("[[say Still]] [[deaf]] [[hang]]");
@@ -340,7 +307,6 @@ fn a_chat_asks_attaches_and_outlives_its_daemon() {
     terminal.enter("[[say Begun]] [[hang]]");
     terminal.until("Begun");
     kill_daemon(&home);
-    terminal.until("the turn was cut short; continuing it");
     terminal.until("echo: ");
     terminal.until(MARK);
     kill_daemon(&home);

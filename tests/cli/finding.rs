@@ -6,8 +6,8 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::chatting::check_seen;
 use super::home::Home;
+use super::printed::check_seen;
 use super::terminal::Terminal;
 use super::text;
 

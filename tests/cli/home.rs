@@ -1,11 +1,13 @@
 //! A home with a real daemon in it, which the first command starts.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
-use super::printed::check_printed;
+use super::printed::{check_printed, check_shown};
 
 /// The home. Its daemon ends when it is dropped.
 pub(crate) struct Home {
@@ -31,10 +33,42 @@ impl Home {
         self.command(arguments).output().unwrap()
     }
 
+    /// The conversation as it is shown.
+    pub(crate) fn shown(&self, id: &str) -> Value {
+        let shown: Value = serde_json::from_str(&self.said(&["show", id, "--json"])).unwrap();
+        shown["conversation"].clone()
+    }
+
+    /// The conversation once it is shown so, which is looked at again after each of its events.
+    pub(crate) fn once(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let mut attached = self
+            .command(&["attach", id, "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut events = BufReader::new(attached.stdout.take().unwrap()).lines();
+        let shown = loop {
+            events.next().expect("the events go on").unwrap();
+            let shown = self.shown(id);
+            if is_so(&shown) {
+                break shown;
+            }
+        };
+        attached.kill().unwrap();
+        attached.wait().unwrap();
+        shown
+    }
+
     /// What a command prints on standard error, which [`check_printed`] checks, with its exit code.
     #[track_caller]
     pub(crate) fn printed(&self, arguments: &[&str], code: i32) -> String {
         check_printed(arguments, &self.run(arguments), code)
+    }
+
+    /// What a command that must work prints on standard output for people, which [`check_shown`] checks.
+    #[track_caller]
+    pub(crate) fn shows(&self, arguments: &[&str]) -> String {
+        check_shown(arguments, &self.run(arguments), 0)
     }
 
     /// Runs a command as a person pastes it into a shell.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::home::Home;
-use super::printed::{check_printed, commands};
+use super::printed::{check_printed, check_shown, commands};
 use super::text;
 
 /// A conversation of one turn in a folder, and where that is to go.
@@ -26,21 +26,16 @@ fn a_renamed_project_goes_along_by_one_command_and_comes_back_by_another() {
     fs::rename(&old, &new).unwrap();
     // As one would type them, with a slash that tells a folder from a conversation.
     let (typed, into) = (format!("{}/", old.display()), new.display().to_string());
-    let planned = home.said(&["mv", &typed, &into, "--dry-run"]);
-    assert!(
-        planned.contains("transcript ") && planned.contains("conversation ") && !planned.contains("moved"),
-        "{planned}"
-    );
+    home.shows(&["mv", &typed, &into, "--dry-run"]);
     let moved = home.run(&["mv", &typed, &into]);
-    assert_eq!(text(&moved.stdout).trim_end(), "moved 1 conversation and 1 file");
+    check_shown(&["mv", &typed, &into], &moved, 0);
     let told = check_printed(&["mv", &typed, &into], &moved, 0);
     let undo = commands(&told)[0];
     let id_of_move = undo.rsplit(' ').next().unwrap();
-    let listed = home.said(&["mv", "--list"]);
+    let listed = home.shows(&["mv", "--list"]);
     assert!(listed.starts_with(id_of_move), "{listed}");
-    let folders = format!("{} -> {into}", old.display());
     assert!(
-        listed.contains("1 conversation, 1 file") && listed.contains(&folders),
+        listed.contains(old.to_str().unwrap()) && listed.contains(&into),
         "{listed}"
     );
     // On the clock of this machine.
@@ -89,8 +84,11 @@ fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
     fs::create_dir(&new).unwrap();
     home.said(&["close", &id]);
     let told = home.printed(&["mv", &id, new.to_str().unwrap()], 0);
-    assert!(told.contains(&format!("sessionctl undo {id}\n")), "{told}");
-    assert_eq!(home.said(&["undo", &id]), format!("back in {}", old.display()));
+    assert!(
+        commands(&told).contains(&&*format!("sessionctl undo {id}")),
+        "{told}"
+    );
+    assert!(home.shows(&["undo", &id]).contains(old.to_str().unwrap()));
 }
 
 /// Claude Code's list of folders is its own. A conversation of another agent does not need it.
@@ -105,10 +103,15 @@ fn a_move_says_that_claude_asks_about_the_new_folder() {
     fs::write(config.join("config.toml"), agents).unwrap();
     let (id, old, new) = begun(&home);
     fs::rename(&old, &new).unwrap();
-    let asks = |arguments: &[&str]| text(&home.run(arguments).stderr).contains("Claude Code will ask once");
-    assert!(asks(&["mv", old.to_str().unwrap(), new.to_str().unwrap()]));
+    let moved = home.run(&["mv", old.to_str().unwrap(), new.to_str().unwrap()]);
+    check_printed(&["mv of a folder, with Claude Code"], &moved, 0);
     fs::create_dir(&old).unwrap();
-    assert!(!asks(&["mv", &id, old.to_str().unwrap()]));
+    let moved = home.run(&["mv", &id, old.to_str().unwrap()]);
+    check_printed(
+        &["mv of another agent's conversation, with Claude Code"],
+        &moved,
+        0,
+    );
 }
 
 /// The dot names another conversation once the one that it named has left the folder.
@@ -120,14 +123,11 @@ fn a_move_out_of_this_folder_says_what_the_dot_means_then() {
     let folder = folder.to_str().unwrap();
     let first = home.said(&["new", "--title", "First"]);
     home.said(&["new", "--title", "Second"]);
-    for left in [Some(&first), None] {
+    for (left, what) in [(Some(&first), "one is left"), (None, "none is left")] {
         let output = home.run(&["mv", ".", folder]);
-        let told = text(&output.stderr);
-        let means = left.map_or("no conversation".to_owned(), |id| format!("{} First", &id[..8]));
-        assert!(
-            told.contains(&format!("In this folder, . now means {means}\n")),
-            "{told}"
-        );
+        let told = check_printed(&[&format!("mv . of which {what}")], &output, 0);
+        let dot = told.lines().last().unwrap();
+        assert_eq!(dot.contains(&first[..8]), left.is_some(), "{told}");
     }
 }
 

@@ -12,15 +12,40 @@ use crate::daemon::error_words::{compare, plain};
 /// Checks the exit code, and that the file has what was printed on standard error; gives that.
 #[track_caller]
 pub(crate) fn check_printed(arguments: &[&str], output: &Output, code: i32) -> String {
-    let printed = text(&output.stderr);
+    check_stream(arguments, output, code, "=>", &output.stderr)
+}
+
+/// The same of standard output, where it is words for people.
+#[track_caller]
+pub(crate) fn check_shown(arguments: &[&str], output: &Output, code: i32) -> String {
+    check_stream(arguments, output, code, "shows", &output.stdout)
+}
+
+#[track_caller]
+fn check_stream(arguments: &[&str], output: &Output, code: i32, does: &str, stream: &[u8]) -> String {
+    let printed = text(stream);
     let command = arguments.join(" ");
-    assert_eq!(output.status.code(), Some(code), "{command}: {printed}");
+    assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
     let [command, words] = [&command, printed.trim_end()].map(|text| plain(&with_whole_ids(text)));
     compare(
         "printed-words.txt",
-        &format!("sessionctl {command} => {code}: {words}"),
+        &format!("sessionctl {command} {does} {code}: {words}"),
     );
     printed
+}
+
+/// Checks what is seen on a terminal against `printed-words.txt`; ids, times and the size of the context do not matter.
+#[track_caller]
+pub(crate) fn check_seen(what: &str, seen: &str) {
+    let lines = seen
+        .trim_end()
+        .lines()
+        .map(|line| match line.starts_with("context ") {
+            true => "context of so many tokens",
+            false => line,
+        });
+    let seen = plain(&with_whole_ids(&lines.collect::<Vec<_>>().join("\n")));
+    compare("printed-words.txt", &format!("screen of {what}: {seen}"));
 }
 
 /// The commands that a text names, as they can be pasted. One ends with its line, or before what is said of it.

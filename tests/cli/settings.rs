@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::home::Home;
+use super::printed::commands;
 use super::text;
 
 fn shown(home: &Home, id: &str) -> Value {
@@ -71,9 +72,11 @@ fn a_model_that_is_given_wrongly_says_how_it_is_given() {
     for option in ["--model", "--mode", "--title"] {
         let told = home.printed(&["set", &id, option, "xx"], 2);
         let pair = format!("sessionctl set {id} {}=xx", option.trim_start_matches('-'));
-        assert!(told.contains(&pair), "{told}");
+        assert_eq!(commands(&told)[0], pair);
         let told = home.run(&["set", &id, option, "xx", "--json"]);
-        assert!(super::text(&told.stderr).contains(&pair), "{told:?}");
+        let told: Value = serde_json::from_slice(&told.stderr).unwrap();
+        assert_eq!(told["error"]["kind"], "usage");
+        assert_eq!(commands(told["error"]["hint"].as_str().unwrap()), [&pair]);
     }
     home.printed(&["new", "--model", "xx"], 6);
 }

@@ -4,13 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::home::Home;
-use super::printed::check_printed;
+use super::printed::{check_printed, check_shown};
 use super::stub::Stub;
 #[cfg(target_os = "linux")]
 use super::terminal::Terminal;
 use super::{sessionctl, text};
 
 const ID: &str = "11111111-2222-4333-8444-555555555555";
+
+/// What a check of a whole transcript prints with `--json`.
+const NO_FINDINGS: &str = r#"{"findings":[]}"#;
 
 /// A copy is made where something is wrong that it does not have, and the conversation goes on with it.
 #[test]
@@ -19,8 +22,7 @@ fn a_damaged_transcript_is_repaired() {
     let id = home.said(&["new"]);
     home.said(&["send", &id, "one"]);
     home.said(&["close", &id]);
-    let repaired = home.said(&["check", &id, "--repair"]);
-    assert_eq!(repaired, "nothing is wrong with it");
+    home.shows(&["check", &id, "--repair"]);
     let status: serde_json::Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
     let projects = Path::new(status["home"].as_str().unwrap()).join("data/loopback/projects");
     let chain: serde_json::Value = serde_json::from_str(&home.said(&["--json", "chain", &id])).unwrap();
@@ -32,19 +34,14 @@ fn a_damaged_transcript_is_repaired() {
     fs::write(&path, format!("@@@\n{whole}{{\"ty")).unwrap();
 
     let output = home.run(&["check", &id, "--repair"]);
-    let (told, notes) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{told}{notes}");
-    assert!(told.starts_with("line 1  garbage line: not a record"), "{told}");
-    let new = told.rsplit_once("repaired as ").unwrap().1;
-    let (new, done) = new.trim_end().split_once(": ").unwrap();
-    assert_eq!(done, "2 lines left out; fidelity partial");
-    assert!(
-        notes.contains(&format!("conversation {id} continues with it")),
-        "{notes}"
-    );
+    let told = check_shown(&["check a damaged transcript", "--repair"], &output, 0);
+    check_printed(&["check a damaged transcript", "--repair"], &output, 0);
     let chain: serde_json::Value = serde_json::from_str(&home.said(&["--json", "chain", &id])).unwrap();
-    assert_eq!(chain["links"][1]["upstreamId"], new);
-    assert_eq!(home.said(&["check", &id]), "nothing is wrong with it");
+    assert!(
+        told.contains(chain["links"][1]["upstreamId"].as_str().unwrap()),
+        "{told}"
+    );
+    assert_eq!(home.said(&["--json", "check", &id]), NO_FINDINGS);
     // The other one is in the past now, and as it was.
     let output = home.run(&["check", &old, "--repair"]);
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
@@ -88,43 +85,25 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
     fs::write(&path, format!("@@@\n{lines}")).unwrap();
 
     let output = home.run(&["check", ID]);
-    let told = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.starts_with("line 1  garbage line: not a record"), "{told}");
+    check_shown(&["check a line of garbage"], &output, 1);
     // What a newer agent writes is told, and nothing is wrong with it.
     let newer = r#"{"type":"hologram","uuid":"h1","parentUuid":"a1","version":"99.0.0"}"#;
     fs::write(&path, format!("{lines}{newer}\n")).unwrap();
-    let told = home.said(&["check", ID]);
-    assert!(
-        told.starts_with("line 3  unknown record: 1 record of a kind that is not known here, \"hologram\""),
-        "{told}"
-    );
-    assert!(told.ends_with("nothing is wrong with it"), "{told}");
+    check_shown(&["check an unknown record"], &home.run(&["check", ID]), 0);
     fs::write(&path, lines).unwrap();
-    assert_eq!(home.said(&["check", ID]), "nothing is wrong with it");
+    assert_eq!(home.said(&["--json", "check", ID]), NO_FINDINGS);
 
     let conversation = home.said(&["adopt", ID, "--title", "Found"]);
     assert_eq!(home.said(&["adopt", ID]), conversation);
-    let chain = home.said(&["chain", &conversation]);
-    for (command, told) in [
-        ("chain", chain),
-        ("lineage", home.said(&["lineage", &conversation])),
-        ("tree", home.said(&["tree", &conversation])),
-    ] {
-        assert!(
-            told.contains("carries 1 turn, 0 turns since"),
-            "{command}: {told}"
-        );
+    for command in ["chain", "lineage", "tree"] {
+        home.shows(&[command, &conversation]);
     }
     let recalled = home.said(&["send", &conversation, "[[recall]]"]);
     assert!(
         recalled.contains("long ago") && recalled.contains("yes"),
         "{recalled}"
     );
-    assert_eq!(
-        home.said(&["--json", "check", &conversation[..8]]),
-        r#"{"findings":[]}"#
-    );
+    assert_eq!(home.said(&["--json", "check", &conversation[..8]]), NO_FINDINGS);
 
     for command in ["adopt", "check"] {
         home.printed(&[command, "nothing"], 4);
@@ -163,15 +142,15 @@ fn a_transcript_is_named_by_the_beginning_of_its_id() {
     assert_eq!(shown.len(), 2, "{shown:?}");
     for short in &shown {
         assert!(short.len() < IDS[0].len(), "{short}");
-        assert_eq!(home.said(&["check", short]), "nothing is wrong with it");
+        assert_eq!(home.said(&["--json", "check", short]), NO_FINDINGS);
     }
     // Also where the other one is not shown.
     for only in [["transcripts", "7e93"].as_slice(), &["transcripts", "-n", "1"]] {
         let shown = listed(only);
         assert_eq!(shown.len(), 1, "{shown:?}");
         assert_eq!(
-            home.said(&["check", &shown[0]]),
-            "nothing is wrong with it",
+            home.said(&["--json", "check", &shown[0]]),
+            NO_FINDINGS,
             "{only:?}"
         );
     }
@@ -267,17 +246,12 @@ fn adopting_what_cannot_be_resumed_says_why() {
     let adopt = |id: &str| home.run(&["adopt", id, "--cwd", cwd.to_str().unwrap()]);
     let adopted = |id: &str, code| check_printed(&["adopt", id], &adopt(id), code);
     adopted("unasked", 1);
-    let checked = text(&home.run(&["check", "unasked"]).stdout);
-    assert!(checked.contains("nothing to resume"), "{checked}");
+    check_shown(&["check unasked"], &home.run(&["check", "unasked"]), 1);
     // A check says no more of what cannot be read.
     let told = adopted(PACKED, 1);
     assert_eq!(text(&home.run(&["check", PACKED]).stderr), told);
     adopted(OLD, 0);
-    let checked = text(&home.run(&["check", "aside"]).stdout);
-    assert!(
-        checked.starts_with("line 3  newer branch left aside: "),
-        "{checked}"
-    );
+    check_shown(&["check aside"], &home.run(&["check", "aside"]), 1);
     adopted("aside", 0);
 }
 
@@ -288,15 +262,9 @@ fn what_each_page_says_of_folders_is_told_once() {
     let output = sessionctl(&stub.home(), &["transcripts", "-n", "1000"])
         .output()
         .unwrap();
-    let (listed, notes) = (text(&output.stdout), text(&output.stderr));
+    let listed = text(&output.stdout);
     assert!(listed.contains("first") && listed.contains("second"), "{listed}");
-    for words in [
-        "/t/a could not be read",
-        "/t/b could not be read",
-        "too many folders",
-    ] {
-        assert_eq!(notes.matches(words).count(), 1, "{words}: {notes}");
-    }
+    check_printed(&["transcripts on two pages"], &output, 0);
     assert_eq!(stub.calls_of("transcript/list").len(), 2);
 }
 
@@ -347,11 +315,8 @@ fn a_name_that_leads_nowhere_comes_with_what_leads_on() {
     const HOMELESS: &str = "22222222-2222-4333-8444-555555555555";
     fs::write(folder.join(format!("{HOMELESS}.jsonl")), user(ID, "")).unwrap();
     home.printed(&["adopt", HOMELESS], 2);
-    let told = text(&home.run(&["check", HOMELESS]).stdout);
-    assert!(
-        told.contains("1 record here says that it is of session"),
-        "{told}"
-    );
+    let checked = home.run(&["check", HOMELESS]);
+    check_shown(&["check records of another session"], &checked, 1);
 
     let garbage = home.path().join("garbage");
     fs::write(&garbage, "garbage").unwrap();

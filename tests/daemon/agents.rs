@@ -176,16 +176,17 @@ async fn an_agent_that_prints_no_messages_is_given_up_soon() {
     let chatter =
         "i=0; while [ $i -lt 100 ]; do echo \"Welcome to line $i\"; i=$((i+1)); done; exec cat >/dev/null";
     let dies = "echo \"usage: agent [--acp]\"; echo \"no terminal\" >&2; exit 3";
-    let home = Home::with_config(&(shell("chatter", chatter) + &shell("dies", dies)));
+    // A start that is waited out takes longer than any call of a test may.
+    let limits = "[limits]\nagent_start_ms = 3600000\n";
+    let home = Home::with_config(&format!(
+        "{limits}{}{}",
+        shell("chatter", chatter),
+        shell("dies", dies)
+    ));
     let (_daemon, app) = home.opened().await;
     for agent in ["chatter", "dies"] {
         let id = app.make_with(&home.project(), json!({"agent": agent})).await.id;
-        let started = std::time::Instant::now();
         refused_call(agent, app.try_send(id, "x").await, ErrorKind::AgentUnavailable);
-        assert!(
-            started.elapsed().as_secs() < 20,
-            "{agent}: the deadline of 30 s was waited out"
-        );
     }
     let left = home.processes();
     assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");

@@ -10,6 +10,9 @@ use crate::gate::Gate;
 use crate::home::{Home, wait_for_end};
 use crate::scene::{Scene, Victim};
 
+/// What the agent says before it dies; it is passed on.
+const LAST_WORDS: &str = "the licence has run out";
+
 /// At each of its starts: one try for each call of a person, told with its last words, until somebody has
 /// mended it.
 #[tokio::test]
@@ -23,8 +26,8 @@ async fn at_each_start() {
         scene.app.once(scene.id, |conversation| !conversation.live).await;
         let more = json!({"prompt": "x"});
         let table = [
-            ("prompt", more.clone(), "the licence has run out"),
-            ("prompt", more, "the licence has run out"),
+            ("prompt", more.clone(), LAST_WORDS),
+            ("prompt", more, LAST_WORDS),
             ("resume", json!({}), "the licence is for another machine"),
         ];
         for (tries, (method, more, words)) in table.into_iter().enumerate() {
@@ -62,25 +65,25 @@ async fn with_a_prompt_that_no_other_process_can_take() {
     let daemon = home.start();
     let mut scene = Scene::begun(&daemon, &gate).await;
     let prompt = scene.prompt_held("session/prompt").await;
-    gate.break_with(Some("the licence has run out"));
+    gate.break_with(Some(LAST_WORDS));
     let dead = scene.kill(Victim::Process);
     // Whether it was told as accepted meanwhile, nobody waits for here.
     let answer = scene.answer(prompt).await;
-    let told = match answer["result"]["failure"].as_object() {
-        Some(failure) => {
-            assert_eq!(failure["kind"], "agentDied", "{answer}");
-            &failure["message"]
-        }
-        None => &answer["error"]["message"],
+    let (kind, told) = match answer["result"]["failure"].as_object() {
+        Some(failure) => (
+            (&failure["kind"], json!("agentDied")),
+            failure["message"].as_str(),
+        ),
+        None => (
+            (&answer["error"]["data"]["kind"], json!("agentUnavailable")),
+            answer["error"]["message"].as_str(),
+        ),
     };
-    assert!(
-        told.as_str().unwrap().contains("the licence has run out"),
-        "{told}"
-    );
-    assert!(!told.as_str().unwrap().contains("did not know"), "{told}");
+    assert_eq!(*kind.0, kind.1, "{answer}");
+    assert!(told.unwrap().contains(LAST_WORDS), "{answer}");
     let conversation = scene.get().await;
     assert_eq!(conversation.state, ConversationState::Failed);
-    assert!(conversation.failure.unwrap().contains("the licence has run out"));
+    assert!(conversation.failure.unwrap().contains(LAST_WORDS));
     assert_eq!(gate.starts().len(), 2);
     gate.break_with(None);
     scene.goes_on(dead).await;
@@ -93,7 +96,7 @@ async fn at_its_start_with_nobody_there_to_see() {
     let daemon = home.start();
     let mut scene = Scene::begun(&daemon, &gate).await;
     scene.app.close(scene.id).await;
-    gate.break_with(Some("the licence has run out"));
+    gate.break_with(Some(LAST_WORDS));
     let dead = scene.kill(Victim::Process);
     dead.iter().copied().for_each(wait_for_end);
     let before = Timestamp::now();

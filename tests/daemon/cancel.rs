@@ -127,6 +127,27 @@ async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
     );
 }
 
+/// F14: that a session is closed does not mean that its turn has ended. What the turn still wrote to the transcript would
+/// follow the next prompt there, and hide it.
+#[tokio::test]
+async fn a_session_whose_turn_still_runs_is_not_opened_again() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let mut raw = daemon.raw().await;
+    let (request, _) = raw.run(id, "[[say deaf now]][[deaf]][[linger]][[hang]]").await;
+    let mut other = daemon.raw().await;
+    assert!(cancel(&mut other, json!({"conversationId": id})).await);
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
+
+    assert_eq!(
+        app.say(id, "second question").await.words,
+        "echo: second question"
+    );
+    let remembered = app.remembered(id).await;
+    assert_eq!(remembered.last().unwrap(), "second question");
+}
+
 /// F14: what a cancelled turn still says belongs to no turn, least of all to the next one.
 #[tokio::test]
 async fn what_comes_late_belongs_to_no_turn() {

@@ -10,6 +10,7 @@ use bridge_protocol::link::{Fidelity, LineageReason, Via};
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::home::Home;
 use crate::support::{App, refused};
 
@@ -315,7 +316,7 @@ async fn side_files_come_along_and_a_torn_line_does_not() {
         std::os::unix::fs::symlink("/etc", beside.join("link")).unwrap();
         let exported = bundle(&app, id).await;
         let missing = exported["missing"][0]["detail"].as_str().unwrap();
-        assert!(missing.contains("link is no regular file"), "{missing}");
+        error_words::check("an export of a session with a link beside it", "missing", missing);
         (id, exported["path"].as_str().unwrap().to_owned(), head)
     };
     let (_daemon, app) = here.opened().await;

@@ -9,12 +9,13 @@ use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ErrorKind};
 use jiff::Timestamp;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::error_words;
+use crate::gate::Gate;
 use crate::home::{Home, kill_now};
-use crate::support::{App, DEADLINE, Events, refused};
+use crate::signs::Watched;
+use crate::support::{App, Events, refused};
 use crate::watching::{append_reply, append_turn};
 
 /// The beginning of what is said where the agent has the prompt already.
@@ -113,10 +114,10 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
     cut_before(&transcript, "[[limit 1]]");
     let daemon = home.start();
     // At its time nobody is connected.
-    let begun = std::time::Instant::now();
-    while !fs::read_to_string(&transcript).unwrap().contains("[[limit 1]]") {
-        assert!(begun.elapsed() < DEADLINE, "it waits for a client");
-    }
+    Watched::below(transcript.parent().unwrap()).wait_for("prompt, which waits for a client", || {
+        let sent = fs::read_to_string(&transcript).unwrap();
+        sent.contains("[[limit 1]]").then_some(())
+    });
     let app = daemon.app().await;
     let mut events = app.events(id).await;
     events
@@ -227,12 +228,11 @@ async fn it_waits_without_its_agent() {
 
 /// A conversation of which daemon and agent were killed with a prompt on its way, which the agent had read or
 /// not.
-async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId, Value) {
+async fn killed_with(home: &Home, gate: &Gate, text: &str, is_read: bool) -> (ConversationId, Value) {
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
-    let agent = home.only_agent();
     if !is_read {
-        stop_process(agent);
+        gate.hold("session/prompt");
     }
     let mut events = app.events(id).await;
     let params = json!({"conversationId": id, "prompt": text, "requestId": "mine"});
@@ -242,7 +242,7 @@ async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId,
         .until(if is_read { "update" } else { "promptAccepted" })
         .await;
     daemon.kill();
-    kill_now(agent);
+    gate.kill_last();
     (id, params)
 }
 
@@ -250,17 +250,16 @@ async fn killed_with(home: &Home, text: &str, is_read: bool) -> (ConversationId,
 /// it, once.
 #[tokio::test]
 async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
-    let home = Home::new();
+    let (home, gate) = Gate::home();
     let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
-    let agent = home.only_agent();
-    stop_process(agent);
+    gate.hold("session/prompt");
     let mut events = app.events(id).await;
     let params = json!({"conversationId": id, "prompt": "never read"});
     let prompt = app.call("conversation/prompt", params);
     let kill = async {
         events.until("promptAccepted").await;
-        kill_now(agent);
+        gate.kill_last();
     };
     let (turn, ()) = tokio::join!(prompt, kill);
     let turn: TurnResult = serde_json::from_value(turn.unwrap()).unwrap();
@@ -273,8 +272,8 @@ async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
 #[tokio::test]
 async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_safe() {
     for (text, is_read) in [("never read", false), ("[[say read]][[hang]]", true)] {
-        let home = Home::new();
-        let (id, params) = killed_with(&home, text, is_read).await;
+        let (home, gate) = Gate::home();
+        let (id, params) = killed_with(&home, &gate, text, is_read).await;
         let (_daemon, app) = home.opened().await;
         assert_eq!(app.get(id).await.state, ConversationState::Interrupted, "{text}");
         let turn: TurnResult =
@@ -366,8 +365,8 @@ async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
 /// Our prompt reached nobody; one of another program stands in its place and is not taken for it.
 #[tokio::test]
 async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
-    let home = Home::new();
-    let (id, _) = killed_with(&home, "never read", false).await;
+    let (home, gate) = Gate::home();
+    let (id, _) = killed_with(&home, &gate, "never read", false).await;
     let (_daemon, app) = home.opened().await;
     append_turn(&home.transcript_of(&app, id).await, "elsewhere");
     let mut events = app.events(id).await;
@@ -382,8 +381,8 @@ async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
 /// A person has it gone on with, and then the caller's own retry comes: it is the same prompt.
 #[tokio::test]
 async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
-    let home = Home::new();
-    let (id, params) = killed_with(&home, "never read", false).await;
+    let (home, gate) = Gate::home();
+    let (id, params) = killed_with(&home, &gate, "never read", false).await;
     let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": Timestamp::now()})).await;
@@ -456,20 +455,21 @@ async fn d3_few_go_on_at_a_time() {
 /// reason, and go on by themselves.
 #[tokio::test]
 async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on() {
-    let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
+    let (home, gate) = Gate::home_with("[limits]\ncancel_grace_ms = 200\n");
     let (daemon, app) = home.opened().await;
     let (deaf, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
     let mut raw = daemon.raw().await;
     raw.run(deaf, "[[say one]][[hang]]").await;
     let mut of_other = daemon.raw().await;
     let (running, _) = of_other.run(other, "[[say two]][[hang]]").await;
-    let agent = home.only_agent();
     let mut events = app.events(other).await;
-    stop_process(agent);
+    // Behind it the agent gets nothing more.
+    gate.hold("session/cancel");
     app.ask("conversation/cancel", deaf).await;
     let ended = of_other.answer(running).await["result"].take();
+    assert_eq!(ended["failure"]["kind"], "agentDied", "{ended}");
     let why = ended["failure"]["message"].as_str().unwrap();
-    assert!(why.contains("another conversation's turn"), "{why}");
+    error_words::check("the agent heeds no cancel of another's turn", "agentDied", why);
     assert!(ended["continuation"].is_object(), "{ended}");
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
     let sent = prompts(&app, &home, other).await;
@@ -551,27 +551,4 @@ async fn ended(events: &mut Events) -> TurnResult {
         unreachable!()
     };
     turn
-}
-
-/// Stops a process, so that it reads nothing from here on. One of its threads is told by the signal, and
-/// tells the others when it runs next: until then they work on.
-pub(crate) fn stop_process(pid: u32) {
-    let number = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    rustix::process::kill_process(number, Signal::STOP).unwrap();
-    let tasks = format!("/proc/{pid}/task");
-    let is_stopped = || {
-        let Ok(tasks) = std::fs::read_dir(&tasks) else {
-            return true;
-        };
-        tasks.flatten().all(|task| {
-            // Behind its name, which may hold anything: see proc_pid_stat(5).
-            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            stat.rsplit_once(") ")
-                .is_none_or(|(_, rest)| rest.starts_with('T'))
-        })
-    };
-    let began = std::time::Instant::now();
-    while !is_stopped() {
-        assert!(began.elapsed() < crate::support::DEADLINE, "it does not stop");
-    }
 }

@@ -10,6 +10,7 @@ use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::LinkReason;
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::carrying::{bundle, files_below, import};
 use crate::codex::{DEEP_ID, ROOT_ID, rollout, write};
 use crate::codex_rollouts::{self, adopt, said};
@@ -154,8 +155,7 @@ async fn what_the_copy_lacks_is_told() {
         let history = app.call("conversation/history", by_id.clone()).await.unwrap();
         assert_eq!(history["gaps"][0]["kind"], "behind", "{with_command}: {history}");
         let detail = history["gaps"][0]["detail"].as_str().unwrap();
-        assert!(detail.starts_with("1 of the 2 turns"), "{with_command}: {detail}");
-        assert!(detail.ends_with("later than its kept copy, or lost"), "{detail}");
+        error_words::check("conversation/history of a kept copy", "behind", detail);
         let exported = bundle(&app, id).await;
         assert_eq!(exported["missing"][0]["detail"], history["gaps"][0]["detail"]);
         // Where nothing is kept the transcript is missing, as before.
@@ -184,7 +184,7 @@ async fn a_copy_that_cannot_be_read_is_told() {
     let history = app.call("conversation/history", by_id.clone()).await.unwrap();
     assert_eq!(history["gaps"][0]["kind"], "unreadable", "{history}");
     let detail = history["gaps"][0]["detail"].as_str().unwrap();
-    assert!(detail.contains("what is kept of it cannot be read"), "{detail}");
+    error_words::check("conversation/history of a kept copy", "unreadable", detail);
     let checked = app.call("transcript/check", by_id).await;
     refused(checked, ErrorKind::TranscriptDamaged);
 }
@@ -317,7 +317,8 @@ async fn a_check_finds_what_is_kept_beside_it() {
     };
     let before = check().await;
     assert_eq!(before.as_array().unwrap().len(), 1, "{before}");
-    assert!(before[0]["detail"].as_str().unwrap().contains("gone.txt"));
+    let detail = before[0]["detail"].as_str().unwrap();
+    assert!(detail.contains(gone.to_str().unwrap()), "{detail}");
     keep(&app, json!({"conversationId": id})).await.unwrap();
     lose(&home);
     assert_eq!(check().await, before);

@@ -7,8 +7,8 @@ use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity
 use serde_json::{Value, json};
 
 use super::error_words;
-use crate::home::Home;
-use crate::support::{App, within};
+use crate::home::{Home, wait_for_end};
+use crate::support::App;
 
 async fn diagnose(app: &App, params: Value) -> Vec<Diagnostic> {
     let answer = app.call("daemon/diagnose", params).await.unwrap();
@@ -24,9 +24,21 @@ fn found<'a>(all: &'a [Diagnostic], kind: DiagnosticKind, subject: &str) -> &'a 
         .unwrap_or_else(|| panic!("{kind:?} of {subject}: {all:#?}"))
 }
 
+/// Checks the words of what was found, and those of the next step.
 fn worded(diagnostic: &Diagnostic) {
     let kind = serde_json::to_value(diagnostic.kind).unwrap();
-    error_words::check("daemon/diagnose", kind.as_str().unwrap(), &diagnostic.message);
+    let check = |call, words| error_words::check(call, kind.as_str().unwrap(), words);
+    check("daemon/diagnose", &diagnostic.message);
+    check(
+        "daemon/diagnose, next step",
+        diagnostic.next_step.as_deref().unwrap(),
+    );
+}
+
+/// Waits until the agents that were started have ended; then none is listed as running.
+async fn agents_end(home: &Home, app: &App) {
+    home.agents().into_iter().for_each(wait_for_end);
+    assert_eq!(agent(app, "loopback").await["running"], false);
 }
 
 /// How full the disk is the machine's own matter.
@@ -76,8 +88,7 @@ async fn a_daemon_that_lacks_nothing_but_a_coding_agent_says_so_and_starts_nothi
             .contains(&json!("fork"))
     );
     // What was started for it ends at once, and not when it has been idle for minutes.
-    let ended = async { while agent(&app, "loopback").await["running"] == true {} };
-    within(ended).await;
+    agents_end(&home, &app).await;
 
     // Where none is to be started, none is.
     let all = diagnose(&app, json!({"agents": false})).await;
@@ -142,7 +153,7 @@ async fn two_looks_at_once_leave_nothing_running() {
             Severity::Ok
         );
     }
-    within(async { while agent(&app, "loopback").await["running"] == true {} }).await;
+    agents_end(&home, &app).await;
 }
 
 #[tokio::test]
@@ -182,7 +193,6 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     let missing = found(&all, DiagnosticKind::Agent, "missing");
     assert_eq!(missing.severity, Severity::Error, "it is the default one");
     worded(missing);
-    assert!(missing.next_step.as_deref().unwrap().contains("[agents.missing]"));
     let broken = found(&all, DiagnosticKind::Agent, "broken");
     assert_eq!(broken.severity, Severity::Error);
     worded(broken);
@@ -198,7 +208,6 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     worded(missing);
     let codex = found(&all, DiagnosticKind::Agent, "codex");
     worded(codex);
-    assert!(codex.next_step.as_deref().unwrap().contains("sessionctl stop"));
 }
 
 /// Each with the step that mends it: it is not as if it were not there.
@@ -224,12 +233,8 @@ async fn a_program_that_is_there_and_cannot_be_run_is_told_as_such() {
     );
     let (_daemon, app) = home.opened().await;
     let all = diagnose(&app, json!({"agents": false})).await;
-    let chmod = format!("chmod +x '{}'", whole.display());
-    let mend = "set command below [agents.a-folder]".to_owned();
-    for (name, next) in [("by-name", &chmod), ("by-path", &chmod), ("a-folder", &mend)] {
-        let told = found(&all, DiagnosticKind::Agent, name);
-        worded(told);
-        assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
+    for name in ["by-name", "by-path", "a-folder"] {
+        worded(found(&all, DiagnosticKind::Agent, name));
     }
 }
 
@@ -263,21 +268,15 @@ async fn transcripts_that_cannot_be_had_are_told_with_what_is_in_the_way() {
             let all = diagnose(&app, json!({"agents": false})).await;
             let told = found(&all, DiagnosticKind::Transcripts, name).clone();
             assert_eq!(told.severity, severity, "{told:?}");
-            assert!(told.next_step.is_some());
+            worded(&told);
             told.message
         };
         let below = told(Severity::Warning).await;
-        assert!(
-            below.contains("below") && below.contains("/nonexistent/disk"),
-            "{below}"
-        );
+        assert!(below.contains(link.to_str().unwrap()), "{below}");
         fs::remove_dir_all(&top).unwrap();
         fs::write(&top, "").unwrap();
         let file = told(Severity::Error).await;
-        assert!(
-            file.contains("is no folder") && file.contains(top.to_str().unwrap()),
-            "{file}"
-        );
+        assert!(file.contains(top.to_str().unwrap()), "{file}");
     }
 }
 
@@ -295,7 +294,7 @@ async fn who_is_signed_in_is_told_as_the_agent_says_it() {
     let nobody = found(&nobody, DiagnosticKind::SignIn, "loopback");
     assert_eq!(nobody.severity, Severity::Warning);
     assert_eq!(nobody.data["authStatus"]["kind"], "none");
-    within(async { while agent(&app, "loopback").await["running"] == true {} }).await;
+    agents_end(&home, &app).await;
 
     fs::write(&token, "a token").unwrap();
     let somebody = diagnose(&app, json!({})).await;
@@ -402,7 +401,7 @@ async fn a_damaged_journal_is_told_and_mended() {
     let kept = home.data().join("journal.damaged-1");
     let told = found(&all, DiagnosticKind::Store, &kept.to_string_lossy());
     assert_eq!(told.severity, Severity::Warning);
-    assert!(told.next_step.as_ref().unwrap().contains("disk"), "{told:?}");
+    worded(told);
     let all = diagnose(&app, alone).await;
     let damaged = |one: &&Diagnostic| one.kind == DiagnosticKind::Store && one.severity > Severity::Ok;
     assert_eq!(all.iter().filter(damaged).count(), 0, "{all:#?}");

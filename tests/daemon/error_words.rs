@@ -1,11 +1,12 @@
 //! The words of errors. They are asserted here only; all other tests assert code and kind.
 //!
 //! `tests/fixtures/error-words.txt` has a line for each refusal that a test checks: the call or the test's
-//! file, the kind and the message, with `PATH`, `ID` and `0` for what differs between runs. To write it
-//! again, delete it and run the tests with `WRITE_ERROR_WORDS=1`; read what changed before you commit.
+//! file, the kind and the message, with `PATH`, `ID` and `0` for what differs between runs. Run the tests with
+//! `WRITE_ERROR_WORDS=1` to add lines; read what changed before you commit. `.ci/run` fails for lines that no test checks.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -13,6 +14,9 @@ use crate::time_words::at_any_hour;
 
 /// Set in the environment, this adds lines that are missing.
 const WRITE: &str = "WRITE_ERROR_WORDS";
+
+/// Set in the environment, this is a folder in which each line that a test checks is noted, for `.ci/run`.
+const NOTE: &str = "CHECKED_WORDS";
 
 /// How much of a run of the same character is shown.
 const RUN: usize = 20;
@@ -48,6 +52,12 @@ pub(crate) fn compare(file: &str, line: &str) {
         .join(file);
     let _guard = FILE.lock().unwrap_or_else(PoisonError::into_inner);
     let text = fs::read_to_string(&path).unwrap_or_default();
+    if let Some(folder) = std::env::var_os(NOTE) {
+        let notes = Path::new(&folder).join(file);
+        let notes = fs::File::options().create(true).append(true).open(notes);
+        // In one write, so that processes which note at the same time mix no lines.
+        notes.unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
     let mut lines: BTreeSet<&str> = text.lines().collect();
     if !lines.insert(line) {
         return;

@@ -325,10 +325,10 @@ async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on(
 
     end_agents(&home, &app, id).await;
     let told = app.try_send(id, "three").await;
-    refused(told, ErrorKind::AgentUnavailable);
+    let told = refused(told, ErrorKind::AgentUnavailable);
     let shown = app.get(id).await;
     assert_eq!(shown.state, ConversationState::Failed);
-    assert!(shown.failure.unwrap().contains("was not found"));
+    assert_eq!(shown.failure, Some(told.message));
     assert_eq!(said(&app, id).await.0, ["one", "two"]);
     assert_eq!(app.chain(id).await, chain);
 
@@ -394,10 +394,12 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
         let checkpoints = app.call("conversation/checkpoints", json!({"conversationId": id}));
         let told = checkpoints.await.unwrap();
         assert_eq!(told["checkpoints"], json!([]), "{what}");
-        let detail = told["gaps"][0]["detail"].as_str().unwrap();
-        assert!(
-            detail.starts_with("there is no transcript of"),
-            "{what}: {detail}"
+        let gap = &told["gaps"][0];
+        assert_eq!(gap["kind"], "missing", "{what}: {gap}");
+        error_words::check(
+            "conversation/checkpoints",
+            "missing",
+            gap["detail"].as_str().unwrap(),
         );
         // The agent has nothing to go on from, and nobody pretends that it has.
         let told = app.try_send(id, "in vain").await;

@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::home::Home;
 use crate::signs::Watched;
@@ -128,6 +129,15 @@ impl Gate {
             (children.len() == starts.len()).then(|| *children.last().unwrap())
         });
         (*starts.last().unwrap(), child)
+    }
+
+    /// Kills the process that was started last, and its child. The child has read nothing of what is held.
+    pub(crate) fn kill_last(&self) {
+        let (process, child) = self.last();
+        for pid in [child, process] {
+            // When the daemon is dead, one that has read the end of its input may have ended already.
+            let _ended = kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL);
+        }
     }
 
     /// The pids in a file, as far as its lines are whole.

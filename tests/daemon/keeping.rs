@@ -148,7 +148,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
         app.call("conversation/resume", strict).await,
         ErrorKind::NotResumable,
     );
-    assert!(error.detail("attempts").to_string().contains("archive"));
+    assert_eq!(error.detail("attempts")[1]["via"], "archive", "{error:?}");
     lose(&home);
     let resumed = app.send(id, "go on").await.resumed.unwrap();
     assert_eq!(

@@ -4,11 +4,12 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, LineageReason, Resumed, Via};
-use bridge_protocol::{CheckpointId, ConversationId};
+use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
 use crate::carrying::files_below;
@@ -150,7 +151,7 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
         app.call("conversation/resume", strict).await,
         ErrorKind::NotResumable,
     );
-    assert!(error.detail("attempts").to_string().contains("archive"));
+    assert_eq!(error.detail("attempts")[0]["via"], "archive", "{error:?}");
     assert_eq!(unreported(&home, head.as_str()), json!(1));
     assert_reported_once(&app, id).await;
     assert_eq!(unreported(&home, head.as_str()), Value::Null);
@@ -363,6 +364,66 @@ async fn a_mark_that_cannot_be_read_is_a_gap_in_the_history() {
     }
 }
 
+/// A conversation that continues on another session: its older session, the first place in it, and the transcript, which is missing.
+/// It was restored from an older copy before, and backed up again, so only its mark says that the copy lacks a turn.
+async fn older_restored(home: &Home) -> (Daemon<'_>, App, ConversationId, UpstreamId, CheckpointId) {
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    cancelled_turn(&daemon, &app, id).await;
+    let place = app.checkpoints(id).await[0].id.clone();
+    let older = app.get(id).await.head.unwrap();
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.send(id, "never kept").await;
+    app.close(id).await;
+    app.fork(id, true).await.unwrap();
+    app.send(id, "elsewhere").await;
+    app.close(id).await;
+    let transcript = home.transcript(older.as_str()).unwrap();
+    fs::remove_file(&transcript).unwrap();
+    let named = json!({"upstreamId": older});
+    let restored = app.call("transcript/restore", named.clone()).await.unwrap();
+    assert_eq!(restored["missingTurns"], json!(1));
+    keep(&app, named).await.unwrap();
+    fs::remove_file(&transcript).unwrap();
+    (daemon, app, id, older, place)
+}
+
+/// A copy that lacks an unknown number of turns is not whole.
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_keeps_an_older_session_from_being_restored_as_whole() {
+    for how in SPOILED.into_iter().chain(["a folder"]) {
+        let home = Home::keeping_nothing();
+        let (_daemon, app, id, older, place) = older_restored(&home).await;
+        spoil(&mark_of(&home, older.as_str()).unwrap(), how);
+        let fork = json!({"conversationId": id, "at": place});
+        let forked = app.call("conversation/fork", fork).await;
+        refused(forked, ErrorKind::TranscriptDamaged);
+        assert_eq!(home.transcript(older.as_str()), None, "{how}");
+    }
+}
+
+/// A resume restores only the head of a conversation.
+#[tokio::test]
+async fn the_refusal_of_an_older_session_that_lacks_turns_names_the_command_that_restores_it() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app, id, older, place) = older_restored(&home).await;
+    let fork = json!({"conversationId": id, "at": place});
+    let forked = app.call("conversation/fork", fork.clone()).await;
+    let error = refused(forked, ErrorKind::TranscriptDamaged);
+    let (_, command) = error.message.rsplit_once(": sessionctl ").expect(&error.message);
+    let mut sessionctl = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    sessionctl.env_clear().env("SESSIOND_HOME", home.path());
+    let output = sessionctl.args(command.split(' ')).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+    assert!(home.transcript(older.as_str()).is_some(), "{command}");
+    let forked = app.call("conversation/fork", fork).await.unwrap();
+    let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+    assert_eq!(app.remembered(branch).await, ["first"]);
+    // What the session lacks is still known.
+    assert_eq!(unreported(&home, older.as_str()), json!(1));
+}
+
 /// What was not restored lacks nothing.
 #[tokio::test]
 async fn a_restore_that_fails_leaves_no_mark() {
@@ -415,9 +476,7 @@ async fn nothing_is_restored_into_an_open_session() {
     }
     lose(&home);
     for params in names {
-        let error = refused(app.call("transcript/restore", params).await, ErrorKind::Busy);
-        let close = format!("sessionctl close {id}");
-        assert!(error.message.contains(&close), "{}", error.message);
+        refused(app.call("transcript/restore", params).await, ErrorKind::Busy);
     }
     assert!(home.transcript(head.as_str()).is_none());
     app.close(id).await;

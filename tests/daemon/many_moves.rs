@@ -8,6 +8,7 @@ use bridge_protocol::link::Via;
 use bridge_protocol::transcript::{TreeMove, TreeMoveList};
 use serde_json::json;
 
+use super::error_words;
 use crate::home::Home;
 use crate::keeping::{lose, once_kept};
 use crate::moved_trees::{STRAY, move_tree, stray, undo_tree};
@@ -101,7 +102,11 @@ async fn a_session_of_which_nothing_is_left_is_told() {
     lose(&home);
     let moved = move_to(&app, id, &new).await.unwrap();
     assert_eq!((moved.moved, moved.kept.len(), moved.left_out.len()), (0, 0, 1));
-    assert!(moved.left_out[0].contains("none is kept"), "{moved:?}");
+    error_words::check(
+        "a move of a session without a transcript",
+        "leftOut",
+        &moved.left_out[0],
+    );
     assert_eq!(app.get(id).await.cwd, new);
 }
 

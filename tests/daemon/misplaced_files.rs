@@ -1,56 +1,48 @@
 //! Links, files and folders in the data folder that the daemon did not make, under names that it uses: it follows no link, changes
 //! nothing, and says what to do.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bridge_protocol::error::ErrorKind;
+use serde_json::json;
+
+use super::set_aside::reported;
 use crate::carrying::files_below;
 use crate::home::Home;
+use crate::keeping::{keep, once_kept};
+use crate::support::refused;
 
-/// What the daemon keeps in its data folder, and whether it is a folder.
-const NAMES: [(&str, bool); 18] = [
-    ("sessiond.lock", false),
-    ("instance", false),
-    ("journal.jsonl", false),
-    ("journal.new", false),
-    ("last-used.json", false),
-    ("exports", true),
-    ("store", true),
-    ("store.next", true),
-    ("store.trust", false),
-    ("store.report", false),
-    ("bodies", true),
-    ("loopback", true),
-    ("kept", true),
-    ("kept/unreported", true),
-    ("copies", true),
-    ("imports", true),
-    ("trees", true),
-    ("moves", true),
-];
+/// The daemon's own list, of which it makes the paths: it depends on nothing else in there.
+#[path = "../../src/paths/names.rs"]
+mod names;
 
 /// Starts a daemon, which refuses. What it says makes the next start succeed.
 #[track_caller]
 fn check_refused(home: &Home, name: &str) {
     let (status, said) = home.run(&[]);
     assert_eq!(status.code(), Some(1), "{name}: {said}");
-    let (_, command) = said.trim_end().rsplit_once("start again: ").expect(&said);
-    assert!(
-        Command::new("sh")
-            .args(["-c", command])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let command = run_command_in(&said, "start again: ");
     assert!(!fs::exists(home.data().join(name)).unwrap(), "{name}: {command}");
     drop(home.start());
 }
 
+/// Runs the command at the end of a message.
+#[track_caller]
+fn run_command_in<'a>(said: &'a str, after: &str) -> &'a str {
+    let (_, command) = said.trim_end().rsplit_once(after).expect(said);
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
+    command
+}
+
 #[test]
 fn no_link_in_the_data_folder_is_followed() {
-    for (name, is_folder) in NAMES {
+    for (name, kind) in names::all() {
+        let is_folder = kind == names::Kind::Folder;
         let (home, foreign) = (Home::new(), tempfile::tempdir().unwrap());
         let target = match is_folder {
             true => foreign.path().to_owned(),
@@ -61,9 +53,9 @@ fn no_link_in_the_data_folder_is_followed() {
             fs::write(foreign.path().join(file), "mine").unwrap();
         }
         let before = files_below(foreign.path());
-        fs::create_dir_all(home.data().join(name).parent().unwrap()).unwrap();
-        symlink(target, home.data().join(name)).unwrap();
-        check_refused(&home, name);
+        fs::create_dir_all(home.data().join(&name).parent().unwrap()).unwrap();
+        symlink(target, home.data().join(&name)).unwrap();
+        check_refused(&home, &name);
         assert_eq!(files_below(foreign.path()), before, "{name}");
         assert!(
             before.iter().all(|file| fs::read(file).unwrap() == b"mine"),
@@ -75,19 +67,131 @@ fn no_link_in_the_data_folder_is_followed() {
 
 #[test]
 fn a_file_in_place_of_a_folder_and_the_other_way_round_stay() {
-    for (name, is_folder) in NAMES {
+    for (name, kind) in names::all() {
+        let is_folder = kind == names::Kind::Folder;
         let home = Home::new();
-        let path = home.data().join(name);
+        let path = home.data().join(&name);
         let mine: &Path = match is_folder {
             true => &path,
             false => &path.join("mine"),
         };
         fs::create_dir_all(mine.parent().unwrap()).unwrap();
         fs::write(mine, "mine").unwrap();
-        check_refused(&home, name);
+        check_refused(&home, &name);
         let aside = format!("{}.moved-away", path.display());
         let kept = Path::new(&aside).join(mine.strip_prefix(&path).unwrap());
         let kept = if is_folder { Path::new(&aside) } else { &kept };
         assert_eq!(fs::read(kept).unwrap(), b"mine", "{name}");
     }
+}
+
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = files_below(folder).into_iter();
+    files
+        .map(|file| (file.clone(), fs::read(file).unwrap()))
+        .collect()
+}
+
+/// Moves a folder of backups elsewhere, and puts a link to it or a file in its place.
+fn misplace(path: &Path, elsewhere: &Path, is_link: bool) {
+    fs::rename(path, elsewhere).unwrap();
+    match is_link {
+        true => symlink(elsewhere, path).unwrap(),
+        false => fs::write(path, "mine").unwrap(),
+    }
+}
+
+/// Neither is anything written, deleted or set aside there, nor read for a restore.
+#[tokio::test]
+async fn no_link_below_the_backups_is_followed() {
+    for (is_root, is_link) in [(false, true), (false, false), (true, true), (true, false)] {
+        let (home, case) = (Home::keeping_nothing(), (is_root, is_link));
+        let (_daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["first"]).await;
+        let other = app.begun(&home.project(), &["first"]).await;
+        let named = |id| json!({"conversationId": id});
+        app.close(id).await;
+        keep(&app, named(other)).await.unwrap();
+        let kept = keep(&app, named(id)).await.unwrap();
+        let session = Path::new(&kept.kept[0].path).parent().unwrap();
+        let path = if is_root {
+            session.parent().unwrap()
+        } else {
+            session
+        };
+        let elsewhere = home.path().join("elsewhere");
+        misplace(path, &elsewhere, is_link);
+        let before = contents(&elsewhere);
+        let there = fs::symlink_metadata(path).unwrap().file_type();
+
+        for one in [id, other] {
+            app.send(one, "second").await;
+            app.close(one).await;
+        }
+        let error = refused(keep(&app, named(id)).await, ErrorKind::TranscriptDamaged);
+        assert_eq!(keep(&app, named(other)).await.is_err(), is_root, "{case:?}");
+        let total = keep(&app, json!({})).await.unwrap().total.unwrap();
+        assert_eq!(total.sessions, u64::from(!is_root), "{case:?}");
+        assert_eq!(reported(&app, &home.data()).await, [path], "{case:?}");
+        assert_eq!(app.remembered(id).await, ["first", "second"], "{case:?}");
+        app.close(id).await;
+        assert_eq!(contents(&elsewhere), before, "{case:?}");
+        assert_eq!(fs::symlink_metadata(path).unwrap().file_type(), there, "{case:?}");
+
+        run_command_in(&error.message, "move it away: ");
+        keep(&app, named(id)).await.unwrap();
+        assert_eq!(reported(&app, &home.data()).await, [] as [PathBuf; 0], "{case:?}");
+        assert_eq!(contents(&elsewhere), before, "{case:?}");
+    }
+}
+
+/// The transcripts are deleted, and the answer says which backups may still be there.
+#[tokio::test]
+async fn no_backup_is_deleted_through_a_link() {
+    for is_root in [false, true] {
+        let home = Home::keeping_nothing();
+        let (_daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["first"]).await;
+        app.close(id).await;
+        let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
+        let session = Path::new(&kept.kept[0].path).parent().unwrap();
+        let path = if is_root {
+            session.parent().unwrap()
+        } else {
+            session
+        };
+        let elsewhere = home.path().join("elsewhere");
+        misplace(path, &elsewhere, true);
+        let before = contents(&elsewhere);
+        let delete = json!({"conversationId": id, "transcripts": "delete"});
+        let answer = app.call("conversation/delete", delete).await.unwrap();
+        assert!(answer.to_string().contains("mv -n"), "{is_root}: {answer}");
+        assert_eq!(contents(&elsewhere), before, "{is_root}");
+    }
+}
+
+/// Each turn is backed up, so each would report it.
+#[tokio::test]
+async fn a_link_below_the_backups_is_logged_once() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
+    drop((daemon, app));
+    let session = Path::new(&kept.kept[0].path).parent().unwrap();
+    misplace(session, &home.path().join("elsewhere"), true);
+    let (_daemon, app) = home.opened().await;
+    for prompt in ["second", "third"] {
+        app.send(id, prompt).await;
+        app.close(id).await;
+    }
+    // Sessions are backed up one after the other.
+    let other = app.begun(&home.project(), &["first"]).await;
+    app.close(other).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    let (logged, session) = (home.logged(), session.to_str().unwrap());
+    let lines: Vec<&str> = logged.lines().filter(|line| line.contains(session)).collect();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
 }

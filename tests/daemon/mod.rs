@@ -15,7 +15,7 @@
 )]
 
 mod activated;
-mod adopted_ancestors;
+mod adopted_forks;
 mod adopting;
 mod agents;
 mod bad_bundles;

@@ -141,8 +141,6 @@ impl<'a> Scene<'a> {
             (failure.kind, failure.retryable),
             (FailureKind::AgentDied, !called)
         );
-        // The rest depends on which of its processes ended first.
-        assert!(failure.message.contains("signal"), "{}", failure.message);
         let conversation = self.get().await;
         assert_eq!(conversation.state, ConversationState::Interrupted);
         assert_eq!((conversation.live, conversation.failure), (false, None));
@@ -150,7 +148,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Checks that a call was refused since there is no agent, in words that say what happened to it.
+/// Checks that a call was refused since there is no agent. The words depend on which of its processes ended first.
 pub(crate) fn is_told(answer: &Value) {
     let data = &answer["error"]["data"];
     assert_eq!(
@@ -158,7 +156,4 @@ pub(crate) fn is_told(answer: &Value) {
         (&json!("agentUnavailable"), &json!(true)),
         "{answer}"
     );
-    let message = answer["error"]["message"].as_str().unwrap();
-    // The rest depends on which of its processes ended first.
-    assert!(message.contains("signal"), "{message}");
 }

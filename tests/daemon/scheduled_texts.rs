@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::continuing::{GO_ON, go_on, prompts, stop_process};
-use crate::home::{Home, kill_now};
+use crate::continuing::{GO_ON, go_on, prompts};
+use crate::gate::Gate;
+use crate::home::Home;
 use crate::support::App;
 
 /// The text.
@@ -40,14 +41,14 @@ async fn prompts_later(home: &Home, id: ConversationId, count: usize) -> Vec<Str
 /// Daemon and agent are killed before the agent has read it.
 #[tokio::test]
 async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
-    let home = Home::new();
+    let (home, gate) = Gate::home();
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
-    let agent = home.only_agent();
-    stop_process(agent);
+    gate.hold("session/prompt");
     says(&app, id, "continued").await;
+    gate.wait_until_held();
     daemon.kill();
-    kill_now(agent);
+    gate.kill_last();
     assert_eq!(prompts_later(&home, id, 2).await, ["before", TEXT]);
 }
 

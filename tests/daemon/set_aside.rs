@@ -20,7 +20,7 @@ use crate::support::{App, refused};
 const NEWER: u64 = 99;
 
 /// What `daemon/diagnose` says was set aside below a folder.
-async fn reported(app: &App, folder: &Path) -> Vec<PathBuf> {
+pub(crate) async fn reported(app: &App, folder: &Path) -> Vec<PathBuf> {
     let answer = app
         .call("daemon/diagnose", json!({"agents": false}))
         .await

@@ -40,12 +40,20 @@ async fn repair(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
     app.call("transcript/check", params).await
 }
 
-fn kill_agents(home: &Home) {
-    for (pid, line) in home.processes() {
-        if line.contains("scripted-agent") {
-            kill_now(pid);
-        }
-    }
+/// Kills the agents that run, and waits until the daemon reports their ends: from then on they are known to write no more.
+fn end_agents(home: &Home) {
+    let log = Watched::below(home.path());
+    let mut agents = home.processes();
+    agents.retain(|(_, line)| line.contains("scripted-agent"));
+    agents.iter().for_each(|(pid, _)| kill_now(*pid));
+    log.wait_for("report of the agents' ends", || {
+        let logged = home.logged();
+        let has_ended = |pid: &u32| {
+            let mut ends = logged.lines().filter(|line| line.contains("an agent has ended"));
+            ends.any(|line| line.contains(&format!(" pid={pid} ")))
+        };
+        agents.iter().all(|(pid, _)| has_ended(pid)).then_some(())
+    });
 }
 
 #[tokio::test]
@@ -63,15 +71,8 @@ async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_as
     }
     assert_eq!(app.get(id).await.cwd, home.project());
 
-    let log = Watched::below(home.path());
-    kill_agents(&home);
-    log.wait_for("report of the agent's end", || {
-        home.logged().contains("an agent has ended").then_some(())
-    });
-    // The log is a moment ahead of what refuses the move.
-    while let Err(error) = move_to(&app, id, &elsewhere).await {
-        assert_eq!((error.kind, error.retryable), (ErrorKind::Busy, true));
-    }
+    end_agents(&home);
+    move_to(&app, id, &elsewhere).await.unwrap();
     assert_eq!(app.get(id).await.cwd, elsewhere);
 }
 
@@ -129,13 +130,8 @@ async fn the_copy_of_an_edit_that_failed_stays_until_its_session_has_ended() {
         assert_eq!(copies(&home).len(), 1);
     }
     let watched = Watched::below(home.path());
-    kill_agents(&home);
-    watched.wait_for("report of the agent's end", || {
-        home.logged().contains("an agent has ended").then_some(())
-    });
-    while let Err(error) = move_to(&app, id, &elsewhere).await {
-        assert_eq!((error.kind, error.retryable), (ErrorKind::Busy, true));
-    }
+    end_agents(&home);
+    move_to(&app, id, &elsewhere).await.unwrap();
     watched.wait_for("end of the copy", || copies(&home).is_empty().then_some(()));
 }
 

@@ -1,6 +1,6 @@
 //! Golden files: one for each transcript, written and compared. Shared by all that dump something.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 }
 
 /// The places of all UUIDs in a text.
-fn uuids(text: &str) -> Vec<(usize, &str)> {
+pub(crate) fn uuids(text: &str) -> Vec<(usize, &str)> {
     let bytes = text.as_bytes();
     let is_uuid = |at: usize| {
         (0..36).all(|offset| match offset {
@@ -45,21 +45,6 @@ fn uuids(text: &str) -> Vec<(usize, &str)> {
         }
     }
     found
-}
-
-/// The text with a number in place of each UUID that the source lacks: it was made in this run.
-pub(crate) fn without_new_ids(text: &str, source: &str) -> String {
-    let known: BTreeSet<&str> = uuids(source).into_iter().map(|(_, id)| id).collect();
-    let mut numbers = BTreeMap::new();
-    let (mut plain, mut end) = (String::with_capacity(text.len()), 0);
-    for (at, id) in uuids(text).into_iter().filter(|(_, id)| !known.contains(id)) {
-        let next = numbers.len() + 1;
-        let number = numbers.entry(id).or_insert(next);
-        plain += &text[end..at];
-        let _ = write!(plain, "00000000-0000-0000-0000-{number:012}");
-        end = at + 36;
-    }
-    plain + &text[end..]
 }
 
 /// The text without its UUIDs.

@@ -6,7 +6,7 @@
 pub(crate) mod corpus;
 pub(crate) mod dump;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
@@ -16,7 +16,7 @@ use crate::carrying::files_below;
 use crate::home::Home;
 use crate::support::App;
 use corpus::{Format, Sample, samples};
-use dump::{compare, described, hash, without_new_ids};
+use dump::{compare, described, hash, uuids};
 
 /// A short text itself, of a longer one its length and hash.
 fn brief(text: &str) -> String {
@@ -230,4 +230,19 @@ async fn claudes_transcripts_are_read_and_written_as_frozen() {
 #[tokio::test]
 async fn codex_rollouts_are_read_and_written_as_frozen() {
     frozen(Format::Codex).await;
+}
+
+/// The text with a number in place of each UUID that the source lacks: it was made in this run.
+fn without_new_ids(text: &str, source: &str) -> String {
+    let known: BTreeSet<&str> = uuids(source).into_iter().map(|(_, id)| id).collect();
+    let mut numbers = BTreeMap::new();
+    let (mut plain, mut end) = (String::with_capacity(text.len()), 0);
+    for (at, id) in uuids(text).into_iter().filter(|(_, id)| !known.contains(id)) {
+        let next = numbers.len() + 1;
+        let number = numbers.entry(id).or_insert(next);
+        plain += &text[end..at];
+        let _ = write!(plain, "00000000-0000-0000-0000-{number:012}");
+        end = at + 36;
+    }
+    plain + &text[end..]
 }

@@ -6,7 +6,7 @@ use std::fs;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 
 use super::bridge::Bridge;
-use crate::branching::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
+use crate::branching::{branches_behind_each, edits_of_each, goes_through};
 use crate::support::model_server::{What, user};
 
 /// It is compacted behind the first call, of which the agent tells nothing behind it.
@@ -62,6 +62,5 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
     assert_eq!(fs::read_to_string(&source).expect("the source"), before);
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
-    branches_around_a_compaction(&bridge, id, PROMPTS[0], ["one", "two"], BEHIND);
     goes_through(&mut bridge, id);
 }

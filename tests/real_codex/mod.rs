@@ -28,4 +28,3 @@ mod survival;
 mod transcripts;
 mod watching;
 mod whole;
-mod within;

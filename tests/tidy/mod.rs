@@ -8,7 +8,6 @@
 )]
 
 mod code;
-mod dependencies;
 mod lasting;
 
 use std::fs;

@@ -132,7 +132,9 @@ methods! {
      TranscriptDamaged] {
         /// Whether the branch becomes the head of this conversation. Default: false, a new conversation.
         in_place: bool = default,
-        /// The last checkpoint or message that the branch contains, by its id. Default: the head.
+        /// The last checkpoint or message that the branch contains, by its id. Default: the head. A message inside a turn is
+        /// rounded: back to the last message before which every tool call has its result; for Codex forward to the end of
+        /// its turn. `link.fromCheckpointId` says where the branch begins.
         at: Option<String>,
         /// The folder for the branch: the absolute path of an existing folder. Default: this conversation's.
         cwd: Option<String>,

@@ -28,6 +28,9 @@ pub(super) struct Agent {
     pub(super) sign_in: SignIn,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     workers: Mutex<usize>,
+    /// How many turns have ended.
+    turns: Mutex<u64>,
+    turn_ended: Condvar,
     worker_ended: Condvar,
 }
 
@@ -40,6 +43,8 @@ impl Agent {
             sign_in: SignIn::at_start(std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from)),
             sessions: Mutex::default(),
             workers: Mutex::default(),
+            turns: Mutex::default(),
+            turn_ended: Condvar::new(),
             worker_ended: Condvar::new(),
         }
     }
@@ -121,6 +126,14 @@ impl Agent {
         }
     }
 
+    /// Waits until a turn ends, in whichever session.
+    pub(super) fn wait_for_a_turn_to_end(&self) {
+        let turns = lock(&self.turns);
+        let seen = *turns;
+        let waited = self.turn_ended.wait_while(turns, |turns| *turns == seen);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Hands a client's answer to the session that asked.
     pub(super) fn answered(&self, request: u64, answer: &Value) {
         let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
@@ -172,6 +185,8 @@ impl Worker {
     fn run(self) {
         while let Some(prompt) = self.session.next_prompt() {
             let outcome = turn::run(&self.agent, &self.session, &prompt);
+            *lock(&self.agent.turns) += 1;
+            self.agent.turn_ended.notify_all();
             self.agent.output.respond(&prompt.request_id, outcome);
         }
     }

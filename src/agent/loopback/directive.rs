@@ -30,6 +30,8 @@ pub(super) enum Directive {
     Crash,
     Hang,
     Deaf,
+    /// Beyond the contract: a turn that is stopped ends only after another one has, although its session is closed by then.
+    Linger,
     Forget,
     /// Beyond the contract: no copy of the session works either.
     ForgetCopies,
@@ -113,6 +115,7 @@ fn parse_one(inside: &str) -> Option<(Directive, usize)> {
         ("crash", None) => Directive::Crash,
         ("hang", None) => Directive::Hang,
         ("deaf", None) => Directive::Deaf,
+        ("linger", None) => Directive::Linger,
         ("forget", None) => Directive::Forget,
         ("forget", Some("copies")) => Directive::ForgetCopies,
         ("lose", None) => Directive::Lose,
@@ -226,6 +229,7 @@ mod tests {
             ("[[crash]]", Directive::Crash),
             ("[[hang]]", Directive::Hang),
             ("[[deaf]]", Directive::Deaf),
+            ("[[linger]]", Directive::Linger),
             ("[[forget]]", Directive::Forget),
             ("[[forget copies]]", Directive::ForgetCopies),
             ("[[lose]]", Directive::Lose),

@@ -26,6 +26,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::paths::names;
+
 /// The first argument by which a program becomes this agent.
 pub const ARGUMENT: &str = "loopback-agent";
 
@@ -50,7 +52,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(USAGE_STATUS);
         }
     };
-    match serve::serve(&data.join("loopback")) {
+    match serve::serve(&data.join(names::LOOPBACK)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("standard input or output failed: {error}"));

@@ -52,6 +52,7 @@ struct Turn<'a> {
     message: String,
     message_id: String,
     said_last: bool,
+    lingers: bool,
     forget: bool,
     forget_copies: bool,
     lose: bool,
@@ -78,6 +79,7 @@ pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<V
         message: newest_message(&prompt.content),
         message_id: new_message_id(),
         said_last: false,
+        lingers: false,
         forget: false,
         forget_copies: false,
         lose: false,
@@ -147,6 +149,7 @@ impl Turn<'_> {
                 return Ok(Flow::Break(End::Interrupted));
             }
             Directive::Deaf => self.session.go_deaf(),
+            Directive::Linger => self.lingers = true,
             Directive::Forget => self.forget = true,
             Directive::ForgetCopies => (self.forget, self.forget_copies) = (true, true),
             Directive::Lose => self.lose = true,
@@ -259,6 +262,9 @@ impl Turn<'_> {
 
     /// Ends the turn: what its end leaves in the transcript, what comes after it, and the answer.
     fn conclude(mut self, end: End) -> Result<Value, RpcError> {
+        if self.lingers && matches!(end, End::Interrupted) {
+            self.agent.wait_for_a_turn_to_end();
+        }
         let stop_reason = match end {
             End::Done => Ok("end_turn"),
             End::Interrupted => self

@@ -181,6 +181,15 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
     }
     agent.connection.close_input();
     let report = stop_process(&pool, &mut process).await;
+    forget(&pool, &process, &report).await;
+    if report.status.is_some() {
+        // Whoever waits for the stop finds everyone told. The reader needs a moment more than the process itself.
+        agent.connection.died().await;
+    }
+    if report.is_complete() {
+        stopped_sender.send_replace(true);
+    }
+    // Whoever reads that can change the files of its sessions.
     tracing::info!(
         agent = agent.key.agent(),
         pid = agent.pid,
@@ -190,14 +199,6 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
         survivors = report.sweep.survivors.len(),
         "an agent has ended"
     );
-    forget(&pool, &process, &report).await;
-    if report.status.is_some() {
-        // Whoever waits for the stop finds everyone told. The reader needs a moment more than the process itself.
-        agent.connection.died().await;
-    }
-    if report.is_complete() {
-        stopped_sender.send_replace(true);
-    }
 }
 
 /// Waits for the ends of those that have died, or are about to: what they have left behind may still write. Beside the

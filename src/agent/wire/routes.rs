@@ -102,6 +102,10 @@ impl Routes {
         Ok(())
     }
 
+    pub(super) fn awaits(&self, request: RequestId) -> bool {
+        self.waiters.contains_key(&request)
+    }
+
     pub(super) fn forget(&mut self, request: RequestId) {
         self.waiters.remove(&request);
     }

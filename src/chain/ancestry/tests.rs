@@ -276,38 +276,6 @@ fn a_reset_leaves_what_was_learned() {
     );
 }
 
-#[test]
-fn what_came_along_with_an_adoption_is_told_from_what_was_taken_up() {
-    let adopted = |id, from| new_link(id, LinkReason::Adopted, Relation::Carries, from);
-    let mut chain = Chain::default();
-    let mut lineage = Vec::new();
-    for link in [
-        adopted("root", Some(("nowhere", "p"))),
-        adopted("middle", Some(("root", "p"))),
-        adopted("head", Some(("middle", "p"))),
-        new_link(
-            "branch",
-            LinkReason::Forked,
-            Relation::Carries,
-            Some(("head", "p")),
-        ),
-    ] {
-        lineage.extend(chain.append(link, Fidelity::Full, Timestamp::UNIX_EPOCH).entries);
-    }
-    let past = |lineage: &[LineageEntry]| -> Vec<String> {
-        adopted_past(lineage).iter().map(ToString::to_string).collect()
-    };
-    assert_eq!(past(&lineage), ["middle", "nowhere", "root"]);
-    // Once it was resumed by its own id it is the conversation's own.
-    let rolled = new_link("middle", LinkReason::Rolled, Relation::Carries, None);
-    lineage.extend(
-        chain
-            .append(rolled, Fidelity::Partial, Timestamp::UNIX_EPOCH)
-            .entries,
-    );
-    assert_eq!(past(&lineage), ["nowhere", "root"]);
-}
-
 proptest! {
     #[test]
     fn climbing_ends_and_names_each_session_once(

@@ -108,9 +108,9 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     context.output.line(&answer.conversation.id.to_string())?;
     for missing in &answer.missing {
         let (id, why) = (&missing.upstream_id, one_line(&missing.detail));
-        context.output.note(&format!(
-            "its history ends at session {id}, which is not in its chain: {why}"
-        ))?;
+        context
+            .output
+            .note(&format!("its history begins after session {id}: {why}"))?;
     }
     if let Some(head) = answer.conversation.head.as_ref().filter(|head| **head != id) {
         context.output.note(&format!(

@@ -183,7 +183,6 @@ impl Actor {
             Effect::GiveUpClimb => self.job = None,
             Effect::Discard => self.let_go_of_arrived(),
             Effect::Detach => {
-                self.prompt = None;
                 self.questions.clear();
                 if let Some(session) = self.session.take() {
                     self.closed.close(session, false, Duration::ZERO);
@@ -446,7 +445,7 @@ impl Actor {
         match calls.prompt(handle, &blocks, None, &Map::new(), &session.sender) {
             Ok(request) => {
                 session.tally.sent();
-                self.prompt = Some(request);
+                session.prompt = Some(request);
             }
             Err(error) => self.input(Input::PromptNotSent {
                 // A broken pipe is seen here before the death, which comes through the inbox.
@@ -479,7 +478,6 @@ impl Actor {
     }
 
     fn close_session(&mut self, job: u64, delete_transcripts: bool, by_force: bool) {
-        self.prompt = None;
         self.questions.clear();
         let session = self.session.take();
         let services = Arc::clone(&self.services);

@@ -237,7 +237,6 @@ impl Actor {
 
     /// Drops everything else that is under way. The sessions are closed, since their agents may still work.
     fn let_go(&mut self) {
-        self.prompt = None;
         self.questions.clear();
         self.dead = None;
         self.place = None;
@@ -250,7 +249,12 @@ impl Actor {
         // A record on disk may name them by now. The next start removes those that none names.
         copies.chain(of_sessions).for_each(UncommittedCopy::leave);
         for session in sessions {
-            self.closed.close(session, false, Duration::ZERO);
+            let runs = session.prompt.is_some();
+            if runs && let Err(error) = session.lease.calls().cancel(&session.attachment.handle) {
+                tracing::warn!(%error, "the cancellation could not be sent");
+            }
+            let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
+            self.closed.close(session, runs, grace);
         }
     }
 

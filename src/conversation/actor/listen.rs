@@ -63,8 +63,7 @@ impl Actor {
                     in_company,
                     ..
                 } => {
-                    if self.prompt == Some(request) {
-                        self.prompt = None;
+                    if session.prompt.take_if(|prompt| *prompt == request).is_some() {
                         self.hear_answer(outcome, in_company, at);
                     }
                 }
@@ -76,7 +75,7 @@ impl Actor {
                     let status = death
                         .status
                         .map_or_else(|| "its output ended".to_owned(), |s| s.to_string());
-                    self.prompt = None;
+                    session.prompt = None;
                     self.questions.clear();
                     self.dead = self.session.as_ref().map(|session| session.lease.clone());
                     let condemned = self.dead.as_ref().and_then(|dead| dead.condemned());

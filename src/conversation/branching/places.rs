@@ -1,7 +1,7 @@
 //! Where a branch leaves its source, looked up in the transcripts. Blocks.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{CheckpointId, UpstreamId};
@@ -16,9 +16,6 @@ use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
-use crate::transcript::codex::record_number;
-use crate::transcript::opened::Opened;
-use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
 /// Where a branch leaves its source.
@@ -30,14 +27,6 @@ pub(super) struct Place {
     pub point: Option<String>,
     /// How many turns are kept, where they were counted.
     pub turns: Option<u64>,
-}
-
-impl Place {
-    /// Whether it is a record of Codex, which names turns otherwise.
-    pub(super) fn is_within_turn(&self) -> bool {
-        let until: Option<CheckpointRef> = self.end.until.as_str().parse().ok();
-        until.is_some_and(|until| record_number(&until.record_uuid).is_some())
-    }
 }
 
 /// What is left of a history by one who replaces a turn of it.
@@ -60,7 +49,9 @@ pub(super) fn named(
     at: &PlaceRef,
 ) -> Result<Place, ConversationError> {
     let (root, format) = readable(entry, " at a place")?;
-    if let (PlaceRef::Checkpoint(place), Format::Claude) = (at, format) {
+    if let PlaceRef::Checkpoint(place) = at
+        && format.dialect().can().cut
+    {
         // The one who cuts finds it by itself.
         let session = UpstreamId::new(place.upstream_id.as_str());
         return match is_held(services, record, &session)? {
@@ -108,8 +99,8 @@ pub(super) fn before_time(
     at: Timestamp,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let end = match format {
-        Format::Claude => {
+    let end = match format.dialect().can().cut {
+        true => {
             let (library, agent) = (&services.library, entry.name.as_str());
             let until = disk::last_before(library, root, &record.cwd, agent, from, at);
             until.map(|until| KeptEnd {
@@ -117,7 +108,7 @@ pub(super) fn before_time(
                 until,
             })
         }
-        Format::Codex => {
+        false => {
             let mut history = History::of_conversation(services, record, &lineage(services, record)?)?;
             history.before_time(at)
         }
@@ -141,12 +132,12 @@ pub(super) fn at_end(
     from: &UpstreamId,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let until = match format {
-        Format::Claude => {
+    let until = match format.dialect().can().cut {
+        true => {
             let (library, agent) = (&services.library, entry.name.as_str());
             disk::last_checkpoint(library, root, &record.cwd, agent, from)
         }
-        Format::Codex => last_of(services, entry, from),
+        false => last_of(services, entry, &record.cwd, from),
     };
     let Some(until) = until else { return Ok(None) };
     let end = KeptEnd {
@@ -160,12 +151,19 @@ pub(super) fn at_end(
     }))
 }
 
-/// The place after the last turn of a session of Codex, as far as there is a file that can be read.
-pub(super) fn last_of(services: &Services, entry: &AgentEntry, id: &UpstreamId) -> Option<CheckpointId> {
-    let (root, Format::Codex) = entry.listed_transcripts()? else {
+/// The place after the last turn of a session whose transcript cannot be cut, as far as there is a file that can be read.
+pub(super) fn last_of(
+    services: &Services,
+    entry: &AgentEntry,
+    cwd: &str,
+    id: &UpstreamId,
+) -> Option<CheckpointId> {
+    let (root, format) = entry.listed_transcripts()?;
+    let dialect = format.dialect();
+    if dialect.can().cut {
         return None;
-    };
-    let opened = Opened::codex(&services.library, root, id.as_str(), None).ok()?;
+    }
+    let opened = dialect.open(services.home(root), cwd, id.as_str(), None).ok()?;
     let last = opened.turns().checked_sub(1)?;
     let (name, owner) = opened.end_of_turn(last);
     let place = CheckpointRef {
@@ -278,66 +276,9 @@ fn place(root: &Path, format: Format, kept: Kept) -> Result<Option<Place>, Conve
 /// What the agent calls a message of the turn at a place, where its transcripts cannot be cut and its fork is told so.
 fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, ConversationError> {
     let until: Option<CheckpointRef> = end.until.as_str().parse().ok();
-    // A record within a turn is no place of a fork of the agent's own.
-    let until = until.filter(|until| record_number(&until.record_uuid).is_none());
-    let (Format::Codex, Some(until)) = (format, until) else {
-        return Ok(None);
-    };
-    let session = end.session.as_str();
-    let item = rollouts::item_of_turn(root, session, &until.upstream_id, &until.record_uuid);
+    let Some(until) = until else { return Ok(None) };
+    let item = format.dialect().fork_point(root, end.session.as_str(), &until);
     item.map_err(|error| ConversationError::TranscriptDamaged(chain_text(&error)))
-}
-
-/// The same place by the last record of its turn, where the session has that from another one and all of it can be read.
-pub(super) fn inherited_end(services: &Services, entry: &AgentEntry, place: Place) -> Option<Place> {
-    let (root, _) = entry.listed_transcripts()?;
-    let until: CheckpointRef = place.end.until.as_str().parse().ok()?;
-    let session = place.end.session.as_str();
-    if until.upstream_id == session {
-        return None;
-    }
-    let opened = Opened::codex(&services.library, root, session, None).ok()?;
-    let last = opened.find(&until.upstream_id, &until.record_uuid)?;
-    let record = opened.record_id(last);
-    let is_whole = opened.losses().is_empty() && record_number(&record).is_some();
-    let end = CheckpointRef {
-        upstream_id: opened.owner(last)?.to_owned(),
-        record_uuid: record,
-        ..until
-    };
-    is_whole.then(|| Place {
-        end: KeptEnd {
-            until: CheckpointId::new(end.to_string()),
-            ..place.end
-        },
-        point: None,
-        ..place
-    })
-}
-
-/// Makes a session of Codex that ends with a record within a turn.
-///
-/// # Errors
-/// Why there is none.
-pub(super) fn branch_within(
-    entry: &AgentEntry,
-    end: &KeptEnd,
-    cwd: &str,
-    note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
-) -> Result<(UpstreamId, PathBuf), ConversationError> {
-    let (root, _) = readable(entry, " within a turn")?;
-    let not_found = || ConversationError::CheckpointNotFound {
-        id: end.until.clone(),
-    };
-    let until: CheckpointRef = end.until.as_str().parse().map_err(|_| not_found())?;
-    let session = end.session.as_str();
-    let noting = |id: &str, path: &Path| note(&UpstreamId::from(id), path);
-    let made = rollouts::branch_at(root, session, &until.upstream_id, &until.record_uuid, cwd, noting);
-    let (new_id, path) = made.map_err(|error| match error {
-        TranscriptError::RecordNotFound { .. } => not_found(),
-        error => not_cut(&error),
-    })?;
-    Ok((new_id.into(), path))
 }
 
 /// Why there is no branch. What the disk refuses now it may give later: that is no reason to tell less of the history.

@@ -7,14 +7,13 @@ use bridge_protocol::id::UpstreamId;
 use tokio::task::JoinHandle;
 
 use super::{Climber, store_error};
-use crate::conversation::disk;
 use crate::conversation::error::ConversationError;
 use crate::conversation::growth::Loaded;
 use crate::conversation::history::History;
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::opened::{Loss, Opened};
+use crate::transcript::opened::Loss;
 use crate::transcript::shelf::Format;
 
 /// What a transcript holds.
@@ -85,32 +84,22 @@ fn count(
     is_restored: bool,
 ) -> Result<Option<Counted>, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::TranscriptDamaged(chain_text(&error));
-    let library = &services.library;
-    let (mut own, prompts, lost) = match format {
-        Format::Claude => {
-            let path = match disk::find(library, root, &record.cwd, id) {
-                Err(error) if disk::is_absence(&error) => return Ok(None),
-                found => found.map_err(damaged)?,
-            };
-            let own = Opened::claude(library, &path, None).map_err(damaged)?;
-            let prompts = library.index(&path).map_err(damaged)?.prompts();
-            (own, Some(prompts), None)
-        }
-        Format::Codex => {
-            let own = match Opened::codex(library, root, id.as_str(), None) {
-                Err(error) if disk::is_absence(&error) => return Ok(None),
-                opened => opened.map_err(damaged)?,
-            };
-            let lost = lost(&own.losses());
-            (own, None, lost)
-        }
+    let dialect = format.dialect();
+    let mut own = match dialect.open(services.home(root), &record.cwd, id.as_str(), None) {
+        Err(error) if error.is_absence() => return Ok(None),
+        opened => opened.map_err(damaged)?,
     };
+    // The ladder counts by itself what a transcript that can be cut lacks.
+    let lost = (!dialect.can().cut).then(|| lost(&own.losses())).flatten();
+    let prompts = dialect
+        .standing(&services.library, own.path())
+        .map_err(damaged)?
+        .prompts;
     let head = record.chain.head().filter(|head| head.upstream_id == *id);
-    let lacking = match (&own, head.filter(|_| is_restored)) {
+    let recorded = own.turns_recorded_at_most();
+    let lacking = match (recorded, head.filter(|_| is_restored)) {
         // A compaction that was asked for counted as a turn, and is none there.
-        (Opened::Codex(own), Some(head)) => {
-            (head.turns + head.carried_turns).saturating_sub(own.book.turns_recorded_at_most())
-        }
+        (Some(recorded), Some(head)) => (head.turns + head.carried_turns).saturating_sub(recorded),
         _ => 0,
     };
     let lost = match lacking {

@@ -1,4 +1,4 @@
-//! Codex on the ladder: its rollouts are read and brought back to their place, but neither copied nor cut.
+//! Transcripts on the ladder that are read and brought back to their place, but neither copied nor cut.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use crate::conversation::history::History;
 use crate::conversation::recovery::{Goal, Inspection};
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
+use crate::transcript::dialect::Dialect;
 use crate::transcript::preamble::{Missing, Preamble, TURN_LIMIT, preamble};
-use crate::transcript::rollouts;
 
-/// What the disk says of a head that Codex does not have. Blocks.
+/// What the disk says of a head that its agent does not have. Blocks.
 pub(super) fn inspect(
     services: &Services,
-    root: &Path,
+    (root, dialect): (&Path, &dyn Dialect),
     record: &ConversationRecord,
     lineage: &[LineageEntry],
     goal: &Goal,
@@ -24,12 +24,12 @@ pub(super) fn inspect(
         return Inspection::default();
     };
     let id = &head.upstream_id;
-    let place = rollouts::find(root, id.as_str());
-    if place.is_ok_and(|path| rollouts::is_archived(root, &path)) {
+    let path = dialect.find(services.home(root), &record.cwd, id.as_str()).ok();
+    if let Some(command) = path.and_then(|path| dialect.archived(root, &path)) {
         // All of it is there, behind a command that is the person's to give.
         return Inspection {
             unread: Some(format!(
-                "it is archived; `codex unarchive {id}` brings it back, and then it goes on"
+                "it is archived; `{command} {id}` brings it back, and then it goes on"
             )),
             ..Inspection::default()
         };
@@ -47,7 +47,9 @@ pub(super) fn inspect(
         unread: history.unreadable(id).map(str::to_owned),
         readable_turns: history.turns() as u64,
         turns_after_readable: turns_after(&history, goal),
-        is_astray: rollouts::missed_place(root, id.as_str()).is_ok_and(|place| place.is_some()),
+        is_astray: dialect
+            .missed_place(root, id.as_str())
+            .is_ok_and(|place| place.is_some()),
         ..Inspection::default()
     }
 }

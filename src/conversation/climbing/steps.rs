@@ -10,15 +10,14 @@ use tokio::task::JoinHandle;
 
 use super::{Climber, Outcome, rollout};
 use crate::agent::pool::Lease;
-use crate::conversation::copies;
 use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
 use crate::conversation::services::chain_text;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
-use crate::transcript::rollouts;
-use crate::transcript::shelf::Format;
+use crate::transcript::dialect::Home;
+use crate::transcript::keep::MissingTurns;
 
 impl Climber {
     /// What the disk says of the head, read on a thread of its own.
@@ -37,8 +36,9 @@ impl Climber {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Inspection::default();
         };
-        // A rollout that Codex has and does not open for another reason is not left for a retelling.
-        if format == Format::Codex && !climb.is_forgotten() {
+        let dialect = format.dialect();
+        // What the agent has and does not open for another reason is not left for a retelling.
+        if !dialect.can().cut && !climb.is_forgotten() {
             return Inspection::default();
         }
         let (root, record) = (root.to_path_buf(), self.record.clone());
@@ -50,11 +50,11 @@ impl Climber {
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
                 keeping::put_back_whole(&services, &entry, &record, sources);
             }
-            let found = match format {
-                Format::Claude => disk::inspect(&services.library, &root, &record.cwd, &goal, &origins),
-                Format::Codex => {
+            let found = match dialect.can().cut {
+                true => disk::inspect(&services.library, &root, &record.cwd, &goal, &origins),
+                false => {
                     let lineage = services.store.lineage_all(record.id)?;
-                    rollout::inspect(&services, &root, &record, &lineage, &goal)
+                    rollout::inspect(&services, (&root, dialect), &record, &lineage, &goal)
                 }
             };
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
@@ -78,14 +78,18 @@ impl Climber {
 
     /// Whether there is no doubt which transcript the agent opens of a session.
     pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), StepFailure> {
-        let Some((root, Format::Claude)) = self.entry.listed_transcripts() else {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(());
         };
         let (services, root) = (Arc::clone(&self.services), root.to_path_buf());
         let (cwd, id) = (self.record.cwd.clone(), id.clone());
-        let looking =
-            tokio::task::spawn_blocking(move || copies::are_ambiguous(&services.library, &root, &cwd, &id));
-        match looking.await {
+        let look = move || {
+            let (library, root) = (&services.library, root.as_path());
+            format
+                .dialect()
+                .is_ambiguous(Home { library, root }, &cwd, id.as_str())
+        };
+        match tokio::task::spawn_blocking(look).await {
             Ok(true) => Err(StepFailure::SessionUnknown(format!(
                 "several transcripts have its id, and none is in the folder of {}",
                 self.record.cwd
@@ -97,16 +101,17 @@ impl Climber {
 
     /// Puts the transcript of a session where the agent looks for it.
     pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), StepFailure> {
-        let Some((root, Format::Codex)) = self.entry.listed_transcripts() else {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
             return Err(StepFailure::Misplaced(
                 "nobody knows where it should be".to_owned(),
             ));
         };
         let (root, session) = (root.to_path_buf(), id.clone());
-        let moving = tokio::task::spawn_blocking(move || rollouts::bring_back(&root, session.as_str()));
+        let moving =
+            tokio::task::spawn_blocking(move || format.dialect().bring_back(&root, session.as_str()));
         match moving.await {
             Ok(Ok(place)) => {
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "a rollout was brought back to where its agent looks for it");
+                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "a transcript was brought back to where its agent looks for it");
                 Ok(())
             }
             Ok(Err(error)) => Err(StepFailure::Misplaced(chain_text(&error))),
@@ -138,7 +143,7 @@ impl Climber {
             };
             for older in ancestors {
                 if let Err(error) = put_back(&older)
-                    && !disk::is_absence(&error)
+                    && !error.is_absence()
                 {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
@@ -150,7 +155,7 @@ impl Climber {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(Ok((restored, behind))) => {
-                self.kept_lacks = behind.unwrap_or_default();
+                self.kept_lacks = behind.map_or(0, MissingTurns::turns);
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy");
                 Ok(())
             }
@@ -245,7 +250,7 @@ impl Climber {
         let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
         let told = tokio::task::spawn_blocking(move || {
             let (library, cwd) = (&services.library, &record.cwd);
-            if format == Format::Codex {
+            if !format.dialect().can().cut {
                 let Ok(lineage) = services.store.lineage_all(record.id) else {
                     return (None, None);
                 };

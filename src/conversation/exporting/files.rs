@@ -8,16 +8,12 @@ use bridge_protocol::{AgentName, UpstreamId};
 
 use super::HeldSession;
 use crate::conversation::bundle::{BundledForm, is_beside, is_session_id};
-use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::keep::Unpacked;
 use crate::transcript::lent::{self, Taken};
-use crate::transcript::library::Library;
-use crate::transcript::parts::{Part, parts, rollout_part};
-use crate::transcript::rollouts;
-use crate::transcript::shelf::Format;
+use crate::transcript::parts::Part;
 
 /// A session that goes into a bundle.
 pub(super) struct FoundSession {
@@ -63,67 +59,48 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
         |error: TranscriptError| format!("what is kept of it cannot be read: {}", chain_text(&error));
     let kept = keeping::in_place_of_lost(services, entry, &held.upstream_id).map_err(unread)?;
     let root = kept.as_ref().map_or(root, Unpacked::root);
-    let found = match format {
-        Format::Claude => find_claude(&services.library, root, held),
-        Format::Codex => find_codex(root, held),
-    };
-    Ok(Found { kept, ..found? })
-}
-
-fn find_claude(library: &Library, root: &Path, held: &HeldSession) -> Result<Found, String> {
-    let path = disk::find(library, root, &held.cwd, &held.upstream_id).map_err(|error| chain_text(&error))?;
-    let mut parts = parts(&path).map_err(|error| chain_text(&error))?;
-    let transcript = parts.files[0].path.clone();
-    let is_taken =
-        |part: &mut Part| part.path == transcript || is_beside(&part.name, held.upstream_id.as_str());
-    let others: Vec<Part> = parts.files.extract_if(.., |part| !is_taken(part)).collect();
-    let others = others.iter().map(|part| {
-        let path = part.path.display();
-        format!("{path} is left out: a bundle takes only subagents/ and tool-results/")
-    });
-    let left_out = parts.left_out.into_iter().chain(others);
-    Ok(Found {
-        kept: None,
-        missing: left_out.map(|what| held.missing(what)).collect(),
-        sessions: vec![FoundSession {
-            upstream_id: held.upstream_id.clone(),
+    let home = services.home(root);
+    let read = format.dialect().parts(home, &held.cwd, held.upstream_id.as_str());
+    let (found, gone) = read.map_err(|error| chain_text(&error))?;
+    let mut missing = Vec::new();
+    if let Some(gone) = gone {
+        missing.push(MissingSession {
+            upstream_id: gone.upstream_id.into(),
             agent: held.agent.clone(),
-            cwd: held.cwd.clone(),
-            form: BundledForm::Claude,
-            continued: false,
-            folder: folder_below(root, &path),
-            parts: parts.files,
-        }],
-    })
-}
-
-fn find_codex(root: &Path, held: &HeldSession) -> Result<Found, String> {
-    let read = rollouts::files_of(root, held.upstream_id.as_str());
-    let (files, gone) = read.map_err(|error| chain_text(&error))?;
-    let missing = gone.map(|gone| MissingSession {
-        upstream_id: gone.upstream_id.into(),
-        agent: held.agent.clone(),
-        detail: format!("{} begins in it: {}", held.upstream_id.as_str(), gone.detail),
-    });
-    let mut sessions = Vec::new();
-    for (id, path) in files {
-        let part = rollout_part(&path).map_err(|error| chain_text(&error))?;
-        let upstream_id = UpstreamId::new(id);
-        sessions.push(FoundSession {
-            // Of one that came along with what was adopted no more is needed than what continues it.
-            continued: held.is_past || upstream_id != held.upstream_id,
+            detail: format!("{} begins in it: {}", held.upstream_id.as_str(), gone.detail),
+        });
+    }
+    let sessions = found.into_iter().map(|mut found| {
+        let is_taken =
+            |part: &mut Part| part.path == found.transcript || is_beside(&part.name, &found.upstream_id);
+        let others: Vec<Part> = found.parts.extract_if(.., |part| !is_taken(part)).collect();
+        let others = others.iter().map(|part| {
+            let path = part.path.display();
+            format!("{path} is left out: a bundle takes only subagents/ and tool-results/")
+        });
+        missing.extend(
+            found
+                .left_out
+                .into_iter()
+                .chain(others)
+                .map(|what| held.missing(what)),
+        );
+        let upstream_id = UpstreamId::new(found.upstream_id);
+        FoundSession {
+            continued: upstream_id != held.upstream_id,
             upstream_id,
             agent: held.agent.clone(),
             cwd: held.cwd.clone(),
-            form: BundledForm::Codex,
-            folder: folder_below(root, &path),
-            parts: vec![part],
-        });
-    }
+            form: format.into(),
+            folder: folder_below(root, &found.transcript),
+            parts: found.parts,
+        }
+    });
+    let sessions = sessions.collect();
     Ok(Found {
         sessions,
-        kept: None,
-        missing: missing.into_iter().collect(),
+        missing,
+        kept,
     })
 }
 

@@ -6,9 +6,7 @@ use bridge_protocol::link::Link;
 use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
-use crate::transcript::keep::{Unpacked, Unreported};
-use crate::transcript::rollouts::OpenRollout;
-use crate::transcript::shelf::Format;
+use crate::transcript::keep::{MissingTurns, Unpacked};
 
 /// What the file of a link lacks of the turns that were acknowledged on it, for those who tell what there is now and wait
 /// for no agent that is still writing. What somebody went back behind still stands in the file, and no branch is a loss.
@@ -22,21 +20,24 @@ pub(in crate::conversation) fn behind(
 ) -> Option<HistoryGap> {
     let (agents, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
     let root = kept.map_or(agents, Unpacked::root);
-    let library = &services.library;
     let ran = link.turns.saturating_add(link.carried_turns);
-    let (mut gone, mut why) = match format {
-        Format::Claude => {
+    let dialect = format.dialect();
+    let (mut gone, mut why) = match dialect.can().cut {
+        true => {
+            let library = &services.library;
             let file = disk::seen(disk::on_disk(library, root, &link.cwd, &link.upstream_id, None))?;
             let gone = file.with_carried(link.carried_turns).missing_turns(ran);
             (gone, "are lost, not whole, or not written yet")
         }
-        Format::Codex => {
-            let open = OpenRollout::open(&library.rollouts, root, link.upstream_id.as_str(), None).ok()?;
+        false => {
+            let open = dialect
+                .open(services.home(root), &link.cwd, link.upstream_id.as_str(), None)
+                .ok()?;
             // What is missing before it is told for itself, and nobody knows how many turns that were.
-            if open.missing.is_some() {
+            if open.begins_elsewhere() {
                 return None;
             }
-            let gone = ran.saturating_sub(open.book.turns_recorded_at_most());
+            let gone = ran.saturating_sub(open.turns_recorded_at_most()?);
             (
                 gone,
                 "are lost, not written yet, or were commands of which Codex keeps no record",
@@ -47,7 +48,7 @@ pub(in crate::conversation) fn behind(
         // The file alone may not show it: turns that were cancelled stand in it too.
         let key = key(agents, &link.upstream_id);
         let later = services.keeper.archive.turns_behind(&key, ran);
-        gone = gone.max(later.unwrap_or_default().unwrap_or_default());
+        gone = gone.max(later.unwrap_or_default().map_or(0, MissingTurns::turns));
         why = "are later than its kept copy, or lost";
     }
     unreported(services, link, gone).or_else(|| gap(link, gone, why))
@@ -62,15 +63,15 @@ pub(super) fn unreported(services: &Services, link: &Link, shown: u64) -> Option
         .archive
         .unreported(&key(root, &link.upstream_id))?
     {
-        Unreported::Turns(lost) if lost > shown => {
+        MissingTurns::Known(lost) if lost > shown => {
             gap(link, lost, "are later than the copy from which it was restored")
         }
-        Unreported::Unknown if shown == 0 => Some(HistoryGap {
+        MissingTurns::Unknown if shown == 0 => Some(HistoryGap {
             upstream_id: link.upstream_id.clone(),
             kind: GapKind::Behind,
             detail: "it was restored from a copy that lacks an unknown number of turns".to_owned(),
         }),
-        Unreported::Turns(_) | Unreported::Unknown => None,
+        MissingTurns::Known(_) | MissingTurns::Unknown => None,
     }
 }
 

@@ -15,9 +15,7 @@ use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::keep::Unpacked;
-use crate::transcript::locate::locate;
 use crate::transcript::opened::{Loss, Opened};
-use crate::transcript::shelf::Format;
 
 impl History {
     /// The history that ends with a place, in its own transcript, wherever that is.
@@ -38,31 +36,18 @@ impl History {
         let upstream_id = UpstreamId::new(place.upstream_id.as_str());
         // What cannot be read may hold it: that is another answer than that there is none.
         let mut failure = None;
-        let mut told = |opened: Result<Opened, TranscriptError>| {
-            let error = match opened {
-                Ok(opened) => return Some(opened),
-                Err(error) => error,
-            };
-            if !disk::is_absence(&error) {
-                failure = Some(ConversationError::TranscriptDamaged(chain_text(&error)));
+        let mut open_in = |root: &Path| {
+            let opened = format.dialect().open_at(services.home(root), place);
+            if let Err(error) = &opened
+                && !error.is_absence()
+            {
+                failure = Some(ConversationError::TranscriptDamaged(chain_text(error)));
             }
-            None
-        };
-        let mut open_in = |root: &Path| match format {
-            Format::Claude => match locate(root, &place.upstream_id, None) {
-                Ok(found) => found
-                    .iter()
-                    .find_map(|path| told(Opened::claude(&services.library, path, Some(&place.record_uuid)))),
-                Err(error) => told(Err(error)),
-            },
-            Format::Codex => {
-                let until = Some((place.upstream_id.as_str(), place.record_uuid.as_str()));
-                told(Opened::codex(&services.library, root, &place.upstream_id, until))
-            }
+            opened.ok()
         };
         let mut opened = open_in(root);
         let mut kept = None;
-        if reach == Reach::Kept && opened.as_ref().is_none_or(begins_elsewhere) {
+        if reach == Reach::Kept && opened.as_ref().is_none_or(Opened::begins_elsewhere) {
             kept = keeping::in_place_of_lost(services, entry, &upstream_id)
                 .map_err(|error| ConversationError::TranscriptDamaged(unread(&error)))?;
             if let Some(kept) = &kept {
@@ -120,17 +105,10 @@ pub(super) fn open_source(
         return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
     };
     let until = source.until.as_ref();
-    let open_in = |root: &Path| match format {
-        Format::Claude => disk::find(&services.library, root, &origin.cwd, id).and_then(|path| {
-            let until = until.and_then(disk::record_uuid);
-            Opened::claude(&services.library, &path, until.as_deref())
-        }),
-        Format::Codex => {
-            let until = until.and_then(|until| until.as_str().parse::<CheckpointRef>().ok());
-            let place = until.as_ref();
-            let place = place.map(|place| (place.upstream_id.as_str(), place.record_uuid.as_str()));
-            Opened::codex(&services.library, root, id.as_str(), place)
-        }
+    let until: Option<CheckpointRef> = until.and_then(|until| until.as_str().parse().ok());
+    let open_in = |root: &Path| {
+        let dialect = format.dialect();
+        dialect.open(services.home(root), &origin.cwd, id.as_str(), until.as_ref())
     };
     let mut opened = open_in(root);
     let kept = match is_lost(&opened) && reach == Reach::Kept {
@@ -162,14 +140,9 @@ pub(super) fn open_source(
 /// Whether a transcript, or one in which it begins, is missing or may be blank.
 fn is_lost(opened: &Result<Opened, TranscriptError>) -> bool {
     match opened {
-        Ok(open) => begins_elsewhere(open) || open.turns() == 0,
-        Err(error) => disk::is_absence(error),
+        Ok(open) => open.begins_elsewhere() || open.turns() == 0,
+        Err(error) => error.is_absence(),
     }
-}
-
-fn begins_elsewhere(open: &Opened) -> bool {
-    let losses = open.losses();
-    losses.iter().any(|loss| matches!(loss, Loss::Source { .. }))
 }
 
 fn unread(error: &TranscriptError) -> String {
@@ -195,16 +168,9 @@ pub(super) fn may_lack(session: &Session, head: &Link) -> bool {
 
 /// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
 fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
-    // A fork by reference has no copies.
-    let Opened::Claude(open) = open else { return None };
     let carries = origin.relation == Relation::Carries;
     let source = origin.from_upstream_id.clone().filter(|_| carries)?;
     let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
-    let last_turn = open.book.find(&last).and_then(|last| open.book.turn_of(last));
-    let turns = match last_turn {
-        Some(turn) => turn + 1,
-        // Somebody went back behind it: what was copied stands before it in the file, and what is new behind it.
-        None => open.book.turns_begun_by(&last)?,
-    };
+    let turns = open.copied_turns(&last)?;
     Some((source, turns))
 }

@@ -8,7 +8,6 @@ use super::telling::checkpoint_id;
 use super::{History, Session};
 use crate::conversation::error::ConversationError;
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::codex::record_number;
 use crate::transcript::message::Part;
 use crate::transcript::opened::Opened;
 
@@ -169,42 +168,38 @@ impl History {
     }
 
     /// What is kept of the history up to a message, and with it what makes it whole: behind the last message of a turn that
-    /// whole turn, else up to the last message before which every call of a tool has its result.
+    /// whole turn, else up to the last message before which every call of a tool has its result. Codex branches behind whole
+    /// turns, so there it is always the whole turn.
     ///
     /// # Errors
-    /// [`ConversationError::Unsupported`] of a message within a turn where the agent's history can only be left behind turns,
+    /// [`ConversationError::Unsupported`] of a message before the first turn of Codex,
     /// [`ConversationError::TranscriptDamaged`] when the messages before it cannot be read.
     pub(in super::super) fn up_to(&mut self, spot: Spot) -> Result<Kept, ConversationError> {
         let Some(session) = self.sessions.get(spot.session) else {
             return Ok(Kept { end: None, turns: 0 });
         };
+        let is_codex = matches!(session.open, Opened::Codex(_));
         let turn = session.open.turn_of(spot.message);
         let turns = session.turns_before + turn.map_or(0, |turn| turn + 1);
         let messages = turn.map(|turn| session.open.turn(turn));
         if messages
             .as_ref()
-            .is_some_and(|messages| spot.message + 1 >= messages.end)
+            .is_some_and(|messages| is_codex || spot.message + 1 >= messages.end)
         {
             return Ok(Kept {
                 end: self.end_of(turns),
                 turns: turns as u64,
             });
         }
-        let start = messages.map_or(spot.message, |messages| messages.start);
-        let last = self.last_whole(spot.session, start..=spot.message)?;
-        let session = self.sessions.get(spot.session);
-        if let (Some(session), Some(turn)) = (session, turn)
-            && matches!(session.open, Opened::Codex(_))
-            && record_number(&session.open.record_id(last)).is_none()
-        {
+        if is_codex {
             return Err(ConversationError::Unsupported(format!(
-                "the version of {} that wrote this session branches behind whole turns, and the message is within one: branch \
-                 behind that turn, which is {}, or behind the one before it",
-                session.agent,
-                session.checkpoint_id(turn)
+                "the agent {} branches behind whole turns, and the message is before the first one",
+                session.agent
             )));
         }
-        let end = session.map(|session| KeptEnd {
+        let start = messages.map_or(spot.message, |messages| messages.start);
+        let last = self.last_whole(spot.session, start..=spot.message)?;
+        let end = self.sessions.get(spot.session).map(|session| KeptEnd {
             session: session.upstream_id.clone(),
             until: checkpoint_id(
                 &session.agent,

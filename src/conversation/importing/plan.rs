@@ -17,11 +17,9 @@ use uuid::Uuid;
 use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::entries;
 use crate::files::set_aside::{self, Unreadable, set_aside};
+use crate::paths::names::IMPORTS;
 use crate::transcript::TranscriptError;
-use crate::transcript::copy::{make_folder, sync_folder};
-
-/// The folder below the daemon's own in which bundles are unpacked.
-pub(crate) const FOLDER: &str = "imports";
+use crate::transcript::copy::make_folder;
 
 /// The plan's name there.
 pub(in crate::conversation) const PLAN: &str = "plan";
@@ -72,7 +70,6 @@ impl Plan {
         let path = staging.folder().join(PLAN);
         let begun = Step::Conversation(id);
         let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
-        sync_folder(&staging.all)?;
         Ok(Self {
             path,
             file,
@@ -145,7 +142,7 @@ pub(in crate::conversation) fn set_aside_all(data: &Path, why: &Unreadable) -> b
 /// Passes on the folder and the plan of each unfinished import. Folders without a readable plan are handled here. Whether every
 /// import is settled: `settle` says so of those with a plan.
 fn each_folder(data: &Path, mut settle: impl FnMut(&Path, Vec<Step>) -> bool) -> bool {
-    let all = data.join(FOLDER);
+    let all = data.join(IMPORTS);
     let mut is_all_settled = true;
     match entries(&all) {
         Ok(folders) => {
@@ -297,7 +294,7 @@ impl Staging {
     /// # Errors
     /// [`TranscriptError::Io`].
     pub(super) fn make(data: &Path) -> Result<Self, TranscriptError> {
-        let all = data.join(FOLDER);
+        let all = data.join(IMPORTS);
         let staging = Self {
             folder: all.join(Uuid::new_v4().to_string()),
             all,
@@ -447,7 +444,7 @@ mod tests {
         assert!(undo_all(data.path(), |_| false, |_| false));
         assert!(!ours.exists() && !at(".last.tmp").exists());
         assert!(grown.exists() && edited.exists() && replaced.exists());
-        assert!(!data.path().join(FOLDER).exists());
+        assert!(!data.path().join(IMPORTS).exists());
     }
 
     #[test]
@@ -483,7 +480,7 @@ mod tests {
             |session| session.as_str() == "a"
         ));
         assert!(adopted.exists() && !other.exists());
-        assert!(!data.path().join(FOLDER).exists());
+        assert!(!data.path().join(IMPORTS).exists());
     }
 
     #[test]
@@ -495,7 +492,7 @@ mod tests {
         assert!(left.exists());
         // And it can still be undone.
         assert!(undo_all(data.path(), |_| false, |_| false));
-        assert!(!left.exists() && !data.path().join(FOLDER).exists());
+        assert!(!left.exists() && !data.path().join(IMPORTS).exists());
     }
 
     #[test]
@@ -503,7 +500,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let (other, taken) = (data.path().join("agent/p/a"), data.path().join("agent/q/b"));
         killed(data.path(), &[(&other, "one")]);
-        let imports = data.path().join(FOLDER);
+        let imports = data.path().join(IMPORTS);
         let folder = fs::read_dir(&imports).unwrap().next().unwrap().unwrap().path();
         // Reading a folder fails for root too.
         fs::rename(folder.join(PLAN), folder.join("aside")).unwrap();
@@ -531,7 +528,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let file = data.path().join("agent/p/a");
         killed(data.path(), &[(&file, "one")]);
-        let imports = data.path().join(FOLDER);
+        let imports = data.path().join(IMPORTS);
         fs::create_dir(imports.join("unbegun")).unwrap();
         assert!(set_aside_all(data.path(), &Unreadable::OwnerUnknown));
         // A later start knows nothing of the loss.
@@ -548,7 +545,7 @@ mod tests {
     fn an_import_that_had_not_begun_is_deleted_and_one_without_a_readable_plan_is_set_aside() {
         let data = tempfile::tempdir().unwrap();
         assert!(undo_all(data.path(), |_| false, |_| false));
-        let imports = data.path().join(FOLDER);
+        let imports = data.path().join(IMPORTS);
         for (name, text) in [
             ("unbegun/plan.new", "{"),
             ("lost/0", "unpacked"),

@@ -3,22 +3,19 @@
 //!
 //! Files are read on blocking threads; what is decided of them is decided here. Nothing here writes to a transcript.
 
-mod past;
-
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
+use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::AdoptAnswer;
+use bridge_protocol::export::MissingSession;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
-use jiff::Timestamp;
 
 use super::super::answer::{Answer, Request};
-use super::super::checking::{check_answer, check_claude, check_kept, check_rollout, read_root, unusable};
+use super::super::checking::{check_answer, check_kept, read_root, unusable};
 use super::super::climbing::store_error;
-use super::super::copies;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::{usable_folder, usable_recorded};
@@ -30,13 +27,11 @@ use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
 use crate::store::{Change, ConversationRecord, TranscriptRoot};
+use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::library::Library;
-use crate::transcript::locate::locate;
-use crate::transcript::origin::{ForkedFrom, Origin};
+use crate::transcript::dialect::Home;
+use crate::transcript::origin::Origin;
 use crate::transcript::shelf::{Format, listed_title};
-use crate::transcript::{TranscriptError, reading, rollouts};
-use past::{Past, Told, past};
 
 /// The transcripts of one id that an agent holds; never none.
 pub(super) struct Held {
@@ -47,9 +42,22 @@ pub(super) struct Held {
     pub(super) paths: Vec<PathBuf>,
 }
 
+impl Held {
+    /// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
+    pub(super) fn recorded(
+        &self,
+        home: Home<'_>,
+        cwd: Option<&str>,
+    ) -> Result<(PathBuf, Origin), ConversationError> {
+        let recorded = self.format.dialect().recorded(home, cwd, self.id.as_str());
+        recorded.map_err(|error| unusable(&error))
+    }
+}
+
 impl Registry {
-    /// Makes a conversation of a transcript, or gives the one that holds it. The sessions that it came from join its chain, as
-    /// far as the files say them and no other conversation has them. The conversation is durable before anyone hears of it.
+    /// Makes a conversation of a transcript, or returns the one that holds it. The chain begins with this session: its link
+    /// refers to the one that it was forked from, which can be adopted too. The conversation is durable before anyone hears of
+    /// it.
     ///
     /// # Errors
     /// When there is no such transcript, several agents have one, it holds nothing that could be resumed, the folder
@@ -83,10 +91,8 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let read = move || {
             let held = find(&entries, &id)?;
-            let (path, mut origin) = match held.format {
-                Format::Claude => claude(&services.library, &held, given.as_deref())?,
-                Format::Codex => rollout(&held)?,
-            };
+            let (dialect, home) = (held.format.dialect(), services.home(&held.root));
+            let (path, mut origin) = held.recorded(home, given.as_deref())?;
             if origin.turns == 0 {
                 let path = path.display();
                 return Err(ConversationError::TranscriptDamaged(format!(
@@ -103,21 +109,12 @@ impl Registry {
                 .or_else(|| listed_title(&path, held.format));
             // What another program adds from here on is new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
-            let archived = held.format == Format::Codex && rollouts::is_archived(&held.root, &path);
-            let findings = match held.format {
-                Format::Claude => {
-                    let beside = copies::beside(&services.library, &held.root, &cwd, &path);
-                    beside
-                        .into_iter()
-                        .chain(newer_branch(&services.library, &path))
-                        .collect()
-                }
-                Format::Codex => told_of_rollout(&held),
-            };
-            let past = past(&services.library, &held, origin);
-            Ok((held.entry, cwd, past, archived, bytes, findings))
+            let archived = dialect.archived(&held.root, &path).is_some();
+            let findings = dialect.obstacles(home, &cwd, id.as_str(), &path);
+            let missing = missing_beginning(&held, home, &cwd);
+            Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
         };
-        let (entry, cwd, mut past, archived, bytes, findings) =
+        let (entry, cwd, origin, missing, archived, bytes, findings) =
             self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
         let turn = self.creating.lock().await;
@@ -126,12 +123,10 @@ impl Registry {
             drop(turn);
             return self.adopted_before(holder, &adoption.upstream_id).await;
         }
-        self.leave_to_others(&entry, &mut past)?;
-        let missing = past.missing.take().into_iter().collect();
         if let Some(bytes) = bytes {
             self.services.old_bytes.note(&adoption.upstream_id, bytes);
         }
-        let (record, mut change) = adopted(adoption, &entry, &cwd, past);
+        let (record, mut change) = adopted(adoption, &entry, cwd, origin);
         let view = view_of_record(&record);
         let answer = Answer::Adopted(Box::new(AdoptAnswer {
             conversation: view.clone(),
@@ -188,32 +183,17 @@ impl Registry {
             return Ok(false);
         };
         let entry = self.services.catalog.get(&head.agent);
-        let Some((root, Format::Codex)) = entry.and_then(|entry| entry.listed_transcripts()) else {
+        let Some((root, format)) = entry.and_then(|entry| entry.listed_transcripts()) else {
             return Ok(false);
         };
-        let root = root.to_path_buf();
+        let (root, services) = (root.to_path_buf(), Arc::clone(&self.services));
         let look = move || {
-            rollouts::find(&root, head.upstream_id.as_str())
-                .is_ok_and(|path| rollouts::is_archived(&root, &path))
+            let dialect = format.dialect();
+            let found = dialect.find(services.home(&root), &head.cwd, head.upstream_id.as_str());
+            found.is_ok_and(|path| dialect.archived(&root, &path).is_some())
         };
         let looked = tokio::task::spawn_blocking(look).await;
         looked.map_err(|_| ConversationError::Lost)
-    }
-
-    /// Ends a past before the first session that another conversation has: what came before is that one's.
-    fn leave_to_others(&self, entry: &AgentEntry, past: &mut Past) -> Result<(), ConversationError> {
-        let root = entry.transcript_root();
-        for place in 1..past.sessions.len() {
-            if !self
-                .holders(&past.sessions[place].upstream_id, Some(&root))?
-                .is_empty()
-            {
-                past.sessions.truncate(place);
-                past.missing = None;
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// What is wrong with the transcript of a conversation's head.
@@ -234,14 +214,11 @@ impl Registry {
             if let Some(kept) = in_place_of_lost(&services, &entry, &id).map_err(|error| unusable(&error))? {
                 return check_kept(&entry, &id, &kept);
             }
-            match format {
-                Format::Claude => {
-                    let path = copies::find(&services.library, &root, &cwd, &id)
-                        .map_err(|error| unusable(&error))?;
-                    check_claude(&services.library, &root, Some(&cwd), &path)
-                }
-                Format::Codex => check_rollout(&root, &id),
-            }
+            let (dialect, home) = (format.dialect(), services.home(&root));
+            let path = dialect
+                .find(home, &cwd, id.as_str())
+                .map_err(|error| unusable(&error))?;
+            check_answer(dialect.check(home, Some(&cwd), id.as_str(), &path))
         })
         .await
     }
@@ -277,16 +254,14 @@ impl Registry {
                 }
                 Err(error) => return Err(error),
             };
-            match (held.format, held.paths.as_slice()) {
-                (Format::Codex, _) => check_rollout(&held.root, &held.id),
-                // It need not be read twice.
-                (Format::Claude, [only]) => check_answer(reading::check(only)),
-                (Format::Claude, _) => {
-                    let (path, origin) = claude(&services.library, &held, held_in.as_deref())?;
-                    let cwd = held_in.or(origin.cwd);
-                    check_claude(&services.library, &held.root, cwd.as_deref(), &path)
-                }
+            let (dialect, home) = (held.format.dialect(), services.home(&held.root));
+            // Nothing is said of others where there is one, which need not be read twice.
+            if let [only] = held.paths.as_slice() {
+                return check_answer(dialect.check(home, None, held.id.as_str(), only));
             }
+            let (path, origin) = held.recorded(home, held_in.as_deref())?;
+            let cwd = held_in.or(origin.cwd);
+            check_answer(dialect.check(home, cwd.as_deref(), held.id.as_str(), &path))
         })
         .await
     }
@@ -356,75 +331,65 @@ impl Registry {
 }
 
 /// The conversation that a transcript becomes, and what is to be written down.
-fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: &str, past: Past) -> (ConversationRecord, Change) {
+fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> (ConversationRecord, Change) {
     let at = now();
     let agent = entry.name.clone();
-    let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.to_owned(), at);
-    let own_title = past.sessions.first().and_then(|own| own.origin.title.clone());
-    let own_title = || shortened_title(own_title.unwrap_or_default());
-    record.title = adoption.title.unwrap_or_else(own_title);
-    let mut change = Change::default();
-    let times = joined_at(&past.sessions, at);
-    for (place, (session, at)) in past.sessions.into_iter().zip(times).enumerate().rev() {
-        // What is missing from its middle is told again by each resume.
-        let fidelity = match session.origin.breaks {
-            0 => Fidelity::Full,
-            _ => Fidelity::Partial,
-        };
-        let id = session.upstream_id.clone();
-        let own_cwd = session.origin.cwd.clone().filter(|_| place > 0);
-        let link = link_of(session, agent.clone(), own_cwd.unwrap_or_else(|| cwd.to_owned()));
-        let appended = record.chain.append(link, fidelity, at);
-        let entries = appended.entries.into_iter();
-        change.lineage.extend(entries.map(|entry| (record.id, entry)));
-        change.upstream.push((record.id, entry.transcript_root(), id));
-    }
-    change.conversation = Some(record.clone());
-    (record, change)
-}
-
-/// When each session joined: the adopted one now, those before it when their first own message was written. In the order of
-/// the sessions, newest first, and none later than the one that came from it.
-fn joined_at(sessions: &[Told], at: Timestamp) -> Vec<Timestamp> {
-    let mut latest = at;
-    let mut times = vec![at];
-    for session in sessions.iter().skip(1) {
-        let told = session.origin.began_at.as_ref();
-        let told = told.and_then(|at| at.parse().ok());
-        latest = told.map_or(latest, |told| latest.min(told));
-        times.push(latest);
-    }
-    times
-}
-
-fn link_of(session: Told, agent: AgentName, cwd: String) -> NewLink {
-    let from = session.origin.forked_from;
-    let place = |from: &ForkedFrom| {
+    let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
+    let own_title = origin.title.unwrap_or_default();
+    record.title = adoption.title.unwrap_or_else(|| shortened_title(own_title));
+    // Each resume reports again what is missing from the middle.
+    let fidelity = match origin.breaks {
+        0 => Fidelity::Full,
+        _ => Fidelity::Partial,
+    };
+    let from = origin.forked_from;
+    let place = from.as_ref().and_then(|from| {
         let place = CheckpointRef {
             agent: agent.as_str().to_owned(),
             upstream_id: from.session_id.clone(),
             record_uuid: from.record_uuid.clone()?,
         };
         Some(CheckpointId::new(place.to_string()))
-    };
-    NewLink {
-        upstream_id: session.upstream_id,
+    });
+    let link = NewLink {
+        upstream_id: adoption.upstream_id.clone(),
         cwd,
-        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for an act of ours.
+        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for one of ours.
         reason: LinkReason::Adopted,
         relation: match from {
             Some(_) => Relation::Carries,
             None => Relation::Fresh,
         },
-        from_upstream_id: from.as_ref().map(|from| from.session_id.as_str().into()),
-        from_checkpoint_id: from.as_ref().and_then(place),
+        from_upstream_id: from.map(|from| from.session_id.into()),
+        from_checkpoint_id: place,
         cause: None,
         turns: 0,
-        // None of them was acknowledged here: all are what it held when it came.
-        carried_turns: session.origin.turns as u64,
+        // None of them was acknowledged here: the session had all of them when it was adopted.
+        carried_turns: origin.turns as u64,
         written: true,
         agent,
-    }
+    };
+    let appended = record.chain.append(link, fidelity, at);
+    let entries = appended.entries.into_iter();
+    let change = Change {
+        lineage: entries.map(|entry| (record.id, entry)).collect(),
+        upstream: vec![(record.id, entry.transcript_root(), adoption.upstream_id)],
+        conversation: Some(record.clone()),
+        ..Change::default()
+    };
+    (record, change)
+}
+
+/// The session in whose file a transcript begins, if that file is missing: its history begins after it. Blocks.
+fn missing_beginning(held: &Held, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
+    let files = held.format.dialect().files(home, cwd, held.id.as_str());
+    let missing = files.ok().and_then(|(_, missing)| missing);
+    let told = missing.map(|missing| MissingSession {
+        upstream_id: missing.upstream_id.into(),
+        agent: held.entry.name.clone(),
+        detail: format!("{} begins in it: {}", held.id, missing.detail),
+    });
+    told.into_iter().collect()
 }
 
 /// Looks for a transcript at these agents. Blocks.
@@ -438,11 +403,7 @@ pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held,
         let Some((root, format)) = entry.listed_transcripts() else {
             continue;
         };
-        let located = match format {
-            Format::Claude => locate(root, id.as_str(), None),
-            Format::Codex => rollouts::locate(root, id.as_str()),
-        };
-        match located {
+        match format.dialect().locate(root, id.as_str()) {
             Ok(paths) if paths.is_empty() => {}
             Ok(paths) => held.push(Held {
                 entry: Arc::clone(entry),
@@ -513,43 +474,4 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
         )),
         other => other,
     })
-}
-
-/// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
-pub(super) fn claude(
-    library: &Library,
-    held: &Held,
-    cwd: Option<&str>,
-) -> Result<(PathBuf, Origin), ConversationError> {
-    let found = match cwd {
-        Some(cwd) => copies::find(library, &held.root, cwd, &held.id)
-            .and_then(|path| Ok((library.origin(&path)?, path)))
-            .map(|(origin, path)| (path, origin)),
-        None => copies::find_recorded(library, &held.root, &held.id),
-    };
-    found.map_err(|error| unusable(&error))
-}
-
-/// What is said of a newer branch of Claude's that a resume leaves aside; nothing where nobody can tell. Blocks.
-fn newer_branch(library: &Library, path: &Path) -> Option<Finding> {
-    let index = library.index(path).ok()?;
-    index.select(None, true)?.newer()?;
-    // The lines of a file are counted by a check alone, and few files have such a branch.
-    let mut findings = reading::check(path).ok()?.findings.into_iter();
-    findings.find(|finding| finding.kind == FindingKind::NewerBranch)
-}
-
-/// A rollout and those that it continues, of which Codex takes the first that it finds. Blocks.
-fn rollout(held: &Held) -> Result<(PathBuf, Origin), ConversationError> {
-    let path = held.paths.first().cloned().ok_or(ConversationError::Lost)?;
-    let origin = rollouts::origin(&held.root, held.id.as_str()).map_err(|error| unusable(&error))?;
-    Ok((path, origin))
-}
-
-/// What an adoption tells of a rollout that can be read: that there is a copy with more, and why Codex refuses to resume it;
-/// nothing where nobody can tell. Blocks.
-fn told_of_rollout(held: &Held) -> Vec<Finding> {
-    let refusals = rollouts::check(&held.root, held.id.as_str()).map(|report| report.refusals);
-    let beside = copies::beside_rollout(&held.root, &held.id).into_iter();
-    beside.chain(refusals.unwrap_or_default()).collect()
 }

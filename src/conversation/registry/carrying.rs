@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 use super::super::actor::Message;
 use super::super::answer::{Answer, Request};
 use super::super::climbing::store_error;
-use super::super::disk;
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
 use super::super::importing::{self, Imported};
@@ -210,6 +209,9 @@ fn head_size(services: &Services, record: &ConversationRecord) -> Option<(Upstre
     let head = record.chain.head()?;
     let entry = services.catalog.get(&head.agent)?;
     let (root, format) = entry.listed_transcripts()?;
-    let path = disk::transcript(&services.library, root, format, &record.cwd, &head.upstream_id).ok()?;
+    let path = format
+        .dialect()
+        .find(services.home(root), &record.cwd, head.upstream_id.as_str())
+        .ok()?;
     Some((head.upstream_id.clone(), path.metadata().ok()?.len()))
 }

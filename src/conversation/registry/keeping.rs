@@ -15,7 +15,6 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::climbing::store_error;
-use super::super::disk;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
@@ -24,9 +23,11 @@ use super::super::work::UntilStop;
 use super::forgetting::unclaimed;
 use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
+use crate::files::durable;
+use crate::paths::names::PASSED;
 use crate::store::TranscriptRoot;
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::Total;
+use crate::transcript::keep::{MissingTurns, Total};
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
@@ -35,9 +36,6 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// How often it is looked whether that time is over: a machine that slept has not counted it.
 const LOOK: Duration = Duration::from_secs(60 * 60);
-
-/// The file that tells when all was looked at last.
-const PASSED: &str = "passed";
 
 /// How much earlier than the last pass a conversation may have changed and not have been seen by it, in milliseconds.
 const OVERLAP_MS: i64 = 60 * 60 * 1_000;
@@ -67,7 +65,11 @@ impl Wanted {
         };
         let is_there = |named: &Named| {
             let cwd = named.cwd.as_deref().unwrap_or_default();
-            disk::transcript(&services.library, &named.root, named.format, cwd, &id).is_ok()
+            named
+                .format
+                .dialect()
+                .find(services.home(&named.root), cwd, id.as_str())
+                .is_ok()
         };
         let mut found = self.named;
         found.retain(|named| {
@@ -166,6 +168,7 @@ impl Registry {
         match keep(&self.services, entry, session, depth, turns) {
             Ok(noticed) if noticed.rewritten => self.tell_rewritten(entry, &session.upstream_id),
             Ok(_) => {}
+            Err(TranscriptError::Misplaced(misplaced)) if !self.services.keeper.is_new(&misplaced) => {}
             Err(error) => {
                 let error = chain_text(&error);
                 tracing::warn!(upstream_id = %session.upstream_id, error, "a transcript could not be kept");
@@ -214,7 +217,7 @@ impl Registry {
                     return Ok(());
                 }
                 // The form matters for what the agent has only, and that was looked at.
-                if let Err(error) = keeper.archive.pack(&key, Format::Claude, None, None) {
+                if let Err(error) = keeper.archive.pack(&key, None, None) {
                     let error = chain_text(&error);
                     tracing::warn!(
                         upstream_id = key.upstream_id,
@@ -237,11 +240,13 @@ impl Registry {
         if let Err(error) = pass() {
             tracing::warn!(error = chain_text(&error), "what is kept could not be looked at");
         }
-        if self.stop.is_cancelled() || !keeper.archive.folder().is_dir() {
+        let folder = keeper.archive.folder().symlink_metadata();
+        if self.stop.is_cancelled() || !folder.is_ok_and(|folder| folder.is_dir()) {
             return;
         }
         // Read again as a number or not at all; what a kill spoils is a pass too many.
-        if let Err(error) = std::fs::write(keeper.archive.folder().join(PASSED), at.to_string()) {
+        let passed = keeper.archive.folder().join(PASSED);
+        if let Err(error) = durable::write(&passed, at.to_string().as_bytes()) {
             tracing::warn!(%error, "when transcripts were kept last could not be noted");
         }
     }
@@ -501,7 +506,9 @@ fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> 
     let acknowledged = acknowledged.map_err(|error| store_error(&error))?.unwrap_or(0);
     let key = keeping::key(&named.root, &named.id);
     let later = services.keeper.archive.turns_behind(&key, acknowledged);
-    Ok(later.map_err(|error| failed(&error))?.unwrap_or_default())
+    Ok(later
+        .map_err(|error| failed(&error))?
+        .map_or(0, MissingTurns::turns))
 }
 
 pub(super) fn failed(error: &TranscriptError) -> ConversationError {

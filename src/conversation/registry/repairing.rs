@@ -6,18 +6,17 @@ use bridge_protocol::{AgentName, ConversationId, ConversationRef, UpstreamId};
 use tokio::runtime::Handle;
 
 use super::super::answer::{Answer, Request};
-use super::super::checking::{check_claude, check_rollout};
+use super::super::checking::unusable;
 use super::super::climbing::store_error;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::repairing::{self, Damaged};
 use super::super::services::{Services, chain_text, now};
 use super::Registry;
-use super::adopting::{Held, claude, find};
+use super::adopting::{Held, find};
 use crate::chain::{Undoing, undoing};
 use crate::store::Change;
 use crate::transcript::TranscriptError;
-use crate::transcript::shelf::Format;
 
 impl Registry {
     /// Has a conversation go on with a repaired copy of its head, where there is something to repair. It goes on when the caller
@@ -136,23 +135,19 @@ impl Registry {
 
 /// The repaired copy of a transcript that is nobody's, beside it. Blocks, on a thread of the runtime.
 fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result<Answer, ConversationError> {
-    let (path, answer) = match held.format {
-        Format::Claude => {
-            let (path, origin) = claude(&services.library, held, None)?;
-            let answer = check_claude(&services.library, &held.root, origin.cwd.as_deref(), &path)?;
-            (path, answer)
-        }
-        Format::Codex => {
-            let path = held.paths.first().cloned().ok_or(ConversationError::Lost)?;
-            (path, check_rollout(&held.root, &held.id)?)
-        }
-    };
+    let home = services.home(&held.root);
+    let (path, origin) = held.recorded(home, None)?;
+    let report = held
+        .format
+        .dialect()
+        .check(home, origin.cwd.as_deref(), held.id.as_str(), &path);
+    let report = report.map_err(|error| unusable(&error))?;
     let folder = path.parent().map(ToOwned::to_owned).unwrap_or_default();
     let damaged = Damaged {
         root: &held.root,
         id: &held.id,
         path,
-        answer,
+        report,
     };
     let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder)?;
     let answer = Answer::Checked(Box::new(answer));

@@ -465,6 +465,21 @@ async fn what_an_abandoned_job_opens_is_waited_for() {
     assert_eq!(closed.ended().await, Ok(()));
 }
 
+/// Another process would write to the same transcript at the same time.
+#[tokio::test]
+async fn what_is_opened_again_waits_for_the_end_of_an_agent_that_is_dying() {
+    let stage = Stage::with_agent().await;
+    let session = stage.open_session().await;
+    let agent = session.lease.agent();
+    let closed = ClosedSessions::default();
+    closed.close(session, false, Duration::ZERO).closed().await;
+    assert_eq!(closed.writers_ended().await, Ok(()), "no turn runs in it");
+    assert!(!agent.has_stopped());
+    agent.condemn("a test ends it");
+    assert_eq!(closed.writers_ended().await, Ok(()));
+    assert!(agent.has_stopped());
+}
+
 #[tokio::test]
 async fn what_is_remembered_of_closed_sessions_is_bounded_and_leaves_with_their_agent() {
     let stage = Stage::with_agent().await;

@@ -28,7 +28,6 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::super::disk;
 use super::super::growth::{Asked, Growth};
 use super::super::services::now;
 use super::super::work::UntilStop;
@@ -194,7 +193,10 @@ impl Registry {
         let link = links.iter().rev().find(|link| link.upstream_id == *id)?;
         let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
         // An agent that has written nothing yet is an ordinary thing.
-        let path = disk::transcript(&services.library, root, format, &link.cwd, id).ok()?;
+        let path = format
+            .dialect()
+            .find(services.home(root), &link.cwd, id.as_str())
+            .ok()?;
         let root = root.to_owned();
         Some(Changed { root, format, path })
     }

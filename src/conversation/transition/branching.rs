@@ -21,12 +21,14 @@ impl<R> Model<R> {
         now: Now,
         effects: &mut Effects<R>,
     ) {
-        let busy = self.turn.is_some();
+        let (busy, closing) = (self.turn.is_some(), self.closing.as_ref());
         let refusal = if branching.in_place && busy {
             Some(
                 "a turn is running; a branch in place has to wait for its end (side by side can be made now)",
             )
-        } else if self.job.is_some() || (self.closing.is_some() && branching.in_place) {
+        } else if self.job.is_some()
+            || closing.is_some_and(|closing| branching.in_place || closing.then.is_job())
+        {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else {
             None

@@ -311,17 +311,15 @@ impl<R> Model<R> {
         }
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
         result.resumed = turn.resumed;
-        if let Some(answer) = turn.answers {
-            // The question stays open: its answer was not told to anyone.
-            let error = ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
-            self.answer(answer.reply, answer.request.as_ref(), Err(error), effects);
-        }
+        // The question stays open: its answer was not told to anyone.
+        let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
+        let refused = turn.answers.map(|answer| answer.refused(error()));
         let (durably, cancels) = match turn.asked.continues {
             true => (turn.cancel_replies, Vec::new()),
             false => (Vec::new(), turn.cancel_replies),
         };
         let result = Ok(self.turn_answer(turn.edit.as_ref(), result));
-        self.drop_unsent(turn.asked, result, cancels, now, effects);
+        self.drop_unsent(turn.asked, result, refused, cancels, now, effects);
         self.end_empty_line(now);
         for reply in durably {
             // Whoever hears that it was cancelled must not see it go out in the daemon's next life.

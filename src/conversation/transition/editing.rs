@@ -227,7 +227,7 @@ impl<R> Model<R> {
                 "the edit that it waited behind was not accepted, so that the history is not the one that it was meant for"
                     .to_owned(),
             );
-            self.drop_unsent(waiting, Err(error), Vec::new(), now, effects);
+            self.drop_unsent(waiting, Err(error), None, Vec::new(), now, effects);
         }
     }
 

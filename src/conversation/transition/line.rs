@@ -254,11 +254,13 @@ impl<R> Model<R> {
         }
     }
 
-    /// Ends a prompt that no agent has. One that nobody waits for is held again, unless it was cancelled.
+    /// Ends a prompt that no agent has. One that nobody waits for is held again, unless it was cancelled. `refused` is the answer to a
+    /// question that went with it.
     pub(super) fn drop_unsent(
         &mut self,
         asked: Waiting<R>,
         result: Result<Answer, ConversationError>,
+        refused: Option<Dropped<R>>,
         cancels: Vec<R>,
         now: Now,
         effects: &mut Effects<R>,
@@ -269,16 +271,18 @@ impl<R> Model<R> {
         if was_listed {
             self.touch(now);
         }
-        if was_listed || (result.is_ok() && asked.request.is_some()) {
-            let prompt = Dropped {
-                reply: asked.reply,
-                request: asked.request,
-                result,
-            };
-            self.drop_prompts(vec![prompt], cancels, now, effects);
+        let is_kept = result.is_ok() && asked.request.is_some();
+        let prompt = Dropped {
+            reply: asked.reply,
+            request: asked.request,
+            result,
+        };
+        let prompts = refused.into_iter().chain([prompt]).collect();
+        if was_listed || asked.was_recorded || is_kept {
+            self.drop_prompts(prompts, cancels, now, effects);
             return;
         }
-        self.answer_all(asked.reply, asked.request.as_ref(), result, effects);
+        self.answer_dropped(prompts, effects);
         for reply in cancels {
             effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
@@ -308,6 +312,12 @@ impl<R> Model<R> {
         self.write(ledger, Milestone::PromptsDropped { prompts, cancels }, effects);
     }
 
+    fn answer_dropped(&mut self, prompts: Vec<Dropped<R>>, effects: &mut Effects<R>) {
+        for prompt in prompts {
+            self.answer_all(prompt.reply, prompt.request.as_ref(), prompt.result, effects);
+        }
+    }
+
     /// That they are not sent is on disk, or could not be written: they are not sent all the same.
     pub(super) fn prompts_dropped(
         &mut self,
@@ -316,9 +326,7 @@ impl<R> Model<R> {
         result: Result<(), StoreFailure>,
         effects: &mut Effects<R>,
     ) {
-        for prompt in prompts {
-            self.answer_all(prompt.reply, prompt.request.as_ref(), prompt.result, effects);
-        }
+        self.answer_dropped(prompts, effects);
         let told = match result {
             Ok(()) => Ok(Answer::Cancelled(true)),
             Err(error) => Err(ConversationError::StoreFailed(error)),

@@ -86,6 +86,7 @@ impl<R> Model<R> {
             self.fail_unsent_turn(&ConversationError::StoreFailed(error), now, effects);
             return;
         }
+        turn.asked.was_recorded = true;
         if turn.is_unaccepted_edit() {
             // The record names the branch now.
             effects.push(Effect::KeepBranch);

@@ -375,10 +375,9 @@ impl<R> Model<R> {
         } else if turn.asked.is_held {
             self.line_unsent(error);
         }
-        if let Some(answer) = turn.answers {
-            self.answer(answer.reply, answer.request.as_ref(), Err(error.clone()), effects);
-        }
-        self.drop_unsent(turn.asked, Err(error.clone()), turn.cancel_replies, now, effects);
+        let refused = turn.answers.map(|answer| answer.refused(error.clone()));
+        let (asked, cancels) = (turn.asked, turn.cancel_replies);
+        self.drop_unsent(asked, Err(error.clone()), refused, cancels, now, effects);
         self.end_empty_line(now);
         self.arm_idle(effects);
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
-use crate::paths::LOCK_FILE_NAME;
+use crate::paths::names::LOCK;
 
 fn info(socket: &str) -> LockInfo {
     LockInfo {
@@ -20,7 +20,7 @@ fn info(socket: &str) -> LockInfo {
 #[test]
 fn a_held_lock_says_who_holds_it_and_a_released_one_who_did() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK_FILE_NAME);
+    let path = folder.path().join(LOCK);
     assert_eq!(read_lock(&path).unwrap(), None);
 
     let lock = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
@@ -46,7 +46,7 @@ fn a_held_lock_says_who_holds_it_and_a_released_one_who_did() {
 #[test]
 fn a_second_daemon_is_told_pid_and_socket() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK_FILE_NAME);
+    let path = folder.path().join(LOCK);
     let first = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
     let error = DaemonLock::acquire(&path, &info("/b.sock")).unwrap_err();
     assert!(matches!(&error, LockError::AlreadyRunning { .. }), "{error:?}");
@@ -71,7 +71,7 @@ fn a_second_daemon_is_told_pid_and_socket() {
 #[test]
 fn the_lock_of_a_dead_daemon_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK_FILE_NAME);
+    let path = folder.path().join(LOCK);
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     let dead = LockInfo {
@@ -104,7 +104,7 @@ fn the_lock_of_a_dead_daemon_is_waited_for() {
 #[test]
 fn publishing_keeps_the_file_and_leaves_nothing_of_a_longer_text() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK_FILE_NAME);
+    let path = folder.path().join(LOCK);
     let mut lock = DaemonLock::acquire(&path, &info(&format!("/{}.sock", "long".repeat(50)))).unwrap();
     let inode = fs::metadata(&path).unwrap().ino();
     lock.publish(&info("/short.sock")).unwrap();
@@ -122,7 +122,7 @@ fn publishing_keeps_the_file_and_leaves_nothing_of_a_longer_text() {
 #[test]
 fn what_a_killed_daemon_left_does_not_hinder() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK_FILE_NAME);
+    let path = folder.path().join(LOCK);
     for left in ["", "{\"pid\":", "not json at all\n\n"] {
         fs::write(&path, left).unwrap();
         assert_eq!(
@@ -142,7 +142,7 @@ fn what_a_killed_daemon_left_does_not_hinder() {
 #[test]
 fn a_daemon_that_has_not_said_who_it_is_still_holds_the_lock() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK_FILE_NAME);
+    let path = folder.path().join(LOCK);
     let file = File::create(&path).unwrap();
     flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
     assert_eq!(
@@ -162,7 +162,7 @@ fn a_daemon_that_has_not_said_who_it_is_still_holds_the_lock() {
 #[test]
 fn somebody_who_only_looks_never_keeps_a_daemon_from_starting() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK_FILE_NAME);
+    let path = folder.path().join(LOCK);
     fs::write(&path, "").unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -230,6 +230,33 @@ fn a_new_file_is_whole_when_it_is_synced_and_lasts_when_its_folder_is() {
     assert_eq!(disk.check_lasts("a file"), 1);
 }
 
+/// A kill may come after a folder is made and before its name is synced.
+#[test]
+fn a_folder_that_an_earlier_call_made_lasts_too() {
+    for made in ["a", "a/b", "a/b/c"] {
+        let held = tempfile::tempdir().expect("a folder");
+        let folder = held.path().join("a/b/c");
+        if let Some(above) = Path::new(made).parent() {
+            make_folders(&held.path().join(above)).expect("folders");
+        }
+        let disk = Disk::of(held.path());
+        fs::create_dir(held.path().join(made)).expect("a folder");
+        make_folders(&folder).expect("folders");
+        disk.check_lasts(made);
+    }
+}
+
+#[test]
+fn a_file_that_takes_the_place_of_what_a_kill_left_follows_no_link() {
+    let held = tempfile::tempdir().expect("a folder");
+    let (foreign, path) = (held.path().join("foreign"), held.path().join("file"));
+    fs::write(&foreign, "mine").expect("written");
+    std::os::unix::fs::symlink(&foreign, path.with_extension("new")).expect("a link");
+    write(&path, b"words").expect("written");
+    assert_eq!(fs::read(&path).expect("a file"), b"words");
+    assert_eq!(fs::read(&foreign).expect("a file"), b"mine");
+}
+
 /// What is done in another order, or not at all, is seen.
 #[test]
 fn what_would_be_lost_is_told() {

@@ -14,7 +14,6 @@ use std::io::{self, BufRead, Seek, SeekFrom};
 use std::ops::{ControlFlow, Range};
 
 pub use super::cut::Cut;
-use super::cut::record_number;
 use super::item;
 use super::line::{Meta, RolloutLine};
 use super::noted::{LineNoted, RolloutNote, What};
@@ -121,7 +120,7 @@ pub enum Growth {
 }
 
 impl BookBuilder {
-    /// A history that ends with the turn or the record `until` of its last part, which is the part of that number, or goes on to
+    /// A history that ends with the turn `until` of its last part, which is the part of that number, or goes on to
     /// its end.
     #[must_use]
     pub fn new(until: Option<(u16, &str)>) -> Self {
@@ -148,11 +147,6 @@ impl BookBuilder {
     pub fn part(&mut self, reader: impl BufRead, upstream_id: &str, cut: Cut) -> io::Result<PartEnd> {
         self.book.parts.push(upstream_id.to_owned());
         self.book.meta = Meta::default();
-        let last = self.mark.until.as_ref().and_then(|(part, name)| {
-            let is_in_part = *part == self.part_number();
-            record_number(name).filter(|_| is_in_part)
-        });
-        let cut = cut.up_to(last);
         self.mark = Bookmark {
             until: self.mark.until.take(),
             reached: self.mark.reached,
@@ -160,18 +154,7 @@ impl BookBuilder {
             ..Bookmark::default()
         };
         self.open_turn();
-        if last.is_none() && self.mark.reached && self.ends_with_record() {
-            return Ok(self.part_end(Growth::Ignored));
-        }
-        let end = self.go_on(reader)?;
-        self.mark.reached |= last.is_some() && self.mark.last_ordinal == last;
-        Ok(end)
-    }
-
-    /// Whether the history is to end with a record, not with a turn.
-    fn ends_with_record(&self) -> bool {
-        let until = self.mark.until.as_ref();
-        until.is_some_and(|(_, name)| record_number(name).is_some())
+        self.go_on(reader)
     }
 
     /// Reads what was appended to the last part, when its growth is [taken](Growth::Taken); the reader's next byte is the one

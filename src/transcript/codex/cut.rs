@@ -18,20 +18,4 @@ impl Cut {
             _ => self.offset.is_some_and(|end| offset >= end),
         }
     }
-
-    /// The same that ends behind the record of this number at the latest.
-    #[must_use]
-    pub fn up_to(self, last: Option<u64>) -> Self {
-        let end = last.map(|last| last.saturating_add(1));
-        Self {
-            ordinal: [self.ordinal, end].into_iter().flatten().min(),
-            ..self
-        }
-    }
-}
-
-/// The number of a record by its name, of versions that number them.
-#[must_use]
-pub fn record_number(name: &str) -> Option<u64> {
-    name.strip_prefix('o')?.parse().ok()
 }

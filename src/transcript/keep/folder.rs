@@ -37,7 +37,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The folder of a session, if there is one.
+    /// The folder of a session, if there is one. The archive has checked that it is its own.
     ///
     /// # Errors
     /// [`TranscriptError::Unreadable`] if there are copies but no readable list of them.
@@ -53,7 +53,6 @@ impl Folder {
                 let lost = match entries(path) {
                     Ok(entries) if entries.iter().any(|entry| is_copy(entry)) => "it is missing",
                     Ok(_) => return Ok(None),
-                    Err(error) if error.kind() == io::ErrorKind::NotADirectory => "its folder is a file",
                     Err(error) => return Err(TranscriptError::io("read the folder", path)(error)),
                 };
                 return Err(unreadable(Unreadable::Damaged(lost.to_owned())));
@@ -223,11 +222,8 @@ impl Folder {
             file.write_all(&self.list.text()?)?;
             file.sync()?;
             durable::rename(&new, &self.path.join(LIST))?;
-            // With the copies that it names, and the folder's own place.
-            for folder in self.path.ancestors().take(3) {
-                durable::sync_folder(folder)?;
-            }
-            Ok(())
+            // With the copies that it names.
+            durable::sync_folder(&self.path)
         };
         written().map_err(TranscriptError::io("write", &self.path.join(LIST)))
     }
@@ -613,9 +609,12 @@ impl Folder {
 
     /// Whether the file of a compressed copy is there in full.
     fn is_whole(&self, copy: &Copy) -> bool {
-        let metadata = fs::metadata(self.path.join(&copy.file));
-        let there = metadata.map_or(0, |metadata| metadata.len());
-        copy.packed_bytes.is_some_and(|bytes| bytes <= there)
+        let found = self.path.join(&copy.file).symlink_metadata();
+        // What a link leads to is not a copy, and is not appended to.
+        let found = found.ok().filter(fs::Metadata::is_file);
+        copy.packed_bytes
+            .zip(found)
+            .is_some_and(|(bytes, found)| bytes <= found.len())
     }
 
     fn new_file(&mut self, ending: &str) -> String {

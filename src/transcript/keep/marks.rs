@@ -3,41 +3,50 @@
 //!
 //! Each mark is a file of its own, outside the folder of the copies. A list of copies that is damaged, set aside, pruned or of a
 //! newer version therefore neither hides a mark nor looks like one: a transcript without a mark was not restored, or what it lacks
-//! was reported.
+//! was reported. Beside the folders of the roots is that of all marks; in it a folder for each root, and in that a file for each
+//! session.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Archive, Key};
+use super::{Archive, Key, below};
 use crate::files::set_aside::{self, Unreadable};
-use crate::files::{checked_lines, durable, is_absence};
+use crate::files::{checked_lines, durable, is_absence, misplaced};
+use crate::paths::names::{Kind, UNREPORTED};
 use crate::transcript::TranscriptError;
-
-/// The folder of all marks, beside those of the roots; in it a folder for each root, and in that a file for each session.
-const FOLDER: &str = "unreported";
 
 /// The version of a mark that this program writes.
 const VERSION: u64 = 1;
 
-/// What a restored transcript lacks that its conversation has not reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreported {
+/// How many turns a transcript or a copy of it lacks. An unknown number is more than any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MissingTurns {
     /// This many turns.
-    Turns(u64),
+    Known(u64),
     /// Some turns: the mark cannot be read, is damaged, or a newer version wrote it.
     Unknown,
 }
 
-impl Unreported {
+impl MissingTurns {
     /// The number of turns, 0 if it is unknown.
     #[must_use]
     pub fn turns(self) -> u64 {
         match self {
-            Self::Turns(turns) => turns,
+            Self::Known(turns) => turns,
             Self::Unknown => 0,
+        }
+    }
+}
+
+impl fmt::Display for MissingTurns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(turns) => turns.fmt(f),
+            Self::Unknown => f.write_str("an unknown number"),
         }
     }
 }
@@ -55,7 +64,7 @@ impl Archive {
     /// What the restored transcript of a session lacks that its conversation has not reported as missing. Nothing is restored under
     /// an id that names no file.
     #[must_use]
-    pub fn unreported(&self, key: &Key) -> Option<Unreported> {
+    pub fn unreported(&self, key: &Key) -> Option<MissingTurns> {
         let path = self.mark(key).ok()?;
         let none_older = || serde::de::Error::custom("its version is unknown");
         let decoded = |text: Vec<u8>| checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()));
@@ -64,10 +73,10 @@ impl Archive {
             Err(error) => Err(Unreadable::Damaged(error.to_string())),
         };
         Some(match mark {
-            Ok(mark) => Unreported::Turns(mark.turns),
+            Ok(mark) => MissingTurns::Known(mark.turns),
             Err(why) => {
                 tracing::warn!(path = %path.display(), %why, "how many turns a restored transcript lacks is unknown");
-                Unreported::Unknown
+                MissingTurns::Unknown
             }
         })
     }
@@ -79,7 +88,7 @@ impl Archive {
     pub fn note_reported(&self, key: &Key) -> Result<(), TranscriptError> {
         let path = self.mark(key)?;
         let _held = self.lock(key);
-        remove_mark(&path)
+        self.remove_mark(&path)
     }
 
     /// Restores a transcript that will lack this many turns. `put` calls its argument right before the file gets its name; the mark
@@ -91,24 +100,20 @@ impl Archive {
         put: impl FnOnce(&mut dyn FnMut() -> Result<(), TranscriptError>) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
         let path = self.mark(key)?;
-        let is_less = |before: Option<Unreported>| match before {
-            None => true,
-            Some(Unreported::Turns(before)) => before < turns,
-            Some(Unreported::Unknown) => false,
-        };
-        if turns == 0 || !is_less(self.unreported(key)) {
+        if turns == 0 || self.unreported(key) >= Some(MissingTurns::Known(turns)) {
             return put(&mut || Ok(()));
         }
         let before = read(&path)?;
         let mut is_written = false;
         let put = put(&mut || {
+            self.own_folder_of(&path)?;
             is_written = true;
             write(&path, key, turns)
         });
         if put.is_err() && is_written {
             let back = match before {
                 Some(text) => durable::write(&path, &text).map_err(TranscriptError::io("write", &path)),
-                None => remove_mark(&path),
+                None => self.remove_mark(&path),
             };
             if let Err(error) = back {
                 tracing::warn!(%error, "a transcript that was not restored is reported to lack turns");
@@ -117,17 +122,36 @@ impl Archive {
         put
     }
 
-    fn mark(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
-        let place = self.place(key)?;
-        let below = place.strip_prefix(&self.folder).unwrap_or(&place);
-        // With an ending of its own: a file is written beside itself under another ending.
-        let mut path = self.folder.join(FOLDER).join(below).into_os_string();
+    pub(super) fn mark(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
+        // With an ending of its own, which is no longer than a transcript's: a file is written beside itself under another ending.
+        let mut path = self.folder.join(UNREPORTED).join(below(key)?).into_os_string();
         path.push(".mark");
         Ok(path.into())
+    }
+
+    /// Checks the folder of a mark that is about to be changed. Reading one follows a link to the folder, because a mark that is
+    /// not found hides a loss.
+    fn own_folder_of(&self, mark: &Path) -> Result<(), TranscriptError> {
+        self.own(mark.parent().unwrap_or(mark).to_owned()).map(drop)
+    }
+
+    /// Removes a mark. What this program did not write in its place is set aside.
+    fn remove_mark(&self, path: &Path) -> Result<(), TranscriptError> {
+        self.own_folder_of(path)?;
+        match fs::remove_file(path) {
+            Ok(()) => durable::sync_folder_of(path),
+            Err(error) if is_absence(&error) => Ok(()),
+            Err(error) => set_aside::set_aside(path, &Unreadable::Damaged(error.to_string())).map(drop),
+        }
+        .map_err(TranscriptError::io("remove", path))
     }
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, TranscriptError> {
+    let found = misplaced::find(path, Kind::File).map_err(TranscriptError::io("look at", path))?;
+    if let Some(misplaced) = found {
+        return Err(TranscriptError::Misplaced(misplaced));
+    }
     match fs::read(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if is_absence(&error) => Ok(None),
@@ -148,14 +172,4 @@ fn write(path: &Path, key: &Key, turns: u64) -> Result<(), TranscriptError> {
         durable::write(path, &checked_lines::encode(VERSION, &mark)?)
     };
     written().map_err(TranscriptError::io("write", path))
-}
-
-/// Removes a mark. What this program did not write in its place is set aside.
-fn remove_mark(path: &Path) -> Result<(), TranscriptError> {
-    match fs::remove_file(path) {
-        Ok(()) => durable::sync_folder_of(path),
-        Err(error) if is_absence(&error) => Ok(()),
-        Err(error) => set_aside::set_aside(path, &Unreadable::Damaged(error.to_string())).map(drop),
-    }
-    .map_err(TranscriptError::io("remove", path))
 }

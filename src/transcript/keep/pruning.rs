@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::folder::{Folder, remove_ours, strangers};
 use super::{Archive, DIGEST_DIGITS, Key};
-use crate::files::{is_absence, set_aside};
+use crate::files::{entries, is_absence, set_aside};
+use crate::paths::names::UNREPORTED;
 use crate::transcript::TranscriptError;
 
 /// How the name of a folder begins whose copies are being deleted; a UUID follows.
@@ -158,10 +159,20 @@ impl Archive {
             Ok(_) => found.extend(strangers(place).unwrap_or_default()),
             Err(error) => unreadable.push((place.to_owned(), error.to_string())),
         })?;
-        for root in self.roots()? {
+        for root in self.roots()?.into_iter().filter_map(|root| self.own(root).ok()) {
             let aside = set_aside::all_in(&root).map_err(TranscriptError::io("read the folder", &root))?;
             let why = "its list of copies could not be read";
             unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+        }
+        match self.own(self.folder.join(UNREPORTED)) {
+            Ok(marks) => {
+                let roots = entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?;
+                unreadable.extend(roots.into_iter().filter_map(|root| {
+                    let why = self.own(root.clone()).err()?;
+                    Some((root, why.to_string()))
+                }));
+            }
+            Err(why) => unreadable.push((self.folder.join(UNREPORTED), why.to_string())),
         }
         // Where a kill came before they were put back.
         let removing = folders(&self.folder)?
@@ -187,7 +198,8 @@ impl Archive {
                     place: place.to_owned(),
                 });
             }
-            Ok(_) => {}
+            // The backup of the session reports it, and so does `unusable`.
+            Ok(_) | Err(TranscriptError::Misplaced(_)) => {}
             Err(error) => {
                 tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session; they stay");
             }
@@ -200,20 +212,28 @@ impl Archive {
         mut look: impl FnMut(&Path, Result<Option<Folder>, TranscriptError>),
     ) -> Result<(), TranscriptError> {
         for root in self.roots()? {
-            for place in folders(&root)? {
+            if let Err(error) = self.own(root.clone()) {
+                look(&root, Err(error));
+                continue;
+            }
+            for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
                 if !set_aside::is_name(&place) {
-                    look(&place, Folder::open(&place));
+                    look(
+                        &place,
+                        self.own(place.clone()).and_then(|place| Folder::open(&place)),
+                    );
                 }
             }
         }
         Ok(())
     }
 
-    /// The folder of each root. Removals that were cut short are completed.
+    /// The folder of each root, or what is in its place. Removals that were cut short are completed.
     fn roots(&self) -> Result<Vec<PathBuf>, TranscriptError> {
-        let mut roots = folders(&self.folder)?;
+        let folder = self.own(self.folder.clone())?;
+        let mut roots = entries(&folder).map_err(TranscriptError::io("read the folder", &folder))?;
         roots.retain(|root| {
-            if is_removing(root) {
+            if is_removing(root) && self.own(root.clone()).is_ok() {
                 // A kill cut it short, or another thread is at it. A later call tries again.
                 let _left = remove_ours(root);
             }

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::folder::Folder;
-use super::pruning::folders;
 use super::restoring::base_of;
 use super::{Archive, Key, change};
-use crate::files::set_aside;
+use crate::files::{entries, set_aside};
 use crate::transcript::TranscriptError;
 
 /// What has to be known of a kept session before copies are deleted.
@@ -57,7 +56,8 @@ impl Archive {
         let mut first = Ok(());
         // Nobody is left to report to, also where nothing is kept any more or the copies stay.
         for id in ids {
-            first = first.and(match self.note_reported(&key(id)) {
+            let key = key(id);
+            first = first.and(match self.note_reported(&key).and(self.place(&key).map(drop)) {
                 // Such a session has no files.
                 Err(TranscriptError::InvalidId { .. }) => Ok(()),
                 noted => noted,
@@ -87,9 +87,14 @@ impl Archive {
     fn kept_rollouts(&self, root: &Path) -> Result<KeptRollouts, TranscriptError> {
         let mut kept = BTreeMap::new();
         let mut are_all_known = true;
-        for place in folders(&self.folder_of(root))? {
-            if set_aside::is_name(&place) {
+        let root = self.folder_of(root)?;
+        for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
+            if set_aside::is_name(&place) || place.is_symlink() {
                 are_all_known = false;
+                continue;
+            }
+            // Not a session's.
+            if !place.is_dir() {
                 continue;
             }
             let mut look = || -> Result<Option<(String, KeptRollout)>, TranscriptError> {

@@ -44,7 +44,7 @@ pub struct KeptFrom {
 }
 
 impl Archive {
-    /// Puts the kept files of a session of Claude into the folder in which it is looked for from `cwd`; where that is not
+    /// Puts the kept files of a session that stands alone into the folder in which it is looked for from `cwd`; where that is not
     /// known, into that in which they were. Their records name other folders by `relocation`; what tools gave is put to where
     /// the records name it, too. The transcript will lack `lacking` turns, which its mark says before it is there; `placing` is
     /// called then, too. Gives what was put there: nothing where the transcript is there and holds all that is kept. What lies
@@ -53,7 +53,7 @@ impl Archive {
     /// # Errors
     /// [`TranscriptError::NotFound`] when no transcript is kept, [`TranscriptError::AlreadyExists`] when one is there that
     /// holds something else, [`TranscriptError::Io`].
-    pub fn restore_claude(
+    pub fn restore_alone(
         &self,
         key: &Key,
         cwd: Option<&Path>,
@@ -106,11 +106,11 @@ impl Archive {
         }))
     }
 
-    /// The same of a session of Codex, with the rollouts in which its history begins. `lacking` says how many turns each lacks.
+    /// The same of a session that may continue others by reference, with the files in which its history begins. `lacking` says how many turns each lacks.
     ///
     /// # Errors
-    /// As [`Archive::restore_claude`].
-    pub fn restore_codex(
+    /// As [`Archive::restore_alone`].
+    pub fn restore_with_bases(
         &self,
         key: &Key,
         lacking: impl Fn(&str) -> u64,

@@ -1,5 +1,6 @@
 mod blank;
 mod lists;
+mod misplaced;
 mod moved;
 mod released;
 
@@ -57,7 +58,9 @@ impl Place {
     }
 
     fn pack_with(&self, id: &str, path: Option<&Path>, turns: Option<u64>) -> Noticed {
-        let packed = self.archive.pack(&self.key(id), Format::Claude, path, turns);
+        let packed = self
+            .archive
+            .pack(&self.key(id), path.map(|path| (Format::Claude, path)), turns);
         packed.unwrap()
     }
 
@@ -73,7 +76,7 @@ impl Place {
     ) -> Result<Vec<PathBuf>, TranscriptError> {
         let cwd = cwd.map(Path::new);
         self.archive
-            .restore_claude(&self.key(id), cwd, relocation, 0, &mut |_, _| Ok(()))
+            .restore_alone(&self.key(id), cwd, relocation, 0, &mut |_, _| Ok(()))
     }
 
     fn files(&self, id: &str) -> Vec<(String, u64)> {
@@ -99,7 +102,7 @@ impl Place {
 fn restore_codex(place: &Place, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     place
         .archive
-        .restore_codex(&place.key(id), |_| 0, &mut |_, _| Ok(()))
+        .restore_with_bases(&place.key(id), |_| 0, &mut |_, _| Ok(()))
 }
 
 fn append(path: &Path, text: &str) {
@@ -504,7 +507,7 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
         place.archive.link(&place.key(id), Format::Codex, path).unwrap();
         place
             .archive
-            .pack(&place.key(id), Format::Codex, Some(path), None)
+            .pack(&place.key(id), Some((Format::Codex, path)), None)
             .unwrap();
     }
     let disk = Disk::of(place._held.path());
@@ -532,7 +535,7 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     let text = fs::read_to_string(&path).unwrap();
     place
         .archive
-        .pack(&key, Format::Codex, Some(&path), None)
+        .pack(&key, Some((Format::Codex, &path)), None)
         .unwrap();
     let packed = path.with_extension("jsonl.zst");
     fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
@@ -540,7 +543,7 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     place.archive.link(&key, Format::Codex, &packed).unwrap();
     let noticed = place
         .archive
-        .pack(&key, Format::Codex, Some(&packed), None)
+        .pack(&key, Some((Format::Codex, &packed)), None)
         .unwrap();
     assert_eq!(
         (noticed, place.names(PARENT)),
@@ -549,7 +552,7 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     assert_eq!(
         place
             .archive
-            .restore_codex(&key, |_| 0, &mut |_, _| Ok(()))
+            .restore_with_bases(&key, |_| 0, &mut |_, _| Ok(()))
             .unwrap(),
         [] as [PathBuf; 0]
     );
@@ -557,7 +560,7 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     assert_eq!(
         place
             .archive
-            .restore_codex(&key, |_| 0, &mut |_, _| Ok(()))
+            .restore_with_bases(&key, |_| 0, &mut |_, _| Ok(()))
             .unwrap(),
         std::slice::from_ref(&path)
     );
@@ -569,7 +572,10 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
 fn a_copy_tells_how_many_turns_are_later_and_a_link_has_them_all() {
     let place = Place::new();
     let path = place.put("s.jsonl", "{}\n");
-    let behind = |acknowledged| place.archive.turns_behind(&place.key("s"), acknowledged).unwrap();
+    let behind = |acknowledged| {
+        let behind = place.archive.turns_behind(&place.key("s"), acknowledged);
+        behind.unwrap().map(MissingTurns::turns)
+    };
     assert_eq!(behind(3), None, "nothing is kept");
     place.link("s", &path);
     assert_eq!(behind(3), Some(0));

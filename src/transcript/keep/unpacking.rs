@@ -16,14 +16,12 @@ use std::time::{Duration, Instant};
 use super::list::digest;
 use super::pruning::{folders, is_digest};
 use super::restoring::{base_of, inside, kept, put_claude, put_file, rollout_place, text_of};
-use super::{Archive, DIGEST_DIGITS, Key};
+use super::{Archive, DIGEST_DIGITS, Key, below};
 use crate::files::is_absence;
+use crate::paths::names::UNPACKED;
 use crate::transcript::TranscriptError;
 use crate::transcript::relocate::Relocation;
 use crate::transcript::rollouts::{self, LINEAGE_LIMIT};
-
-/// The folder of all that is unpacked, among those of the copies.
-const UNPACKED: &str = "unpacked";
 
 /// How long it stays behind its last use.
 const STAYS: Duration = Duration::from_secs(10 * 60);
@@ -78,11 +76,11 @@ impl Place {
 }
 
 impl Archive {
-    /// Unpacks what is kept of a session of Claude. Its records name other folders by `relocation`.
+    /// Unpacks what is kept of a session that stands alone. Its records name other folders by `relocation`.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when no transcript is kept, [`TranscriptError::Io`].
-    pub fn unpack_claude(&self, key: &Key, relocation: &Relocation) -> Result<Unpacked, TranscriptError> {
+    pub fn unpack_alone(&self, key: &Key, relocation: &Relocation) -> Result<Unpacked, TranscriptError> {
         let place = self.place(key)?;
         let mut shelf = self.shelf.lock();
         let _held = self.lock(key);
@@ -96,12 +94,12 @@ impl Archive {
         })
     }
 
-    /// Unpacks what is kept of a session of Codex and of those that it continues, as far as Codex does not have them. What it has
-    /// is found there too.
+    /// Unpacks what is kept of a session and of those that it continues by reference, as far as its agent does not have them. What
+    /// that has is found there too.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when none of those is kept that it does not have, [`TranscriptError::Io`].
-    pub fn unpack_codex(&self, key: &Key) -> Result<Unpacked, TranscriptError> {
+    pub fn unpack_with_bases(&self, key: &Key) -> Result<Unpacked, TranscriptError> {
         let mut shelf = self.shelf.lock();
         let mut there: Vec<PathBuf> = Vec::new();
         let mut missing: Vec<Key> = Vec::new();
@@ -172,8 +170,8 @@ impl Archive {
         state: &str,
         fill: impl FnOnce(&Path) -> Result<Vec<String>, TranscriptError>,
     ) -> Result<Unpacked, TranscriptError> {
-        let all = self.unpacked_of(&self.place(key)?);
-        let root = all.join(&digest(state.as_bytes())[..DIGEST_DIGITS]);
+        let all = self.folder.join(UNPACKED).join(below(key)?);
+        let root = self.own(all.join(&digest(state.as_bytes())[..DIGEST_DIGITS]))?;
         if let Some(place) = shelf.get_mut(&root) {
             place.last_use = Instant::now();
             return Ok(Unpacked {
@@ -211,7 +209,7 @@ impl Archive {
     pub fn sweep_unpacked(&self) -> Result<(), TranscriptError> {
         let mut shelf = self.shelf.lock();
         shelf.retain(|_, place| place.is_held() || place.last_use.elapsed() < STAYS);
-        for root in folders(&self.folder.join(UNPACKED))? {
+        for root in folders(&self.own(self.folder.join(UNPACKED))?)? {
             for session in folders(&root)? {
                 for place in folders(&session)? {
                     if is_digest(&place) && !shelf.contains_key(&place) {
@@ -228,7 +226,8 @@ impl Archive {
 
     /// Removes all that was unpacked of the session whose copies are in this folder.
     pub(super) fn remove_unpacked(&self, copies: &Path) -> Result<(), TranscriptError> {
-        let of_session = self.unpacked_of(copies);
+        let below = copies.strip_prefix(&self.folder).unwrap_or(copies);
+        let of_session = self.own(self.folder.join(UNPACKED).join(below))?;
         let mut shelf = self.shelf.lock();
         shelf.retain(|place, _| !place.starts_with(&of_session));
         for place in folders(&of_session)?.iter().filter(|place| is_digest(place)) {
@@ -237,11 +236,6 @@ impl Archive {
         // Fails if files of others are in it.
         let _ = fs::remove_dir(&of_session);
         Ok(())
-    }
-
-    fn unpacked_of(&self, copies: &Path) -> PathBuf {
-        let below = copies.strip_prefix(&self.folder).unwrap_or(copies);
-        self.folder.join(UNPACKED).join(below)
     }
 }
 

@@ -21,9 +21,7 @@ use crate::files::checked_lines::{self, CheckedFile, ReadError};
 use crate::files::durable::missing_folders;
 use crate::files::entries;
 use crate::files::set_aside::{self, Unreadable, set_aside};
-
-/// The folder below the daemon's own in which moves keep what they need.
-pub const FOLDER: &str = "moves";
+use crate::paths::names::MOVES;
 
 /// The journal's name there.
 pub const JOURNAL: &str = "journal";
@@ -96,7 +94,7 @@ impl Journal {
         subject: String,
         steps: Vec<Step>,
     ) -> Result<Self, TranscriptError> {
-        let all = data.join(FOLDER);
+        let all = data.join(MOVES);
         let folder = all.join(name);
         make_folder(&folder.join(KEPT))?;
         let mut folders = Vec::new();
@@ -121,8 +119,6 @@ impl Journal {
         };
         let path = folder.join(JOURNAL);
         let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
-        sync_folder(&all)?;
-        sync_folder(data)?;
         Ok(Self {
             folder,
             file,
@@ -214,7 +210,7 @@ pub fn name(whose: &str, id: Uuid) -> String {
 /// The newest move of this owner that was done, as far as what it took is still kept.
 #[must_use]
 pub fn newest(data: &Path, whose: &str) -> Option<Finished> {
-    let entries = fs::read_dir(data.join(FOLDER)).ok()?.flatten();
+    let entries = fs::read_dir(data.join(MOVES)).ok()?.flatten();
     let mut found: Vec<_> = entries
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
@@ -233,7 +229,7 @@ pub fn newest(data: &Path, whose: &str) -> Option<Finished> {
 /// # Errors
 /// [`TranscriptError::Io`] when its journal cannot be read.
 pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptError> {
-    let folder = data.join(FOLDER).join(name);
+    let folder = data.join(MOVES).join(name);
     let path = folder.join(JOURNAL);
     let notes = match read(&path) {
         Ok(notes) => notes,
@@ -257,7 +253,7 @@ pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptE
 /// Takes back what is left of the move of this name that was not done. Whether nothing of it is left.
 #[must_use]
 pub fn take_back(data: &Path, name: &str) -> bool {
-    let folder = data.join(FOLDER).join(name);
+    let folder = data.join(MOVES).join(name);
     let notes = match read(&folder.join(JOURNAL)) {
         Ok(notes) => notes,
         Err(error) => return error.is_absence(),
@@ -274,7 +270,7 @@ pub fn take_back(data: &Path, name: &str) -> bool {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn finish(data: &Path, name: &str) -> Result<(), TranscriptError> {
-    let path = data.join(FOLDER).join(name).join(JOURNAL);
+    let path = data.join(MOVES).join(name).join(JOURNAL);
     let noted = match read(&path) {
         Ok(notes) if matches!(notes.last(), Some(Note::Done)) => Ok(()),
         Ok(_) => note_done(&path),
@@ -287,7 +283,7 @@ pub fn finish(data: &Path, name: &str) -> Result<(), TranscriptError> {
 /// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
 /// done, any other is taken back, and one of which it does not know waits on. What was kept of old ones goes.
 pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
-    let all = data.join(FOLDER);
+    let all = data.join(MOVES);
     let entries = match fs::read_dir(&all) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,

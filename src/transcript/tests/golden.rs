@@ -1,5 +1,5 @@
 //! What cannot be seen from outside of each transcript of the corpus, compared with `tests/fixtures/golden`: which records
-//! are on the branch, where a rollout is cut, and what a transcript becomes in another folder.
+//! are on the branch, and what a transcript becomes in another folder.
 //!
 //! `adapter` alone names what is in this room; a rewrite changes that file and no golden file.
 
@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use corpus::{Format, Sample, samples};
-use dump::{compare, described, hash, without_new_ids};
+use dump::{compare, described};
 use serde_json::Value;
 
 /// The records of a file by the bytes at which they begin, as the agent wrote them.
@@ -52,27 +52,6 @@ fn claude(path: &std::path::Path, sample: &Sample, text: &mut String) {
     }
 }
 
-fn codex(root: &std::path::Path, sample: &Sample, text: &mut String) {
-    for (place, made) in adapter::cuts(root, &sample.id) {
-        let _ = write!(text, "cut at {place}: ");
-        let Some(made) = made else {
-            *text += "refused\n";
-            continue;
-        };
-        let source = String::from_utf8_lossy(&sample.content).into_owned();
-        let made = without_new_ids(&made, &source);
-        let mut line: Value = serde_json::from_str(made.trim_end()).unwrap();
-        line.as_object_mut().unwrap().remove("timestamp");
-        let payload = line["payload"].as_object_mut().unwrap();
-        payload.remove("timestamp");
-        let names = payload
-            .iter()
-            .filter(|(name, _)| name.contains("fork") || name.contains("history"));
-        let told: Vec<String> = names.map(|(name, value)| format!("{name}={value}")).collect();
-        let _ = writeln!(text, "{} {}", told.join(" "), hash(line.to_string().as_bytes()));
-    }
-}
-
 fn frozen(format: Format) {
     let folder = tempfile::tempdir().unwrap();
     let samples = samples(format);
@@ -82,14 +61,11 @@ fn frozen(format: Format) {
     let mut dumps = BTreeMap::new();
     for sample in &samples {
         let mut text = String::new();
-        match format {
-            Format::Claude => {
-                let name = format!("claude/projects/-home-u-project/{}.jsonl", sample.id);
-                let path = folder.path().join(name);
-                assert!(fs::metadata(&path).unwrap().is_file());
-                claude(&path, sample, &mut text);
-            }
-            Format::Codex => codex(&folder.path().join("codex"), sample, &mut text),
+        if format == Format::Claude {
+            let name = format!("claude/projects/-home-u-project/{}.jsonl", sample.id);
+            let path = folder.path().join(name);
+            assert!(fs::metadata(&path).unwrap().is_file());
+            claude(&path, sample, &mut text);
         }
         let moved = adapter::relocated(&sample.content, "/home/u/project", "/home/u/elsewhere");
         let source = String::from_utf8_lossy(&sample.content);
@@ -109,6 +85,6 @@ fn claudes_records_are_as_frozen() {
 }
 
 #[test]
-fn codex_cuts_are_as_frozen() {
+fn codex_files_are_as_frozen() {
     frozen(Format::Codex);
 }

@@ -127,7 +127,7 @@ fn is_replaced(pid: u32) -> bool {
 /// Processes left behind by agents of a dead daemon, found by the mark in their environment: the first entry of its kind
 /// is `SESSIOND_MARK=INSTANCE:SPAWN`, with what the file `instance` in the data folder holds.
 pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
-    let Ok(instance) = std::fs::read_to_string(data.join("instance")) else {
+    let Ok(instance) = std::fs::read_to_string(data.join(crate::paths::names::INSTANCE)) else {
         return Vec::new();
     };
     let mark = format!("SESSIOND_MARK={}:", instance.trim());

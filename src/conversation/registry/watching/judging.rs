@@ -10,11 +10,8 @@ use super::super::Registry;
 use super::files::{Met, Seen};
 use super::in_store;
 use crate::store::ConversationRecord;
-use crate::transcript::TranscriptError;
-use crate::transcript::codex::LastTurn;
-use crate::transcript::library::Library;
+use crate::transcript::dialect::Standing;
 use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts;
 use crate::transcript::shelf::Format;
 
 /// A transcript that changed.
@@ -43,46 +40,17 @@ pub(super) struct Judgement {
     pub(super) has_all: bool,
 }
 
-/// How far a transcript has come.
-#[derive(Debug, PartialEq, Eq)]
-struct Extent {
-    /// Whether its last turn is over.
-    turn_end: TurnEnd,
-    /// How many prompts it holds, where they can be counted without reading it as a whole.
-    prompts: Option<u64>,
-    bytes: u64,
-}
-
-impl Extent {
-    /// Whether the last of the `turns` in a transcript is over, of which it was looked at once more behind them.
-    fn has_ended(&self, again: &Self, turns: u64, acknowledged: u64) -> bool {
-        match self.turn_end {
-            // What was written since the first look is told by another event.
-            _ if self != again => false,
-            TurnEnd::Over => true,
-            // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here.
-            // One that another program had is told with the next record that settles it.
-            TurnEnd::Unsaid => turns <= acknowledged,
-            TurnEnd::Open => false,
-        }
-    }
-}
-
-fn extent(library: &Library, path: &Path, format: Format) -> Result<Extent, TranscriptError> {
-    match format {
-        Format::Claude => library.standing(path).map(|standing| Extent {
-            turn_end: standing.turn_end,
-            prompts: Some(standing.prompts),
-            bytes: standing.bytes,
-        }),
-        Format::Codex => rollouts::last_turn(path).map(|(last, bytes)| Extent {
-            turn_end: match last {
-                LastTurn::Runs => TurnEnd::Open,
-                LastTurn::Ended | LastTurn::Answered => TurnEnd::Over,
-            },
-            prompts: None,
-            bytes,
-        }),
+/// Whether the last of the `turns` in a transcript is over that stands so, and stood so when it was looked at once more behind
+/// them.
+fn has_ended(first: &Standing, again: &Standing, turns: u64, acknowledged: u64) -> bool {
+    match first.turn_end {
+        // What was written since the first look is told by another event.
+        _ if first != again => false,
+        TurnEnd::Over => true,
+        // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here.
+        // One that another program had is told with the next record that settles it.
+        TurnEnd::Unsaid => turns <= acknowledged,
+        TurnEnd::Open => false,
     }
 }
 
@@ -113,13 +81,13 @@ pub(super) fn judge(
     met: Met,
     tell: impl Fn(Growth),
 ) -> Option<Judgement> {
-    let (path, format) = (&changed.path, changed.format);
+    let (path, dialect) = (&changed.path, changed.format.dialect());
     let (services, record) = (&registry.services, &owner.record);
     let link = owner.link()?;
     // What runs now runs on the head.
     let is_running = || owner.is_head() && registry.is_running(record.id);
     let was_running = is_running();
-    let stands = in_file(path, extent(&services.library, path, format))?;
+    let stands = in_file(path, dialect.standing(&services.library, path))?;
     // A turn that has begun meanwhile may stand in what was read already.
     let is_running = was_running || is_running();
     let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
@@ -141,14 +109,14 @@ pub(super) fn judge(
     if may_be_over || seen.prompts != stands.prompts {
         let lineage = in_store(services.store.lineage_all(record.id))?;
         let mut history = in_file(path, History::of_link(services, record, &lineage, link))?;
-        let again = in_file(path, extent(&services.library, path, format))?;
+        let again = in_file(path, dialect.standing(&services.library, path))?;
         let Some(turns) = in_file(path, history.turns_of(&link.upstream_id, path))? else {
             // It counts where the agent goes on in it.
             tell(growth);
             return Some(judgement);
         };
         let acknowledged = link.turns.saturating_add(link.carried_turns);
-        let with_last = may_be_over && stands.has_ended(&again, turns, acknowledged);
+        let with_last = may_be_over && has_ended(&stands, &again, turns, acknowledged);
         loop {
             let saved = history.saved_since(
                 path,
@@ -186,8 +154,9 @@ mod tests {
 
     #[test]
     fn the_last_turn_is_over_when_the_file_says_so_or_it_was_ours() {
-        let extent = |turn_end, bytes| Extent {
+        let extent = |turn_end, bytes| Standing {
             turn_end,
+            is_answered: false,
             prompts: Some(2),
             bytes,
         };
@@ -202,8 +171,8 @@ mod tests {
         ];
         for (turn_end, bytes, turns, acknowledged, expected) in table {
             let (first, again) = (extent(turn_end, 10), extent(turn_end, bytes));
-            let has_ended = first.has_ended(&again, turns, acknowledged);
-            assert_eq!(has_ended, expected, "{first:?} {again:?} {turns} {acknowledged}");
+            let ended = has_ended(&first, &again, turns, acknowledged);
+            assert_eq!(ended, expected, "{first:?} {again:?} {turns} {acknowledged}");
         }
     }
 }

@@ -275,6 +275,45 @@ fn over_a_kill_the_edit_stands_or_nothing_has_changed() {
     assert!(world.model.record.cut.is_some());
 }
 
+/// The agent may have written the prompt to the branch before it ended: a kill at that moment makes the edit stand, so that nobody
+/// may have heard that it failed.
+#[test]
+fn nobody_hears_that_a_sent_edit_failed_before_that_is_on_disk() {
+    let ends: [fn(&mut World); 3] = [
+        World::dies,
+        |world| world.does_not_send(false),
+        |world| world.refuses(json!({"code": -32000, "message": "sign in"})),
+    ];
+    for end in ends {
+        let mut world = sent();
+        world.hold_writes = true;
+        end(&mut world);
+        assert!(!world.answers.contains_key(&2));
+        world.release_writes();
+        assert!(world.answers[&2].is_err());
+        world.is_killed_when(Arrival::Present);
+        assert_eq!(world.model.view().head, Some("s1".into()));
+        assert_eq!(world.model.record.cut, None);
+    }
+    let mut world = sent();
+    world.hold_writes = true;
+    world.dies();
+    world.is_killed_when(Arrival::Present);
+    assert_eq!(world.model.view().head, Some("s2".into()));
+    assert!(!world.answers.contains_key(&2));
+}
+
+/// The disk may take nothing at that time; who waits is not kept waiting for it.
+#[test]
+fn that_an_edit_failed_is_told_on_a_failing_disk_too() {
+    let mut world = sent();
+    world.hold_writes = true;
+    world.dies();
+    world.write_fails();
+    assert!(world.answers[&2].is_err());
+    assert!(world.is_armed(Deadline::Rewrite));
+}
+
 #[test]
 fn the_same_edit_again_is_answered_with_what_came_of_it() {
     let mut world = World::live();

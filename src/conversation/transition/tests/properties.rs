@@ -179,6 +179,22 @@ proptest! {
         }
     }
 
+    /// The next start gives such a turn its end by the transcript, where an edit may stand after all.
+    #[test]
+    fn nobody_hears_that_nothing_came_of_a_turn_that_still_runs_on_disk(steps in history(false)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.take(step);
+            let record = run.world.disk.record.as_ref();
+            let Some(turn) = record.and_then(|record| record.turn.as_ref()) else { continue };
+            let call: Option<&str> = turn.turn_id.as_str().strip_prefix('t');
+            let call: Option<u32> = call.and_then(|call| call.parse().ok());
+            let told = call.and_then(|call| run.world.answers.get(&call));
+            let is_promised = told.is_none_or(|told| matches!(told, Ok(Answer::Responded(_))));
+            prop_assert!(is_promised, "{} runs on disk, and was answered: {told:?}", turn.turn_id);
+        }
+    }
+
     #[test]
     fn no_question_outlives_its_session_unorphaned(steps in history(false)) {
         let mut run = Run::new();

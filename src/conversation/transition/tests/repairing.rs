@@ -2,7 +2,7 @@
 
 use bridge_protocol::link::{LineageReason, LinkReason, Relation, RollCause};
 
-use super::outside::agent_error;
+use super::outside::{agent_error, branch};
 use super::world::World;
 use crate::conversation::state::Session;
 use crate::store::Resting;
@@ -47,6 +47,25 @@ fn the_copy_is_made_when_the_session_is_closed_and_the_chain_goes_on_with_it() {
     world.forget_log();
     world.reopens();
     assert_eq!(world.chain(), ["s1", "s2"]);
+}
+
+/// The repair begins when the session is closed, and would take the place of the branch that is being made.
+#[test]
+fn no_branch_is_made_while_the_session_is_closed_for_a_repair() {
+    let mut world = World::live();
+    let repair = world.repair(None);
+    let fork = world.fork(false);
+    assert!(world.log().contains(&format!("answer {fork} error busy")));
+    world.closes();
+    world.repaired(Ok(None));
+    assert!(world.answers[&repair].is_ok());
+    // Any other closing leaves the job free.
+    let mut world = World::live();
+    world.close();
+    let fork = world.fork(false);
+    world.branched(Ok(branch("s2")));
+    world.closes();
+    assert!(world.answers[&fork].is_ok());
 }
 
 #[test]

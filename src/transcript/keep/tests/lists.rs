@@ -178,7 +178,7 @@ fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
     fs::write(&list, &changed).unwrap();
     let packed = place
         .archive
-        .pack(&place.key("s"), Format::Claude, Some(&path), None);
+        .pack(&place.key("s"), Some((Format::Claude, &path)), None);
     assert!(matches!(packed, Err(TranscriptError::Io { .. })), "{packed:?}");
     assert_eq!(fs::read_to_string(&list).unwrap(), changed);
     assert!(copies.iter().all(|copy| copy.exists()));
@@ -190,7 +190,7 @@ fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
     let changes: [fn(&Place) -> Result<(), TranscriptError>; 2] = [
         |place| place.archive.note_continued(&place.key("s"), i64::MAX),
         |place| {
-            let packed = place.archive.pack(&place.key("s"), Format::Claude, None, None);
+            let packed = place.archive.pack(&place.key("s"), None, None);
             packed.map(drop)
         },
     ];
@@ -219,25 +219,83 @@ fn what_was_not_reported_stays_until_it_is() {
         fs::remove_file(&path).unwrap();
         place
             .archive
-            .restore_claude(&key, None, &Relocation::default(), turns, &mut |_, _| {
+            .restore_alone(&key, None, &Relocation::default(), turns, &mut |_, _| {
                 assert!(unreported().is_some(), "before the file is there");
                 Ok(())
             })
     };
     restored(2).unwrap();
-    assert_eq!(unreported(), Some(Unreported::Turns(2)));
+    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
     restored(1).unwrap();
-    assert_eq!(unreported(), Some(Unreported::Turns(2)));
+    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
     append(&path, &lines(20, 30));
     place.pack_with("s", Some(&path), Some(5));
-    assert_eq!(place.archive.turns_behind(&key, 5).unwrap(), Some(2));
+    let behind = || place.archive.turns_behind(&key, 5).unwrap();
+    assert_eq!(behind(), Some(MissingTurns::Known(2)));
     let pruned = place.archive.prune(Some(i64::MAX), Some(0)).unwrap();
-    assert_eq!((pruned.sessions, unreported()), (1, Some(Unreported::Turns(2))));
+    assert_eq!((pruned.sessions, unreported()), (1, Some(MissingTurns::Known(2))));
     place.pack_with("s", Some(&path), Some(5));
     fs::write(place.folder("s").join(LIST), "garbage").unwrap();
-    assert_eq!(unreported(), Some(Unreported::Turns(2)));
+    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
+    place.pack_with("s", Some(&path), Some(5));
+    fs::write(place.archive.mark(&key).unwrap(), "garbage").unwrap();
+    assert_eq!(behind(), Some(MissingTurns::Unknown));
     place.archive.note_reported(&key).unwrap();
-    assert_eq!(unreported(), None);
+    assert_eq!((unreported(), behind()), (None, Some(MissingTurns::Known(0))));
+}
+
+/// A transcript's ending is longer than a mark's, so an id that names a transcript names a mark.
+#[test]
+fn the_longest_ids_are_marked_too() {
+    let place = Place::new();
+    let id = "i".repeat(249);
+    let (key, longer) = (place.key(&id), place.key(&"i".repeat(250)));
+    let path = place.put(&format!("{id}.jsonl"), &lines(0, 10));
+    place.pack(&id, Some(&path));
+    place.lose();
+    let restore = |key, turns| {
+        let nothing = Relocation::default();
+        let restored = place
+            .archive
+            .restore_alone(key, None, &nothing, turns, &mut |_, _| Ok(()));
+        restored.map(|paths| paths.len())
+    };
+    assert_eq!(restore(&key, 2).unwrap(), 1);
+    assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Known(2)));
+    let invalid = restore(&longer, 2);
+    assert!(
+        matches!(invalid, Err(TranscriptError::InvalidId { .. })),
+        "{invalid:?}"
+    );
+    // What is in its place is set aside under a name that is cut.
+    let mark = place.archive.mark(&key).unwrap();
+    fs::remove_file(&mark).unwrap();
+    fs::create_dir(&mark).unwrap();
+    assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Unknown));
+    place.archive.note_reported(&key).unwrap();
+    assert_eq!(place.archive.unreported(&key), None);
+    // As is a folder of copies.
+    fs::write(place.folder(&id).join(LIST), "garbage").unwrap();
+    place.pack(&id, Some(&path));
+    assert_eq!(place.names(&id), ["1.zst"]);
+}
+
+/// A kill may come after a folder is made and before its name is synced.
+#[test]
+fn a_mark_lasts_in_a_folder_that_was_there() {
+    let place = Place::new();
+    let (path, _) = packed(&place);
+    let key = place.key("s");
+    let disk = Disk::of(place._held.path());
+    let mark = place.archive.mark(&key).unwrap();
+    fs::create_dir_all(mark.parent().unwrap().parent().unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    let nothing = Relocation::default();
+    let restored = place
+        .archive
+        .restore_alone(&key, None, &nothing, 2, &mut |_, _| Ok(()));
+    restored.unwrap();
+    disk.check_lasts("a mark");
 }
 
 #[test]
@@ -248,22 +306,31 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
     let unreported = || place.archive.unreported(&key);
     for (turns, before, fails, after) in [
         (2, None, true, None),
-        (2, None, false, Some(Unreported::Turns(2))),
-        (3, Some(Unreported::Turns(2)), true, Some(Unreported::Turns(2))),
-        (3, Some(Unreported::Turns(2)), false, Some(Unreported::Turns(3))),
+        (2, None, false, Some(MissingTurns::Known(2))),
+        (
+            3,
+            Some(MissingTurns::Known(2)),
+            true,
+            Some(MissingTurns::Known(2)),
+        ),
+        (
+            3,
+            Some(MissingTurns::Known(2)),
+            false,
+            Some(MissingTurns::Known(3)),
+        ),
     ] {
         fs::remove_file(&path).unwrap_or_default();
         assert_eq!(unreported(), before);
-        let restored =
-            place
-                .archive
-                .restore_claude(&key, None, &Relocation::default(), turns, &mut |_, _| {
-                    // Somebody else is there first.
-                    if fails {
-                        fs::write(&path, "{}\n").unwrap();
-                    }
-                    Ok(())
-                });
+        let restored = place
+            .archive
+            .restore_alone(&key, None, &Relocation::default(), turns, &mut |_, _| {
+                // Somebody else is there first.
+                if fails {
+                    fs::write(&path, "{}\n").unwrap();
+                }
+                Ok(())
+            });
         assert_eq!((restored.is_err(), unreported()), (fails, after), "{turns}");
     }
     // Nobody is left to report to.

@@ -1,13 +1,10 @@
 //! What the golden files ask of this room, in its own types.
 
-use std::fs;
 use std::path::Path;
 
 use crate::transcript::claude::{Index, Selection};
-use crate::transcript::library::Library;
-use crate::transcript::opened::Opened;
+use crate::transcript::reading;
 use crate::transcript::relocate::{Relocation, relocate};
-use crate::transcript::{reading, rollouts};
 
 /// What the index of a file says.
 pub(super) struct Facts {
@@ -57,28 +54,6 @@ pub(super) fn flags(facts: &Facts, offset: u64) -> String {
     } else {
         flags.join(" ")
     }
-}
-
-/// Cuts a session of Codex behind its first, a middle and its last turn: each place, and the new file.
-pub(super) fn cuts(root: &Path, id: &str) -> Vec<(String, Option<String>)> {
-    let Ok(open) = Opened::codex(&Library::default(), root, id, None) else {
-        return Vec::new();
-    };
-    let mut turns = vec![0, open.turns() / 2, open.turns().saturating_sub(1)];
-    turns.dedup();
-    turns.retain(|turn| *turn < open.turns());
-    let cut = |turn: usize| {
-        let last = open.turn(turn).end.checked_sub(1)?;
-        let (owner, record) = (open.owner(last)?.to_owned(), open.record_id(last));
-        let made = rollouts::branch_at(root, id, &owner, &record, "/home/u/elsewhere", |_, _| Ok(()));
-        let made = made.ok().map(|(_, path)| {
-            let text = fs::read_to_string(&path).unwrap();
-            fs::remove_file(path).unwrap();
-            text
-        });
-        Some((format!("{owner} {record}"), made))
-    };
-    turns.into_iter().filter_map(cut).collect()
 }
 
 /// The content in another folder.

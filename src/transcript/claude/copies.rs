@@ -1,39 +1,33 @@
-//! Which of several copies of a transcript counts, for all who look: adoption, history, the ladder, checks, exports.
+//! Which of several copies of a transcript of Claude's counts, for all who look: adoption, history, the ladder, checks, exports.
 //!
 //! Owns the rule, which is the agent's as far as that has one. Claude (2.1.316) takes the copy in the folder of the
 //! session's cwd, unless no message is in it, as in the stub that a writer leaves whose file was taken from under it. One
 //! that lies elsewhere it takes where it is the only one. Of several elsewhere it takes none, or one in another worktree of
 //! the cwd's repository: it is not asked for these, and a resume goes on in a copy of the one that counts, which is that with
-//! the most turns. Codex takes a rollout that is in use before one that was archived. Blocks.
+//! the most turns. Blocks.
 
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
-use bridge_protocol::id::UpstreamId;
+use jiff::Timestamp;
 
-use super::disk::is_in_own_folder;
+use super::BranchOptions;
 use crate::transcript::TranscriptError;
-use crate::transcript::claude::BranchOptions;
-use crate::transcript::library::Library;
-use crate::transcript::locate::{locate, own_folder};
+use crate::transcript::dialect::turns_in_words as words;
+use crate::transcript::library::{Identity, Library};
+use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::origin::Origin;
-use crate::transcript::rollouts::{self, Extent};
 
 /// The transcript of a session that runs in the folder `cwd`. What is read to know it stays in the library.
 ///
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
-pub(super) fn find(
-    library: &Library,
-    root: &Path,
-    cwd: &str,
-    id: &UpstreamId,
-) -> Result<PathBuf, TranscriptError> {
-    let mut found = locate(root, id.as_str(), Some(Path::new(cwd)))?;
+pub fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
+    let mut found = locate(root, id, Some(Path::new(cwd)))?;
     let best = match found.as_slice() {
         [] => {
             return Err(TranscriptError::NotFound {
-                upstream_id: id.as_str().to_owned(),
+                upstream_id: id.to_owned(),
                 root: root.to_path_buf(),
             });
         }
@@ -57,14 +51,14 @@ pub(super) fn find(
 pub(super) fn find_recorded(
     library: &Library,
     root: &Path,
-    id: &UpstreamId,
+    id: &str,
 ) -> Result<(PathBuf, Origin), TranscriptError> {
     let mut failure = TranscriptError::NotFound {
-        upstream_id: id.as_str().to_owned(),
+        upstream_id: id.to_owned(),
         root: root.to_path_buf(),
     };
     let mut best = None;
-    for path in locate(root, id.as_str(), None)? {
+    for path in locate(root, id, None)? {
         let origin = match library.origin(&path) {
             Ok(origin) => origin,
             Err(error) => {
@@ -93,12 +87,13 @@ pub(super) fn find_recorded(
 }
 
 /// Whether several copies hold turns and none lies in the folder `cwd`, so that the agent may take one that does not count.
-pub(super) fn are_ambiguous(library: &Library, root: &Path, cwd: &str, id: &UpstreamId) -> bool {
+pub(super) fn are_ambiguous(library: &Library, root: &Path, cwd: &str, id: &str) -> bool {
     // Asked first, since all folders are looked through for others.
-    if is_in_own_folder(root, cwd, id) {
+    let own = file_name(id).map(|name| own_folder(root, Path::new(cwd)).join(name));
+    if own.is_ok_and(|own| own.symlink_metadata().is_ok()) {
         return false;
     }
-    let found = locate(root, id.as_str(), None).unwrap_or_default();
+    let found = locate(root, id, None).unwrap_or_default();
     let has_turns = |path: &&PathBuf| turns(library, path) > 0;
     found.len() > 1 && found.iter().filter(has_turns).count() > 1
 }
@@ -144,59 +139,14 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
     })
 }
 
-/// What is to be said of rollouts of a session beside the one that is taken: that one of them has more turns, or more bytes.
-pub(super) fn beside_rollout(root: &Path, id: &UpstreamId) -> Option<Finding> {
-    let found = rollouts::locate(root, id.as_str()).ok()?;
-    let (taken, others) = found.split_first()?;
-    if others.is_empty() {
-        return None;
-    }
-    let extent = |path: &PathBuf| rollouts::extent(path, id.as_str()).ok();
-    let own = extent(taken);
-    let has_more = |other: &Extent| {
-        other.turns > 0 && own.is_none_or(|own| other.turns > own.turns || other.bytes > own.bytes)
-    };
-    let others = others.iter().filter_map(|path| Some((extent(path)?, path)));
-    let others = others.filter(|(extent, _)| has_more(extent));
-    let (most, best) = others.max_by_key(|(extent, _)| *extent)?;
-    let is_archived = |path: &Path| rollouts::is_archived(root, path);
-    let is_packed = |path: &Path| path.extension().is_some_and(|extension| extension == "zst");
-    let why = if is_archived(best) && !is_archived(taken) {
-        "Codex takes this one, since the other is archived"
-    } else if is_packed(best) && !is_packed(taken) {
-        "this one counts, since the other is compressed"
-    } else {
-        "this one counts, since it was written last"
-    };
-    let amount = |extent: Extent| format!("{} in {} bytes", words(extent.turns), extent.bytes);
-    let detail = format!(
-        "another copy has {}, {}, and this one {}, {}: {why}",
-        amount(most),
-        best.display(),
-        own.map_or_else(|| "cannot be read".to_owned(), amount),
-        taken.display()
-    );
-    Some(Finding {
-        line: 0,
-        kind: FindingKind::OtherCopy,
-        detail,
-    })
-}
-
-fn words(turns: usize) -> String {
-    match turns {
-        1 => "1 turn".to_owned(),
-        turns => format!("{turns} turns"),
-    }
-}
-
 fn is_in(root: &Path, cwd: &str, path: &Path) -> bool {
     path.parent() == Some(own_folder(root, Path::new(cwd)).as_path())
 }
 
 /// How much a copy has to go on with: its turns, and when it was written last.
-fn rank(library: &Library, path: &Path) -> (usize, Option<std::time::SystemTime>) {
-    let written = path.metadata().and_then(|metadata| metadata.modified());
+fn rank(library: &Library, path: &Path) -> (usize, Option<Timestamp>) {
+    let metadata = path.metadata();
+    let written = metadata.map(|metadata| Identity::of(&metadata).modified_at());
     (turns(library, path), written.ok())
 }
 
@@ -238,7 +188,7 @@ mod tests {
                 fs::create_dir_all(&folder).unwrap();
                 fs::write(folder.join("s1.jsonl"), format!("{text}\n")).unwrap();
             }
-            let are = are_ambiguous(&Library::default(), root.path(), "/p", &UpstreamId::new("s1"));
+            let are = are_ambiguous(&Library::default(), root.path(), "/p", "s1");
             assert_eq!(are, expected, "{copies:?}");
         }
     }

@@ -1,0 +1,83 @@
+//! Entries of the daemon's own folders that are not what it makes under their names, such as links. If it followed one, it would read,
+//! write and delete files that it does not own. It changes nothing there, and says what to do. Blocks.
+
+use std::fs::{self, FileType};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::is_absence;
+use crate::paths::names::Kind;
+use crate::paths::shell_word;
+
+/// An entry that is not what the daemon makes under its name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} is {found}, but sessiond needs {} there", path.display(), words(*needed))]
+pub struct Misplaced {
+    /// The entry.
+    pub path: PathBuf,
+    /// What it is.
+    found: &'static str,
+    /// What the daemon makes there.
+    needed: Kind,
+    /// The folder to move it to.
+    to: PathBuf,
+}
+
+impl Misplaced {
+    /// The same, to be moved to another folder: whatever stays in its own folder is found there again.
+    #[must_use]
+    pub(crate) fn moved_to(self, folder: &Path) -> Self {
+        let to = folder.to_owned();
+        Self { to, ..self }
+    }
+
+    /// What to do, with a command that can be pasted. `then` says what to do after that.
+    #[must_use]
+    pub fn hint(&self, then: &str) -> String {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let aside = self.to.join(format!("{name}.moved-away"));
+        format!(
+            "nothing was changed; replace a link by what it leads to, or move it away{then}: mv -n {} {}",
+            shell_word(&self.path.to_string_lossy()),
+            shell_word(&aside.to_string_lossy())
+        )
+    }
+}
+
+/// Looks whether an entry is what the daemon makes there. It may be missing.
+///
+/// # Errors
+/// The system's error if it cannot be looked at.
+pub(crate) fn find(path: &Path, needed: Kind) -> io::Result<Option<Misplaced>> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if is_absence(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let is_needed = match needed {
+        Kind::File => found.is_file(),
+        Kind::Folder => found.is_dir(),
+    };
+    Ok((!is_needed).then(|| Misplaced {
+        path: path.to_owned(),
+        found: described(found),
+        needed,
+        to: path.parent().unwrap_or(path).to_owned(),
+    }))
+}
+
+fn described(kind: FileType) -> &'static str {
+    match kind {
+        _ if kind.is_dir() => words(Kind::Folder),
+        _ if kind.is_file() => words(Kind::File),
+        _ if kind.is_symlink() => "a symbolic link",
+        _ => "neither a file nor a folder",
+    }
+}
+
+const fn words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "a file",
+        Kind::Folder => "a folder",
+    }
+}

@@ -1,0 +1,80 @@
+//! The names in the data folder under which the daemon makes files and folders. The paths are made of them, at each start all of them
+//! are checked, and the tests from outside include this file to try each of them: it uses nothing else.
+
+/// What the daemon makes under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file.
+    File,
+    /// A folder.
+    Folder,
+}
+
+/// Declares the names of a folder, and the list of all of them.
+macro_rules! entries {
+    ($(#[$about:meta])* $all:ident; $($(#[$doc:meta])* $id:ident = $kind:ident $name:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $id: &str = $name;)*
+
+        $(#[$about])*
+        pub(crate) const $all: &[(&str, Kind)] = &[$(($id, Kind::$kind)),*];
+    };
+}
+
+entries! {
+    /// The entries of the data folder.
+    DATA;
+    /// The lock file. A process that holds its lock is a daemon.
+    LOCK = File "sessiond.lock";
+    /// The daemon's random name, which marks its processes.
+    INSTANCE = File "instance";
+    /// The journal of the store.
+    JOURNAL = File "journal.jsonl";
+    /// The journal while it is written anew.
+    NEW_JOURNAL = File "journal.new";
+    /// The agent and the folder that were used last.
+    LAST_USED = File "last-used.json";
+    /// Exported bundles for which no place was named.
+    EXPORTS = Folder "exports";
+    /// The database of the store.
+    STORE = Folder "store";
+    /// The database while it is rebuilt.
+    NEXT_STORE = Folder "store.next";
+    /// Which boot the database can be trusted in.
+    TRUST = File "store.trust";
+    /// What the store lost.
+    REPORT = File "store.report";
+    /// Large values of the store.
+    BODIES = Folder "bodies";
+    /// The transcripts of the built-in agent.
+    LOOPBACK = Folder "loopback";
+    /// Copies of transcripts.
+    KEPT = Folder "kept";
+    /// Plans of copies that no conversation refers to yet.
+    COPIES = Folder "copies";
+    /// Plans of imports.
+    IMPORTS = Folder "imports";
+    /// Plans of tree moves.
+    TREES = Folder "trees";
+    /// Plans of moves.
+    MOVES = Folder "moves";
+}
+
+entries! {
+    /// The entries of the folder [`KEPT`], beside a folder for each root of transcripts.
+    IN_KEPT;
+    /// How many turns restored transcripts lack.
+    UNREPORTED = Folder "unreported";
+    /// Copies that are unpacked for reading.
+    UNPACKED = Folder "unpacked";
+    /// When all transcripts were backed up last.
+    PASSED = File "passed";
+}
+
+/// Each entry by its path below the data folder, a folder before what is in it.
+pub(crate) fn all() -> impl Iterator<Item = (String, Kind)> {
+    let data = DATA.iter().map(|(name, kind)| ((*name).to_owned(), *kind));
+    let kept = IN_KEPT
+        .iter()
+        .map(|(name, kind)| (format!("{KEPT}/{name}"), *kind));
+    data.chain(kept)
+}

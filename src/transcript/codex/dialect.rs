@@ -1,0 +1,224 @@
+//! Codex' rollouts: one file a session wherever its id is in the name, which may continue the files of others.
+
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::check::{Finding, FindingKind};
+use uuid::Uuid;
+
+use super::LastTurn;
+use crate::transcript::TranscriptError;
+use crate::transcript::check::Report;
+use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::dialect::{
+    Abilities, Dialect, Home, RepairedCopy, SessionParts, Standing, turns_in_words,
+};
+use crate::transcript::library::Library;
+use crate::transcript::opened::Opened;
+use crate::transcript::origin::Origin;
+use crate::transcript::parts::rollout_part;
+use crate::transcript::record::TurnEnd;
+use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource};
+
+/// As Codex writes them.
+#[derive(Debug)]
+pub(crate) struct Codex;
+
+impl Dialect for Codex {
+    fn can(&self) -> Abilities {
+        Abilities {
+            cut: false,
+            by_folder: false,
+            by_reference: true,
+        }
+    }
+
+    fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+        rollouts::locate(root, id)
+    }
+
+    fn find(&self, home: Home<'_>, _cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
+        rollouts::find(home.root, id)
+    }
+
+    fn recorded(
+        &self,
+        home: Home<'_>,
+        _cwd: Option<&str>,
+        id: &str,
+    ) -> Result<(PathBuf, Origin), TranscriptError> {
+        Ok((rollouts::find(home.root, id)?, rollouts::origin(home.root, id)?))
+    }
+
+    fn files(&self, home: Home<'_>, _cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError> {
+        rollouts::files_of(home.root, id)
+    }
+
+    fn is_gone(&self, root: &Path, id: &str) -> bool {
+        match rollouts::files_of(root, id) {
+            Ok((_, missing)) => missing.is_some(),
+            Err(error) => error.is_absence(),
+        }
+    }
+
+    fn open(
+        &self,
+        home: Home<'_>,
+        _cwd: &str,
+        id: &str,
+        until: Option<&CheckpointRef>,
+    ) -> Result<Opened, TranscriptError> {
+        let until = until.map(|until| (until.upstream_id.as_str(), until.record_uuid.as_str()));
+        Opened::codex(home.library, home.root, id, until)
+    }
+
+    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
+        self.open(home, "", &place.upstream_id, Some(place))
+    }
+
+    fn check(
+        &self,
+        home: Home<'_>,
+        _cwd: Option<&str>,
+        id: &str,
+        _path: &Path,
+    ) -> Result<Report, TranscriptError> {
+        let mut report = rollouts::check(home.root, id)?;
+        report.findings.splice(0..0, beside(home.root, id));
+        Ok(report)
+    }
+
+    fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<Report, TranscriptError> {
+        rollouts::check(root, id)
+    }
+
+    fn obstacles(&self, home: Home<'_>, _cwd: &str, id: &str, _path: &Path) -> Vec<Finding> {
+        let refusals = rollouts::check(home.root, id).map(|report| report.refusals);
+        let beside = beside(home.root, id).into_iter();
+        beside.chain(refusals.unwrap_or_default()).collect()
+    }
+
+    fn standing(&self, _library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+        let (last, bytes) = rollouts::last_turn(path)?;
+        Ok(Standing {
+            turn_end: match last {
+                LastTurn::Runs => TurnEnd::Open,
+                LastTurn::Ended | LastTurn::Answered => TurnEnd::Over,
+            },
+            is_answered: last == LastTurn::Answered,
+            prompts: None,
+            bytes,
+        })
+    }
+
+    fn mends(&self, kind: FindingKind) -> bool {
+        rollouts::repair::mends(kind)
+    }
+
+    fn repair_target(
+        &self,
+        root: &Path,
+        _folder: &Path,
+        source: &Path,
+        id: &str,
+    ) -> Result<(String, PathBuf), TranscriptError> {
+        let new_id = Uuid::now_v7().to_string();
+        let target = rollouts::repair::target(root, source, id, &new_id);
+        Ok((new_id, target))
+    }
+
+    fn repair(
+        &self,
+        home: Home<'_>,
+        source: &Path,
+        id: &str,
+        target: &Path,
+        new_id: &str,
+    ) -> Result<RepairedCopy, TranscriptError> {
+        let made = rollouts::repair::repair(source, id, target, new_id)?;
+        Ok(RepairedCopy {
+            path: made.path,
+            repairs: made.repairs,
+            last_uuid: None,
+            turns: rollouts::origin(home.root, new_id).map_or(0, |origin| origin.turns as u64),
+            is_whole: true,
+        })
+    }
+
+    fn parts(
+        &self,
+        home: Home<'_>,
+        _cwd: &str,
+        id: &str,
+    ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError> {
+        let (files, missing) = rollouts::files_of(home.root, id)?;
+        let sessions = files.into_iter().map(|(upstream_id, transcript)| {
+            Ok(SessionParts {
+                upstream_id,
+                parts: vec![rollout_part(&transcript)?],
+                transcript,
+                left_out: Vec::new(),
+            })
+        });
+        Ok((sessions.collect::<Result<_, TranscriptError>>()?, missing))
+    }
+
+    fn archived(&self, root: &Path, path: &Path) -> Option<&'static str> {
+        rollouts::is_archived(root, path).then_some("codex unarchive")
+    }
+
+    fn missed_place(&self, root: &Path, id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+        Ok(rollouts::missed_place(root, id)?.map(|(_, place)| place))
+    }
+
+    fn bring_back(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
+        rollouts::bring_back(root, id)
+    }
+
+    fn fork_point(
+        &self,
+        root: &Path,
+        id: &str,
+        until: &CheckpointRef,
+    ) -> Result<Option<String>, TranscriptError> {
+        rollouts::item_of_turn(root, id, &until.upstream_id, &until.record_uuid)
+    }
+}
+
+/// What is to be said of rollouts of a session beside the one that is taken: that one of them has more turns, or more bytes.
+fn beside(root: &Path, id: &str) -> Option<Finding> {
+    let found = rollouts::locate(root, id).ok()?;
+    let (taken, others) = found.split_first()?;
+    if others.is_empty() {
+        return None;
+    }
+    let extent = |path: &PathBuf| rollouts::extent(path, id).ok();
+    let own = extent(taken);
+    let has_more = |other: &Extent| {
+        other.turns > 0 && own.is_none_or(|own| other.turns > own.turns || other.bytes > own.bytes)
+    };
+    let others = others.iter().filter_map(|path| Some((extent(path)?, path)));
+    let others = others.filter(|(extent, _)| has_more(extent));
+    let (most, best) = others.max_by_key(|(extent, _)| *extent)?;
+    let is_archived = |path: &Path| rollouts::is_archived(root, path);
+    let is_packed = |path: &Path| path.extension().is_some_and(|extension| extension == "zst");
+    let why = if is_archived(best) && !is_archived(taken) {
+        "Codex takes this one, since the other is archived"
+    } else if is_packed(best) && !is_packed(taken) {
+        "this one counts, since the other is compressed"
+    } else {
+        "this one counts, since it was written last"
+    };
+    let amount = |extent: Extent| format!("{} in {} bytes", turns_in_words(extent.turns), extent.bytes);
+    let detail = format!(
+        "another copy has {}, {}, and this one {}, {}: {why}",
+        amount(most),
+        best.display(),
+        own.map_or_else(|| "cannot be read".to_owned(), amount),
+        taken.display()
+    );
+    Some(Finding {
+        line: 0,
+        kind: FindingKind::OtherCopy,
+        detail,
+    })
+}

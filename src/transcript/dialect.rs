@@ -1,0 +1,269 @@
+//! What differs between the agents' transcripts: one implementation for each format, which is in the format's own folder.
+//!
+//! Owns which format answers. Everybody outside this room asks a [`Dialect`] and names no format. Blocks. Knows no
+//! conversations.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use bridge_protocol::check::{Finding, FindingKind, Repairs};
+
+use super::TranscriptError;
+use super::check::Report;
+use super::checkpoint::CheckpointRef;
+use super::claude::dialect::Claude;
+use super::codex::dialect::Codex;
+use super::library::Library;
+use super::opened::Opened;
+use super::origin::Origin;
+use super::parts::Part;
+use super::record::TurnEnd;
+use super::rollouts::HistoryFiles;
+use super::shelf::Format;
+
+/// The transcripts of one agent: where they are, and what was read of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Home<'a> {
+    /// What was read of them before.
+    pub library: &'a Library,
+    /// The agent's own folder.
+    pub root: &'a Path,
+}
+
+/// What can be done with transcripts of a format. Where none of it holds they are read all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// Whether they can be copied under a new id, whole or cut at any record, and rebuilt.
+    pub cut: bool,
+    /// Whether the agent looks for a session in the folder that it runs in, so that a move takes its files along.
+    pub by_folder: bool,
+    /// Whether a transcript may continue those of other sessions by reference.
+    pub by_reference: bool,
+}
+
+/// How a transcript stands, for one who watches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether the last turn is over.
+    pub turn_end: TurnEnd,
+    /// Whether it ended with the model's own words.
+    pub is_answered: bool,
+    /// How many prompts it holds, those of abandoned branches too, if they can be counted without reading all of it.
+    pub prompts: Option<u64>,
+    /// How many bytes were read.
+    pub bytes: u64,
+}
+
+/// A repaired copy of a transcript.
+#[derive(Debug)]
+pub struct RepairedCopy {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What was changed.
+    pub repairs: Repairs,
+    /// The source's record with which it ends, if records have ids.
+    pub last_uuid: Option<String>,
+    /// Its turns.
+    pub turns: u64,
+    /// Whether nothing that counts was lost by the damage.
+    pub is_whole: bool,
+}
+
+/// The files that are one session, and those that it continues.
+#[derive(Debug)]
+pub struct SessionParts {
+    /// The session.
+    pub upstream_id: String,
+    /// Its transcript.
+    pub transcript: PathBuf,
+    /// Its files, the transcript first.
+    pub parts: Vec<Part>,
+    /// What lies there and is not taken, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// What is asked of transcripts, whatever their format.
+pub trait Dialect: Debug + Sync {
+    /// What can be done with them.
+    fn can(&self) -> Abilities;
+
+    /// All files of a session, wherever they are; the one that the agent would take first.
+    ///
+    /// # Errors
+    /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder cannot be read.
+    fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError>;
+
+    /// The transcript of a session that runs in the folder `cwd`: of several copies the one that counts.
+    ///
+    /// # Errors
+    /// As [`Dialect::locate`], and [`TranscriptError::NotFound`].
+    fn find(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError>;
+
+    /// Whether the agent may take another copy of a session that runs in the folder `cwd` than the one that counts.
+    fn is_ambiguous(&self, _home: Home<'_>, _cwd: &str, _id: &str) -> bool {
+        false
+    }
+
+    /// The transcript of a session and what it says of itself; of one of which nobody says where it runs, the copy that
+    /// counts in the folder that the best copy names.
+    ///
+    /// # Errors
+    /// As [`Dialect::find`], and what cannot be read.
+    fn recorded(
+        &self,
+        home: Home<'_>,
+        cwd: Option<&str>,
+        id: &str,
+    ) -> Result<(PathBuf, Origin), TranscriptError>;
+
+    /// The files in which the history of a session is, the oldest first and its own last, and what is missing before them.
+    ///
+    /// # Errors
+    /// As [`Dialect::find`].
+    fn files(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError>;
+
+    /// Whether the transcript of a session is missing or blank, or one that it continues is missing.
+    fn is_gone(&self, root: &Path, id: &str) -> bool;
+
+    /// Opens the history of a session, whole or up to a place.
+    ///
+    /// # Errors
+    /// As [`Dialect::find`]; [`TranscriptError::RecordNotFound`] if the place is not in it.
+    fn open(
+        &self,
+        home: Home<'_>,
+        cwd: &str,
+        id: &str,
+        until: Option<&CheckpointRef>,
+    ) -> Result<Opened, TranscriptError>;
+
+    /// Opens the history that ends with a place, in whichever copy of its session has it.
+    ///
+    /// # Errors
+    /// As [`Dialect::open`]: of several copies why one cannot be read, rather than that another does not have the place.
+    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError>;
+
+    /// What is wrong with a session's transcript, and with the files that it continues. `cwd` is the folder in which it runs,
+    /// if that is known: what is said of other copies depends on it.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] when it cannot be read.
+    fn check(
+        &self,
+        home: Home<'_>,
+        cwd: Option<&str>,
+        id: &str,
+        path: &Path,
+    ) -> Result<Report, TranscriptError>;
+
+    /// The same of a session below `root` that stands in for the one below the agent's own folder.
+    ///
+    /// # Errors
+    /// As [`Dialect::locate`] and [`Dialect::check`].
+    fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<Report, TranscriptError>;
+
+    /// Why the agent would not go on with a transcript as it is, or with its newest branch, as far as that is known.
+    fn obstacles(&self, home: Home<'_>, cwd: &str, id: &str, path: &Path) -> Vec<Finding>;
+
+    /// How a transcript stands.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError>;
+
+    /// Whether a repaired copy does not have what was found.
+    fn mends(&self, kind: FindingKind) -> bool;
+
+    /// A new id for a repaired copy, and where it goes: into `folder`, or where the agent looks for it.
+    ///
+    /// # Errors
+    /// [`TranscriptError::InvalidId`].
+    fn repair_target(
+        &self,
+        root: &Path,
+        folder: &Path,
+        source: &Path,
+        id: &str,
+    ) -> Result<(String, PathBuf), TranscriptError>;
+
+    /// Makes a repaired copy there. The source is only read.
+    ///
+    /// # Errors
+    /// [`TranscriptError::NothingToResume`] when no message is in it, [`TranscriptError::AlreadyExists`], and
+    /// [`TranscriptError::Io`]. Nothing is left behind by a failure.
+    fn repair(
+        &self,
+        home: Home<'_>,
+        source: &Path,
+        id: &str,
+        target: &Path,
+        new_id: &str,
+    ) -> Result<RepairedCopy, TranscriptError>;
+
+    /// The files of a session, and of those that it continues, the oldest first; and what is missing before them.
+    ///
+    /// # Errors
+    /// As [`Dialect::files`].
+    fn parts(
+        &self,
+        home: Home<'_>,
+        cwd: &str,
+        id: &str,
+    ) -> Result<(Vec<SessionParts>, Option<super::rollouts::MissingSource>), TranscriptError>;
+
+    /// Of a transcript that a person archived in the agent: the command that brings it back, without the session's id.
+    fn archived(&self, _root: &Path, _path: &Path) -> Option<&'static str> {
+        None
+    }
+
+    /// The place where the agent looks for a session's transcript, if it lies elsewhere.
+    ///
+    /// # Errors
+    /// As [`Dialect::locate`].
+    fn missed_place(&self, _root: &Path, _id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+        Ok(None)
+    }
+
+    /// Moves a session's transcript to the place where its agent looks for it.
+    ///
+    /// # Errors
+    /// [`TranscriptError::NotFound`] when it lies there, [`TranscriptError::AlreadyExists`] when something else does.
+    fn bring_back(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
+        Err(TranscriptError::NotFound {
+            upstream_id: id.to_owned(),
+            root: root.to_owned(),
+        })
+    }
+
+    /// What the agent calls a message of the turn that ends at a place, for its own fork that is told where to end.
+    ///
+    /// # Errors
+    /// As [`Dialect::files`].
+    fn fork_point(
+        &self,
+        _root: &Path,
+        _id: &str,
+        _until: &CheckpointRef,
+    ) -> Result<Option<String>, TranscriptError> {
+        Ok(None)
+    }
+}
+
+impl Format {
+    /// What reads transcripts of this format.
+    #[must_use]
+    pub fn dialect(self) -> &'static dyn Dialect {
+        match self {
+            Self::Claude => &Claude,
+            Self::Codex => &Codex,
+        }
+    }
+}
+
+/// A number of turns, as findings say it.
+pub(super) fn turns_in_words(turns: usize) -> String {
+    match turns {
+        1 => "1 turn".to_owned(),
+        turns => format!("{turns} turns"),
+    }
+}
