@@ -456,7 +456,7 @@ impl Climber {
                 let put_back = match via {
                     Via::Located => self.bring_back(upstream_id).await,
                     Via::Archive => self.restore(climb.goal(), upstream_id).await,
-                    _ => Ok(()),
+                    _ => self.is_single(upstream_id).await,
                 };
                 if let Err(failure) = put_back {
                     return Outcome::Failed(failure);

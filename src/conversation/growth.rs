@@ -5,7 +5,7 @@
 //! a transcript be looked at again. What is read of transcripts comes from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::{ConversationId, UpstreamId};
@@ -77,11 +77,12 @@ impl Tally {
 /// What is asked about transcripts: by session, the conversations that had a turn on it; whether there are more.
 pub type Asked = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
 
-/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer.
+/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer; and the way
+/// to wake whoever looks.
 #[derive(Debug, Default)]
 pub struct TurnEnds {
     asked: Mutex<Asked>,
-    wake: Notify,
+    wake: Arc<Notify>,
 }
 
 impl TurnEnds {
@@ -95,9 +96,10 @@ impl TurnEnds {
         self.ask(upstream_id, None);
     }
 
-    /// Something was heard of transcripts, of which the system tells nobody any more.
-    pub fn note_heard(&self) {
-        self.wake.notify_one();
+    /// What wakes whoever looks at transcripts, for the system's own news of them.
+    pub fn waker(&self) -> impl Fn() + Send + 'static {
+        let wake = Arc::clone(&self.wake);
+        move || wake.notify_one()
     }
 
     fn ask(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
@@ -116,7 +118,7 @@ impl TurnEnds {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until there is something to take.
+    /// Until there is something to take, or the system has told of a change.
     pub async fn wait(&self) {
         self.wake.notified().await;
     }

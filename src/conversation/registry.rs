@@ -23,7 +23,7 @@ mod trees;
 mod watching;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::NewConversation;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::transcript::Unwatched;
 use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::error::TrySendError;
@@ -39,7 +40,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::store::{Change, ConversationRecord, Lookup, RequestRecord, ResolvedBy};
-use crate::transcript::watch::Watch;
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
@@ -82,10 +82,8 @@ pub struct Registry {
     searching: Semaphore,
     /// What was last seen of the agents' transcripts.
     shelves: Arc<tokio::sync::Mutex<Shelves>>,
-    /// What changes in their folders.
-    watch: Arc<Mutex<Watch>>,
-    /// Whether that is prepared: until then whoever holds it may hang in a file system.
-    is_watching: AtomicBool,
+    /// Which of their folders cannot be watched.
+    unwatched: Mutex<Vec<Unwatched>>,
     /// What is told of transcripts once it is on disk.
     saving: Arc<Saving>,
     /// Held by whoever reads transcripts for a caller.
@@ -132,8 +130,7 @@ impl Registry {
             underway: Underway::default(),
             searching: Semaphore::new(SEARCHES_AT_ONCE),
             shelves: Arc::default(),
-            watch: Arc::default(),
-            is_watching: AtomicBool::default(),
+            unwatched: Mutex::default(),
             saving: Arc::default(),
             readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),

@@ -9,7 +9,6 @@
 //! whatever they are: they are notes of the agent's own, of which each version has others. Pure; whether a file beside
 //! the transcript is there is asked of the caller.
 
-pub(super) mod lines;
 mod noted;
 mod strange;
 mod unanswered;
@@ -22,8 +21,7 @@ use bridge_protocol::check::{Finding, FindingKind};
 
 use super::claude::{ChainNoted, Index, Seen, Selection};
 use super::lines::LINE_LIMIT_BYTES;
-use super::scan::{Records, Scanned};
-use lines::{CheckedLine, Place, each_line};
+use super::scan::{Place, Scanned, ScannedLine, ScannedLines, Scanner};
 use noted::{ITEMS_LIMIT, Said, SaidNoted};
 pub(super) use strange::{Strange, Stranges};
 pub(super) use unanswered::unanswered;
@@ -100,7 +98,10 @@ pub fn check(
         report: Report::default(),
     };
     // Each sees the same bytes: what a record is in its chain, and what is said in it.
-    each_line::<ChainNoted, SaidNoted>(reader, |line| checker.line(line)).map_err(|(_, error)| error)?;
+    let mut lines = ScannedLines::<_, (Scanner<ChainNoted>, Scanner<SaidNoted>)>::new(reader, 0);
+    while let Some(line) = lines.next_line()? {
+        checker.line(line);
+    }
     Ok(checker.finish())
 }
 
@@ -110,7 +111,7 @@ pub fn check(
 /// # Errors
 /// What the reader answers.
 pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile>, bool)> {
-    let mut records = Records::<_, SaidNoted>::of(reader);
+    let mut records = ScannedLines::<_, Scanner<SaidNoted>>::new(reader, 0);
     let (mut named, mut has_more) = (BTreeSet::new(), false);
     while let Some((_, said)) = records.next_record()? {
         named.extend(said.files);
@@ -161,9 +162,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.report.add(*told, line, kind, detail.into());
     }
 
-    fn line(&mut self, line: CheckedLine<Seen, Said>) {
+    fn line(&mut self, line: ScannedLine<(Scanned<Seen>, Scanned<Said>)>) {
         let place = line.place;
-        if line.bytes > LINE_LIMIT_BYTES as u64 {
+        if line.is_too_long() {
             let detail = format!(
                 "longer than {} MiB and not read here; where it is a record of the conversation, an agent may take long \
                  or fail to read it; {CALLS_UNTOLD}",
@@ -173,7 +174,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             self.are_calls_known = false;
             return;
         }
-        match (line.one, line.other) {
+        match line.what {
             (Scanned::Record(seen), Scanned::Record(said)) => self.record(place, seen, said),
             (Scanned::Blank, _) => {}
             _ if line.ended => self.find(

@@ -24,7 +24,7 @@ use memchr::memmem;
 
 use super::fields::Fields;
 use super::record::line_text;
-use super::scan::{Records, Scanned, Scanner};
+use super::scan::{Scanned, ScannedLines, Scanner};
 use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};
 
@@ -86,7 +86,7 @@ pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
 /// # Errors
 /// What the reader answers.
 pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
-    let first = Records::<_, LineNoted>::of(reader).next_record()?;
+    let first = ScannedLines::<_, Scanner<LineNoted>>::new(reader, 0).next_record()?;
     Ok(first.and_then(|(_, note)| match note.what {
         What::Meta(meta) => Some(*meta),
         _ => None,

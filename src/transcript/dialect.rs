@@ -104,6 +104,11 @@ pub trait Dialect: Debug + Sync {
     /// As [`Dialect::locate`], and [`TranscriptError::NotFound`].
     fn find(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError>;
 
+    /// Whether the agent may take another copy of a session that runs in the folder `cwd` than the one that counts.
+    fn is_ambiguous(&self, _home: Home<'_>, _cwd: &str, _id: &str) -> bool {
+        false
+    }
+
     /// The transcript of a session and what it says of itself; of one of which nobody says where it runs, the copy that
     /// counts in the folder that the best copy names.
     ///

@@ -11,23 +11,23 @@
 //! followed by an append; then the offsets still hold, and a record is only told when it bears the uuid that was noted.
 //! Everything else is read anew.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::TranscriptError;
+use super::cache::Cache;
 use super::claude::book::Book;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
 use super::origin::Origin;
-use super::reading::{OpenBook, READ_BYTES};
+use super::reading::{OpenBook, READ_BYTES, open_file};
 use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
 
@@ -57,11 +57,9 @@ const PLACE_BYTES: usize = 1024;
 /// The transcripts that were read. Shared by all who read.
 #[derive(Debug)]
 pub struct Library {
-    limit_bytes: usize,
-    newest_limit_bytes: usize,
     halves_bytes: u64,
     hasher: RandomState,
-    shelf: Mutex<Shelf>,
+    kept: Cache<PathBuf, Volume>,
     /// The same for the rollouts of Codex, which keep their own count.
     pub(crate) rollouts: RolloutBooks,
 }
@@ -78,21 +76,6 @@ pub struct Standing {
     pub turn_end: TurnEnd,
     /// How many bytes were read.
     pub bytes: u64,
-}
-
-#[derive(Debug, Default)]
-struct Shelf {
-    slots: HashMap<PathBuf, Kept>,
-    /// Counts up with each use.
-    uses: u64,
-    bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    slot: Arc<Mutex<Option<Volume>>>,
-    last_use: u64,
-    bytes: usize,
 }
 
 /// What is known of one transcript.
@@ -128,11 +111,9 @@ impl Library {
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self {
-            limit_bytes,
-            newest_limit_bytes: NEWEST_BYTES.max(limit_bytes),
             halves_bytes: HALVES_BYTES,
             hasher: RandomState::new(),
-            shelf: Mutex::default(),
+            kept: Cache::new(limit_bytes, NEWEST_BYTES.max(limit_bytes)),
             rollouts: RolloutBooks::default(),
         }
     }
@@ -204,8 +185,7 @@ impl Library {
     /// counted before and the file is the one that was read. Reads nothing, and does not wait for one who reads.
     #[must_use]
     pub fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
-        let slot = self.lock().slots.get(path).map(|kept| Arc::clone(&kept.slot));
-        let Some(slot) = slot else {
+        let Some(slot) = self.kept.get(&path.to_owned()) else {
             return self.rollouts.known_turns(path, identity);
         };
         let known = slot.try_lock().ok()?;
@@ -216,16 +196,13 @@ impl Library {
 
     /// Forgets a transcript, as when it was removed.
     pub fn forget(&self, path: &Path) {
-        let mut shelf = self.lock();
-        if let Some(kept) = shelf.slots.remove(path) {
-            shelf.bytes = shelf.bytes.saturating_sub(kept.bytes);
-        }
+        self.kept.forget(&path.to_owned());
     }
 
     /// How much is kept, in bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.lock().bytes
+        self.kept.bytes()
     }
 
     /// Brings what is known of a transcript up to date and looks at it. Who asks for the same one meanwhile waits.
@@ -234,102 +211,17 @@ impl Library {
         path: &Path,
         tell: impl FnOnce(&mut Volume, File) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
-        let slot = self.slot(path);
-        // A reader that panicked has left nothing behind: what is known is taken out while it is worked on.
-        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = self.refreshed(path, known.take());
-        let told = read.and_then(|(mut volume, file)| {
+        self.kept.look(&path.to_owned(), Volume::memory_bytes, |known| {
+            let (mut volume, file) = self.refreshed(path, known.take())?;
             let told = tell(&mut volume, file);
             *known = Some(volume);
             told
-        });
-        let bytes = known.as_ref().map(Volume::memory_bytes);
-        drop(known);
-        match bytes {
-            Some(bytes) => self.weigh(path, &slot, bytes),
-            None => self.let_go(path, &slot),
-        }
-        told
-    }
-
-    /// Forgets a transcript that could not be read, unless it has left meanwhile and was put back by another, who may have
-    /// read it.
-    fn let_go(&self, path: &Path, slot: &Arc<Mutex<Option<Volume>>>) {
-        let mut shelf = self.lock();
-        let is_this = |kept: &Kept| Arc::ptr_eq(&kept.slot, slot);
-        if shelf.slots.get(path).is_some_and(is_this)
-            && let Some(kept) = shelf.slots.remove(path)
-        {
-            shelf.bytes = shelf.bytes.saturating_sub(kept.bytes);
-        }
-    }
-
-    fn slot(&self, path: &Path) -> Arc<Mutex<Option<Volume>>> {
-        let mut shelf = self.lock();
-        shelf.uses += 1;
-        let now = shelf.uses;
-        if let Some(kept) = shelf.slots.get_mut(path) {
-            kept.last_use = now;
-            return Arc::clone(&kept.slot);
-        }
-        let kept = Kept {
-            last_use: now,
-            ..Kept::default()
-        };
-        let slot = Arc::clone(&kept.slot);
-        shelf.slots.insert(path.to_owned(), kept);
-        slot
-    }
-
-    /// Notes what a transcript takes, and lets go of others when all together take too much.
-    fn weigh(&self, path: &Path, slot: &Arc<Mutex<Option<Volume>>>, bytes: usize) {
-        let mut shelf = self.lock();
-        let shelf = &mut *shelf;
-        // It may have left meanwhile, and even been put back by another.
-        let Some(kept) = shelf.slots.get_mut(path) else {
-            return;
-        };
-        if !Arc::ptr_eq(&kept.slot, slot) {
-            return;
-        }
-        let bytes = bytes + PLACE_BYTES;
-        shelf.bytes = (shelf.bytes + bytes).saturating_sub(kept.bytes);
-        kept.bytes = bytes;
-        if shelf.bytes <= self.limit_bytes {
-            return;
-        }
-        let others = shelf.slots.iter().filter(|(other, _)| *other != path);
-        let mut by_use: Vec<(u64, &PathBuf)> = others.map(|(path, kept)| (kept.last_use, path)).collect();
-        by_use.sort_unstable();
-        // Some more than needed, so that this is not done again for the next one.
-        let goal = self.limit_bytes / 4 * 3;
-        let mut left = shelf.bytes;
-        let leaving = by_use.into_iter().take_while(|(_, path)| {
-            let stays = left <= goal;
-            left = left.saturating_sub(shelf.slots.get(*path).map_or(0, |kept| kept.bytes));
-            !stays
-        });
-        let mut leaving: Vec<PathBuf> = leaving.map(|(_, path)| path.clone()).collect();
-        if bytes > self.newest_limit_bytes {
-            leaving.push(path.to_owned());
-        }
-        for path in leaving {
-            if let Some(kept) = shelf.slots.remove(&path) {
-                shelf.bytes = shelf.bytes.saturating_sub(kept.bytes);
-            }
-        }
+        })
     }
 
     /// What is known of a transcript as it is now, and the file.
     fn refreshed(&self, path: &Path, known: Option<Volume>) -> Result<(Volume, File), TranscriptError> {
-        let metadata = std::fs::metadata(path).map_err(TranscriptError::io("open", path))?;
-        // Opening a pipe would wait for a writer.
-        if !metadata.is_file() {
-            let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a file");
-            return Err(TranscriptError::io("open", path)(error));
-        }
-        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
-        let metadata = file.metadata().map_err(TranscriptError::io("read", path))?;
+        let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
         let identity = Identity::of(&metadata);
         let volume = match known {
             Some(volume) if volume.identity == identity => Ok(volume),
@@ -387,10 +279,6 @@ impl Library {
     fn tail(&self, file: &File, end: u64) -> io::Result<Option<u64>> {
         tail_hash(&self.hasher, file, end)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Volume {
@@ -408,12 +296,14 @@ impl Volume {
 
     fn memory_bytes(&self) -> usize {
         let books = self.books.iter().map(|(_, book)| book.memory_bytes());
-        self.index.memory_bytes() + books.sum::<usize>()
+        PLACE_BYTES + self.index.memory_bytes() + books.sum::<usize>()
     }
 }
 
 impl Identity {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    /// Of a file that was looked at.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -423,9 +313,16 @@ impl Identity {
         }
     }
 
-    /// Which file it is, whatever became of it.
-    pub(super) fn file(&self) -> (u64, u64) {
+    /// Which file it is, whatever became of it: device and inode.
+    #[must_use]
+    pub fn file(&self) -> (u64, u64) {
         (self.device, self.inode)
+    }
+
+    /// Its size, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// When it was written last.

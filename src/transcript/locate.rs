@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
-use super::worktrees::worktrees;
 use crate::files::{FILE_NAME_LIMIT_BYTES, is_absence};
 
 /// The longest folder name that is a whole path, in UTF-16 units; longer ones are cut and get a hash.
@@ -59,32 +58,13 @@ pub fn file_name(upstream_id: &str) -> Result<String, TranscriptError> {
     }
 }
 
-/// The transcripts of one session.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Located {
-    /// As the agent prefers them: the one in the folder of the cwd, those of the other worktrees of its repository, and
-    /// the rest in the order of their paths.
-    pub paths: Vec<PathBuf>,
-    /// How many of them, from the first on, lie where the agent looks by the folder's name; the others it finds only by
-    /// a search for the id. Worktrees count where there are several.
-    pub by_folder: usize,
-}
-
-/// All files below `root` that are the transcript `upstream_id`, as the agent prefers them in `cwd`. Empty when there is
-/// none.
+/// All files below `root` that are the transcript `upstream_id`, in the order of their paths, the one in the folder of `cwd`
+/// first: the agent takes that one before any other. Empty when there is none.
 ///
 /// # Errors
 /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when `projects` is there and cannot be read, or none was found
 /// and one of its folders cannot be looked into.
 pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<PathBuf>, TranscriptError> {
-    Ok(located(root, upstream_id, cwd)?.paths)
-}
-
-/// As [`locate`], with what the agent finds by their folders.
-///
-/// # Errors
-/// As [`locate`].
-pub fn located(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Located, TranscriptError> {
     let name = file_name(upstream_id)?;
     let (mut found, mut failure) = (Vec::new(), None);
     for folder in project_folders(root)? {
@@ -101,28 +81,9 @@ pub fn located(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Loc
     if let Some(failure) = failure.filter(|_| found.is_empty()) {
         return Err(failure);
     }
-    let folders = match cwd {
-        None => Vec::new(),
-        // The only one is found wherever it is.
-        Some(cwd) if found.len() < 2 => vec![own_folder(root, cwd)],
-        Some(cwd) => searched_folders(root, cwd),
-    };
-    let place = |path: &Path| folders.iter().position(|folder| path.parent() == Some(folder));
-    let by_folder = found.iter().filter(|path| place(path).is_some()).count();
-    found.sort_by_cached_key(|path| (place(path).unwrap_or(folders.len()), path.clone()));
-    Ok(Located {
-        paths: found,
-        by_folder,
-    })
-}
-
-/// The folders in which Claude looks for a session by their names, one after the other.
-fn searched_folders(root: &Path, cwd: &Path) -> Vec<PathBuf> {
-    let resolved = fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned());
-    let folder = |cwd: &Path| root.join("projects").join(project_folder(cwd));
-    let mut folders = vec![folder(&resolved)];
-    folders.extend(worktrees(&resolved).iter().map(|worktree| folder(worktree)));
-    folders
+    let own = cwd.map(|cwd| own_folder(root, cwd));
+    found.sort_by_cached_key(|path| (path.parent() != own.as_deref(), path.clone()));
+    Ok(found)
 }
 
 /// The folder in which the agent keeps the transcripts of a working directory and looks for them first, whether it
@@ -309,29 +270,5 @@ pub(super) mod tests {
             locate(&root.path().join("none"), "s1", None).expect("a search"),
             [] as [PathBuf; 0]
         );
-    }
-
-    #[test]
-    fn those_of_other_worktrees_come_before_the_rest_and_one_alone_is_not_asked_about() {
-        let root = tempfile::tempdir().expect("a folder");
-        let (_held, base) = crate::transcript::worktrees::tests::with_two();
-        let cwd = base.join("main");
-        let put = |folder: &Path| {
-            fs::create_dir_all(folder).expect("a folder");
-            fs::write(folder.join("s1.jsonl"), "{}\n").expect("a file");
-            folder.join("s1.jsonl")
-        };
-        let own = |name: &str| own_folder(root.path(), &base.join(name));
-        let look = || {
-            let found = located(root.path(), "s1", Some(&cwd)).expect("a search");
-            (found.paths, found.by_folder)
-        };
-        let b = put(&own("b"));
-        assert_eq!(look(), (vec![b.clone()], 0));
-        let elsewhere = put(&root.path().join("projects/-"));
-        assert_eq!(look(), (vec![b.clone(), elsewhere.clone()], 1));
-        let a = put(&own("a"));
-        let main = put(&own("main"));
-        assert_eq!(look(), (vec![main, a, b, elsewhere], 3));
     }
 }

@@ -5,8 +5,9 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -263,9 +264,22 @@ impl Seek for Near {
     }
 }
 
+/// Opens a file without waiting: a pipe in its place would never open.
+pub(super) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
+    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(without_waiting)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")),
+    }
+}
+
 pub(super) fn open(path: &Path) -> Result<BufReader<Metered<File>>, TranscriptError> {
-    let file = File::open(path).map_err(TranscriptError::io("open", path))?;
-    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+    let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
     Ok(BufReader::with_capacity(
         READ_BYTES,
         Metered::new(file, metadata.len()),
@@ -342,5 +356,17 @@ mod tests {
         let error = summarize(Path::new("/nowhere/s.jsonl")).expect_err("no such file");
         assert_eq!(error.to_string(), "could not open /nowhere/s.jsonl");
         assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_waited_for_by_nobody() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("s.jsonl");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        for path in [&pipe, folder.path()] {
+            let error = summarize(path).expect_err("it is no file");
+            assert!(matches!(error, TranscriptError::Io { .. }), "{error}");
+        }
     }
 }

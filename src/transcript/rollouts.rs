@@ -11,7 +11,6 @@ pub mod repair;
 mod text;
 mod tree;
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use super::codex::{Meta, read_meta};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
 use super::origin::{ForkedFrom, Origin};
+use super::reading::open_file;
 use super::summary::END_BYTES;
 use kept::{Currency, Key, Volume};
 use text::Text;
@@ -177,15 +177,9 @@ pub struct OpenRollout {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
-    // A pipe in its place would be opened when somebody writes to it, which may be never.
-    let is_file = std::fs::metadata(path).and_then(|metadata| match metadata.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")),
-    });
-    is_file.map_err(TranscriptError::io("open", path))?;
-    let mut file = File::open(path).map_err(TranscriptError::io("open", path))?;
+    let (mut file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
+    let bytes = metadata.len();
     let mut read = || {
-        let bytes = file.metadata()?.len();
         let mut tail = Vec::new();
         let is_packed = path.extension().is_some_and(|extension| extension == "zst");
         let mut length = END_BYTES as u64;

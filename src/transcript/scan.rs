@@ -6,13 +6,13 @@
 //! ([`Noted`]), and decided there as where a line is decoded whole: both ways to read a line are held together by a test.
 //! Pure; knows neither files nor how records hang together.
 
+mod lines;
 mod nesting;
-mod records;
 mod strict;
 mod strings;
 
+pub(super) use lines::{Place, ScannedLine, ScannedLines};
 use nesting::Nesting;
-pub(super) use records::Records;
 use strict::Strict;
 pub(super) use strings::Held;
 use strings::{special, unfinished};

@@ -1,18 +1,15 @@
 //! All transcripts below the folders of agents, with what is told of each in a list.
 //!
-//! Owns what is remembered of each file, its stat and a summary that is made anew when the stat differs, and their order.
-//! Nothing is kept on disk. Blocks. A folder that cannot be read, a file that vanishes, a link that leads in circles cost
+//! Owns a summary of each file, which is made anew when the file's stat differs, and their order. Each scan looks at every
+//! file, so that it has all that was written before. Nothing is kept on disk. Blocks. A folder that cannot be read, a file that vanishes, a link that leads in circles cost
 //! what is behind them and nothing else; it must not know agents or conversations.
 
 mod ends;
 mod find;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +19,8 @@ use jiff::Timestamp;
 use super::codex::rollout_name;
 use super::library::Identity;
 use super::meter::Tally;
-use super::watch::Changes;
 use ends::{Buffers, entry, on_threads};
-use find::{Finding, Found, Look, Stat, look};
+use find::{Finding, Found};
 
 /// How many folders that cannot be read are named: enough to see what is wrong.
 const UNREADABLE_LIMIT: usize = 20;
@@ -91,6 +87,13 @@ pub struct ShelfEntry {
     pub identity: Identity,
 }
 
+impl ShelfEntry {
+    /// Newest first, by path where the time is the same.
+    fn order(&self) -> (Reverse<Timestamp>, &Path) {
+        (Reverse(self.updated_at), &self.path)
+    }
+}
+
 /// A place in the order of all transcripts: newest first, by path where the time is the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(Reverse<Timestamp>, Arc<Path>);
@@ -115,13 +118,10 @@ impl Place {
     }
 }
 
-/// All transcripts below a root with what their stat says, those that cannot be looked at left out.
-pub fn sizes(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, Metadata)> {
+/// All transcripts below a root and what their stat says, those that cannot be looked at left out.
+pub fn identities(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, Identity)> {
     let found = Finding::in_root(root, format).found;
-    found.into_iter().filter_map(|found| {
-        let metadata = std::fs::metadata(&found.path).ok()?;
-        Some((found.path, metadata))
-    })
+    found.into_iter().map(|found| (found.path, found.identity))
 }
 
 /// What is called like a transcript below a root, in the order of the folders in which transcripts are, whatever stands
@@ -134,11 +134,7 @@ pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf,
 #[must_use]
 pub fn listed_title(path: &Path, format: Format) -> Option<String> {
     // What is listed under a link is named by what it leads to.
-    let found = match look(path) {
-        Look::Link => look(&path.canonicalize().ok()?),
-        found => found,
-    };
-    let Look::File(found) = found else { return None };
+    let found = Found::at(path.canonicalize().ok()?)?;
     let entry = entry(&found, format, &mut Buffers::default()).ok()??;
     Some(entry.title.clone()).filter(|title| !title.is_empty())
 }
@@ -152,52 +148,10 @@ pub fn files(folder: &Path, format: Format) -> impl Iterator<Item = PathBuf> {
 /// What is known of one root.
 #[derive(Debug, Default)]
 pub struct Shelf {
-    held: Folders,
-    order: BTreeMap<Place, Arc<ShelfEntry>>,
+    /// In the order of their places.
+    entries: Vec<Arc<ShelfEntry>>,
     unreadable: BTreeSet<PathBuf>,
-    has_aliases: bool,
     scanned: bool,
-}
-
-/// What is known of a file.
-#[derive(Debug)]
-struct Held {
-    stat: Stat,
-    entry: Arc<ShelfEntry>,
-}
-
-/// Files by folder and name, so that one folder is looked at without touching the others.
-#[derive(Debug, Default)]
-struct Folders(HashMap<PathBuf, HashMap<OsString, Held>>);
-
-impl Folders {
-    fn put(&mut self, path: &Path, held: Held) {
-        let Some((folder, name)) = parts(path) else { return };
-        if let Some(files) = self.0.get_mut(folder) {
-            files.insert(name.to_owned(), held);
-        } else {
-            self.0
-                .insert(folder.to_owned(), HashMap::from([(name.to_owned(), held)]));
-        }
-    }
-
-    fn take(&mut self, path: &Path) -> Option<Held> {
-        let (folder, name) = parts(path)?;
-        self.0.get_mut(folder)?.remove(name)
-    }
-
-    /// All in a folder and below it.
-    fn take_below(&mut self, folder: &Path) -> Self {
-        Self(self.0.extract_if(|other, _| other.starts_with(folder)).collect())
-    }
-
-    fn into_entries(self) -> impl Iterator<Item = Held> {
-        self.0.into_values().flat_map(HashMap::into_values)
-    }
-}
-
-fn parts(path: &Path) -> Option<(&Path, &OsStr)> {
-    path.parent().zip(path.file_name())
 }
 
 impl Shelf {
@@ -209,10 +163,9 @@ impl Shelf {
 
     /// All transcripts behind a place, in their order.
     pub fn behind(&self, place: Option<&Place>) -> impl Iterator<Item = &Arc<ShelfEntry>> {
-        let start = place.map_or(Bound::Unbounded, Bound::Excluded);
-        self.order
-            .range((start, Bound::Unbounded))
-            .map(|(_, entry)| entry)
+        let is_before = |entry: &Arc<ShelfEntry>| place.is_some_and(|place| Place::of(entry) <= *place);
+        let start = self.entries.partition_point(is_before);
+        self.entries.iter().skip(start)
     }
 
     /// Files and folders that could not be read when they were looked at last, 20 at most.
@@ -226,98 +179,19 @@ impl Shelf {
     /// Looks at every file below `root` and reads the ends of those that are new or have changed. It was not scanned when
     /// that was ended early; what had been read is kept.
     pub fn scan(&mut self, root: &Path, format: Format) {
-        self.work(|shelf| shelf.scan_all(root, format));
-    }
-
-    /// Looks at what has changed since it was looked at last. Ended early, everything has to be looked at again.
-    pub fn refresh(&mut self, root: &Path, format: Format, changes: &Changes) {
-        self.work(|shelf| shelf.refresh_some(root, format, changes));
-    }
-
-    /// Does work that may panic on what is taken out meanwhile: what is left then is nothing, and not half of it.
-    fn work(&mut self, work: impl FnOnce(&mut Self)) {
-        let mut shelf = std::mem::take(self);
-        work(&mut shelf);
-        *self = shelf;
-    }
-
-    fn scan_all(&mut self, root: &Path, format: Format) {
-        self.scanned = true;
-        let finding = Finding::in_root(root, format);
-        self.has_aliases = finding.has_aliases;
-        self.unreadable.clear();
-        let old = std::mem::take(&mut self.held);
-        self.take_in(finding, old, format);
-    }
-
-    fn refresh_some(&mut self, root: &Path, format: Format, changes: &Changes) {
-        if !self.scanned || self.has_aliases || changes.everything {
-            self.scan_all(root, format);
-            return;
-        }
-        for folder in &changes.folders {
-            let finding = Finding::in_folder(folder, format);
-            if finding.has_aliases {
-                self.scan_all(root, format);
-                return;
-            }
-            self.unreadable.retain(|path| !path.starts_with(folder));
-            let old = self.held.take_below(folder);
-            self.take_in(finding, old, format);
-        }
-        let is_in_folder = |path: &Path| path.ancestors().any(|above| changes.folders.contains(above));
-        let mut finding = Finding::default();
-        let files = changes.files.iter().filter(|path| !is_in_folder(path));
-        let files: Vec<&PathBuf> = files.collect();
-        for path in &files {
-            match look(path) {
-                Look::File(found) if self.is_single(&found) => finding.found.push(found),
-                Look::File(_) | Look::Link => {
-                    self.scan_all(root, format);
-                    return;
-                }
-                Look::Nothing => {}
-            }
-        }
-        let mut old = Folders::default();
-        for path in files {
-            self.unreadable.remove(path);
-            if let Some(held) = self.held.take(path) {
-                old.put(path, held);
-            }
-        }
-        self.take_in(finding, old, format);
-    }
-
-    /// Whether a file is not known from another folder already.
-    fn is_single(&self, found: &Found) -> bool {
-        let Some((folder, name)) = parts(&found.path) else {
-            return true;
-        };
-        let is_same = |held: &Held| held.stat.identity.file() == found.stat.identity.file();
-        let mut others = self.held.0.iter().filter(|(other, _)| *other != folder);
-        !found.stat.has_names || others.all(|(_, files)| !files.get(name).is_some_and(is_same))
-    }
-
-    /// Takes in what was found in the place of what was there: what has not changed is not read again.
-    fn take_in(&mut self, finding: Finding, mut old: Folders, format: Format) {
-        let mut changed: Vec<Found> = Vec::new();
-        for found in finding.found {
-            match old.take(&found.path) {
-                Some(held) if held.stat == found.stat => self.held.put(&found.path, held),
-                Some(held) => {
-                    self.order.remove(&Place::of(&held.entry));
-                    changed.push(found);
-                }
-                None => changed.push(found),
-            }
-        }
-        for held in old.into_entries() {
-            self.order.remove(&Place::of(&held.entry));
-        }
-        let unreadable = finding.unreadable.into_iter();
-        self.unreadable.extend(unreadable.map(|(path, _)| path));
-        let tally = Tally::new(changed.iter().map(ends::bytes).sum());
+        // What is left after a panic is nothing, and not half of it.
+        let mut entries = std::mem::take(self).entries;
+        let Finding { found, unreadable } = Finding::in_root(root, format);
+        let mut unreadable: BTreeSet<PathBuf> = unreadable.into_iter().map(|(path, _)| path).collect();
+        let there: HashMap<&Path, &Identity> = found
+            .iter()
+            .map(|found| (found.path.as_path(), &found.identity))
+            .collect();
+        entries.retain(|entry| there.get(entry.path.as_ref()) == Some(&&entry.identity));
+        let known: HashSet<&Path> = entries.iter().map(|entry| entry.path.as_ref()).collect();
+        let is_known = |found: &Found| known.contains(found.path.as_path());
+        let changed: Vec<&Found> = found.iter().filter(|found| !is_known(found)).collect();
+        let tally = Tally::new(changed.iter().map(|found| ends::bytes(found)).sum());
         let is_over = AtomicBool::new(false);
         let read = on_threads(&changed, |found, buffers| {
             if is_over.load(Ordering::Relaxed) {
@@ -327,23 +201,23 @@ impl Shelf {
             is_over.fetch_or(tally.read(ends::bytes(found)).is_err(), Ordering::Relaxed);
             entry
         });
-        self.scanned &= !is_over.into_inner();
         for (found, read) in changed.into_iter().zip(read) {
             match read {
-                Ok(Some(entry)) => {
-                    let entry = Arc::new(entry);
-                    self.order.insert(Place::of(&entry), Arc::clone(&entry));
-                    let stat = found.stat;
-                    self.held.put(&found.path, Held { stat, entry });
-                }
+                Ok(Some(entry)) => entries.push(Arc::new(entry)),
                 // It has no id, or has vanished since, or nobody waits for it any more.
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(_) => {
-                    self.unreadable.insert(found.path);
+                    unreadable.insert(found.path.clone());
                 }
             }
         }
+        entries.sort_by(|one, other| one.order().cmp(&other.order()));
+        *self = Self {
+            entries,
+            unreadable,
+            scanned: !is_over.into_inner(),
+        };
     }
 }
 

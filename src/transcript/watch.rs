@@ -1,27 +1,26 @@
-//! Watching the folders of transcripts, so that what changes in them is known without looking at everything again.
+//! Watching the folders of transcripts, by the crate `notify`: inotify, FSEvents, kqueue.
 //!
-//! Owns which folders are watched and what has changed in them since each of its two readers asked last: lists, which
-//! bring what they know up to date, and whoever tells of single transcripts. Everything that happened before a question is
-//! in the answer. What is kept is bounded: past a limit the answer is that everything may have changed. Where folders
-//! cannot be watched it says so, and a reader looks for itself. Blocks; knows neither what stands in the files nor
+//! Owns which folders are watched, and the paths that something has happened to until they are asked for. A thread of
+//! `notify` hears of them, late and merged; what became of a path is seen by looking at it when it is asked for. What is
+//! kept is bounded: past a limit, and when the system lost events, everything may have changed and is watched anew. Where
+//! folders cannot be watched it says so, and a reader looks for itself. Blocks; knows neither what stands in the files nor
 //! conversations.
 
-mod kernel;
-
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kernel::{FolderNumber, Kernel, Reach, Told, What};
+use notify::event::ModifyKind;
+use notify::{Config, ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::shelf::Format;
 
-/// How many changed paths are kept for a reader. More than an agent touches between two lists; past it all files are
-/// looked at, which takes some milliseconds for thousands of them.
-const CHANGES: usize = 4_096;
+/// How many paths wait until they are asked for. More than are touched in the milliseconds until then; past it all files
+/// are looked at, which takes some milliseconds for thousands of them.
+const PATHS: usize = 4_096;
 
 /// How often the nearest folder is looked for that is there, when another one comes meanwhile. One that is there and
 /// cannot be watched would be looked for without end.
@@ -52,61 +51,38 @@ pub struct Heard {
 /// The folders of all roots.
 #[derive(Debug)]
 pub struct Watch {
-    kernel: io::Result<Box<dyn Kernel>>,
+    watcher: io::Result<RecommendedWatcher>,
+    pending: Arc<Mutex<Pending>>,
     roots: Vec<Root>,
-    /// By links one folder may stand in several places.
-    folders: HashMap<FolderNumber, BTreeSet<PathBuf>>,
+    /// The watched folders, by path without links: so the system calls them.
+    folders: HashMap<PathBuf, Folder>,
 }
 
-/// A root and what is known of its folders.
 #[derive(Debug)]
 struct Root {
     path: PathBuf,
     format: Format,
-    /// Which folders stood at the top when they were watched last.
-    tops: Vec<Option<FileNumber>>,
-    /// Whether the way to its folders may have changed.
-    is_loose: bool,
     /// Why not all of it is watched.
     problem: Option<String>,
-    for_lists: Changes,
-    for_ears: Changes,
 }
 
-/// What a file is known by.
+#[derive(Debug)]
+struct Folder {
+    number: FileNumber,
+    /// The paths by which roots lead to it: several, where there are links.
+    places: BTreeSet<PathBuf>,
+}
+
+/// Which file it is: device and inode.
 type FileNumber = (u64, u64);
 
-impl Changes {
-    fn everything() -> Self {
-        Self {
-            everything: true,
-            ..Self::default()
-        }
-    }
-
-    /// Whether nothing has changed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        !self.everything && self.folders.is_empty() && self.files.is_empty()
-    }
-
-    fn add(&mut self, place: &Place) {
-        if self.everything {
-            return;
-        }
-        let is_new = match place {
-            Place::Way => {
-                *self = Self::everything();
-                return;
-            }
-            Place::Folder(path) => self.folders.insert(path.clone()),
-            Place::File(path) => self.files.insert(path.clone()),
-            Place::Nothing => false,
-        };
-        if is_new && self.folders.len() + self.files.len() > CHANGES {
-            *self = Self::everything();
-        }
-    }
+/// What the system told and nobody has asked for yet.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Paths, and whether something may have gone from there.
+    paths: BTreeMap<PathBuf, bool>,
+    /// Whether anything may have happened to any path.
+    is_lost: bool,
 }
 
 /// What a path is for a root.
@@ -115,42 +91,90 @@ enum Place {
     /// On the way to its folders: it may be another root now.
     Way,
     /// A folder of transcripts.
-    Folder(PathBuf),
+    Folder,
     /// A transcript.
-    File(PathBuf),
+    File,
     /// Nothing that holds or is a transcript.
     Nothing,
 }
 
-impl Default for Watch {
-    fn default() -> Self {
-        Self::with(kernel::open())
+impl Changes {
+    /// Whether nothing has changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.everything && self.folders.is_empty() && self.files.is_empty()
+    }
+}
+
+impl Pending {
+    /// Takes what the system tells; false when nobody has to know.
+    fn take_in(&mut self, event: notify::Result<notify::Event>) -> bool {
+        match event {
+            Ok(event) if event.need_rescan() => self.lose(),
+            Ok(event) if is_of_no_interest(&event) => return false,
+            Ok(event) => {
+                let may_be_gone = !matches!(
+                    event.kind,
+                    EventKind::Create(_) | EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_))
+                );
+                for path in event.paths {
+                    *self.paths.entry(path).or_default() |= may_be_gone;
+                }
+                if self.paths.len() > PATHS {
+                    self.lose();
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "changes of transcripts may have been missed");
+                self.lose();
+            }
+        }
+        true
+    }
+
+    fn lose(&mut self) {
+        self.paths.clear();
+        self.is_lost = true;
+    }
+}
+
+/// The daemon's own looks, and what is written to other files: somebody's home may stand on the way to a root.
+fn is_of_no_interest(event: &notify::Event) -> bool {
+    let is_transcript = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| {
+            [Format::Claude, Format::Codex]
+                .iter()
+                .any(|format| format.is_transcript(name))
+        })
+    };
+    match event.kind {
+        EventKind::Access(_) => true,
+        EventKind::Modify(ModifyKind::Data(_)) => !event.paths.iter().any(is_transcript),
+        _ => false,
     }
 }
 
 impl Watch {
-    /// A watch by what every system has, which is what the default one is where there is no inotify.
+    /// A watch of nothing, which calls `wake` from a thread of its own when there is something to ask for.
     #[must_use]
-    pub fn portable() -> Self {
-        Self::with(kernel::portable())
-    }
-
-    fn with(kernel: io::Result<Box<dyn Kernel>>) -> Self {
+    pub fn new(wake: impl Fn() + Send + 'static) -> Self {
+        let pending = Arc::new(Mutex::new(Pending::default()));
+        let told = Arc::clone(&pending);
+        let hear = move |event| {
+            if lock(&told).take_in(event) {
+                wake();
+            }
+        };
+        let watcher = RecommendedWatcher::new(hear, Config::default()).map_err(io_error);
+        if let Err(error) = &watcher {
+            tracing::warn!(%error, "changes of transcripts cannot be watched; only turns that are had here are told as saved");
+        }
         Self {
-            kernel,
+            watcher,
+            pending,
             roots: Vec::new(),
             folders: HashMap::new(),
-        }
-    }
-
-    /// Something that is readable when something has happened.
-    ///
-    /// # Errors
-    /// Why nothing can be watched.
-    pub fn waker(&self) -> io::Result<OwnedFd> {
-        match &self.kernel {
-            Ok(kernel) => kernel.waker(),
-            Err(error) => Err(error.kind().into()),
         }
     }
 
@@ -162,190 +186,130 @@ impl Watch {
         self.roots.push(Root {
             path: path.to_owned(),
             format,
-            tops: Vec::new(),
-            is_loose: true,
             problem: None,
-            for_lists: Changes::everything(),
-            for_ears: Changes::default(),
         });
-        self.tie(self.roots.len() - 1);
-    }
-
-    /// What has changed below a root since this was asked last; none where that is not known and everything has to be
-    /// looked at, as where the system may tell of it later.
-    pub fn for_list(&mut self, path: &Path) -> Option<Changes> {
-        self.hear();
-        let index = self.roots.iter().position(|root| root.path == path)?;
-        let root = &self.roots[index];
-        // What is above the folders that are watched may have been moved or linked to another place.
-        if root.tops != tops(&root.path, root.format) {
-            self.roots[index].set_everything();
-            self.tie(index);
-            self.hear();
-        }
-        let root = &mut self.roots[index];
-        let changes = std::mem::take(&mut root.for_lists);
-        let is_told = self.kernel.as_ref().is_ok_and(|kernel| kernel.tells_at_once());
-        let is_known = is_told && root.problem.is_none();
-        is_known.then_some(changes)
+        self.rewatch(self.roots.len() - 1);
     }
 
     /// What has changed below all roots since this was asked last.
     pub fn heard(&mut self) -> Vec<Heard> {
-        self.hear();
-        let changed = self.roots.iter_mut().filter(|root| !root.for_ears.is_empty());
-        changed
-            .map(|root| Heard {
-                root: root.path.clone(),
-                format: root.format,
-                changes: std::mem::take(&mut root.for_ears),
-            })
-            .collect()
-    }
-
-    /// Whether something was heard that [`Watch::heard`] has still to tell. Who asked for a list may have taken it in before
-    /// the waker told of it, which then stays silent.
-    #[must_use]
-    pub fn has_heard(&self) -> bool {
-        self.roots.iter().any(|root| !root.for_ears.is_empty())
+        let pending = std::mem::take(&mut *lock(&self.pending));
+        let mut all: Vec<Changes> = self.roots.iter().map(|_| Changes::default()).collect();
+        if pending.is_lost {
+            // What took the place of a folder meanwhile may look like it.
+            self.forget(Path::new("/"));
+            all.iter_mut().for_each(|changes| changes.everything = true);
+        }
+        for (path, may_be_gone) in pending.paths {
+            self.happened(&path, may_be_gone, &mut all);
+        }
+        for (index, changes) in all.iter().enumerate() {
+            if changes.everything {
+                self.rewatch(index);
+            }
+        }
+        let heard = self.roots.iter().zip(all).map(|(root, changes)| Heard {
+            root: root.path.clone(),
+            format: root.format,
+            changes,
+        });
+        heard.filter(|heard| !heard.changes.is_empty()).collect()
     }
 
     /// Whether every change is heard of.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.kernel.is_ok() && self.roots.iter().all(|root| root.problem.is_none())
+        self.problems().next().is_none()
     }
 
-    /// Why not everything below a root is watched.
-    #[must_use]
-    pub fn problem(&self, path: &Path) -> Option<String> {
-        if let Err(error) = &self.kernel {
-            return Some(error.to_string());
+    /// The roots of which not everything is watched, and why.
+    pub fn problems(&self) -> impl Iterator<Item = (&Path, String)> {
+        let failure = self.watcher.as_ref().err();
+        self.roots.iter().filter_map(move |root| {
+            let problem = failure.map(io::Error::to_string).or_else(|| root.problem.clone());
+            Some((root.path.as_path(), problem?))
+        })
+    }
+
+    /// Notes what has become of a path, by the system's name for it.
+    fn happened(&mut self, path: &Path, may_be_gone: bool, all: &mut [Changes]) {
+        let metadata = fs::symlink_metadata(path).ok();
+        let known = self.folders.get(path).map(|folder| folder.places.clone());
+        for place in known.iter().flatten() {
+            self.note(place, true, all);
+            if may_be_gone || metadata.is_none() {
+                // One that was moved goes on being watched where it is now, and another one may be in its place.
+                self.forget(place);
+            }
         }
-        let root = self.roots.iter().find(|root| root.path == path)?;
-        root.problem.clone()
-    }
-
-    /// Takes in what the system has to tell.
-    fn hear(&mut self) {
-        let mut all = Vec::new();
-        let read = match &mut self.kernel {
-            Ok(kernel) => kernel.read(&mut |told| all.push(told)),
-            Err(_) => return,
+        if known.is_some() && metadata.is_none() {
+            return;
+        }
+        let above = path.parent().and_then(|above| self.folders.get(above));
+        let Some((above, name)) = above.zip(path.file_name()) else {
+            return;
         };
-        for told in all {
-            self.told(told);
+        let is_folder = metadata.is_some_and(|metadata| metadata.is_dir());
+        for place in above.places.clone() {
+            self.note(&place.join(name), is_folder, all);
         }
-        if let Err(error) = read {
-            tracing::warn!(%error, "changes of transcripts cannot be watched any more; lists look at all files from now on");
-            self.kernel = Err(error);
-        }
-        for index in 0..self.roots.len() {
-            if self.roots[index].is_loose {
-                self.tie(index);
+    }
+
+    /// Notes a change at a path, by a root's name for it.
+    fn note(&mut self, path: &Path, is_folder: bool, all: &mut [Changes]) {
+        for (index, changes) in all.iter_mut().enumerate() {
+            let root = &self.roots[index];
+            match root.place(path, is_folder) {
+                Place::Way => changes.everything = true,
+                Place::Folder => {
+                    changes.folders.insert(path.to_owned());
+                    // Before anybody looks into it: what comes from now on is told, what was there is found by looking.
+                    let watched = self.watch_tree(path, root.format);
+                    // Watched anew it says why not.
+                    changes.everything |= watched.is_err();
+                }
+                Place::File => {
+                    changes.files.insert(path.to_owned());
+                }
+                Place::Nothing => {}
             }
         }
     }
 
-    fn told(&mut self, told: Told) {
-        match told {
-            Told::Lost => {
-                for root in &mut self.roots {
-                    root.set_everything();
-                    root.is_loose = true;
-                }
-            }
-            Told::Ended(folder) => {
-                self.folders.remove(&folder);
-            }
-            Told::Happened {
-                folder,
-                name,
-                is_folder,
-                what,
-            } => {
-                let places = self.folders.get(&folder).cloned().unwrap_or_default();
-                let is_folder = is_folder || name.is_none();
-                for folder in places {
-                    let path = name
-                        .as_ref()
-                        .map_or_else(|| folder.clone(), |name| folder.join(name));
-                    self.happened(&path, is_folder, what);
-                }
-            }
-        }
-    }
-
-    fn happened(&mut self, path: &Path, is_folder: bool, what: What) {
-        let (mut folder, mut is_way) = (None, false);
-        for root in &mut self.roots {
-            let place = root.place(path, is_folder);
-            match &place {
-                Place::Way => {
-                    is_way = true;
-                    root.is_loose = true;
-                }
-                Place::Folder(_) => folder = Some(root.format),
-                Place::File(_) | Place::Nothing => {}
-            }
-            root.for_lists.add(&place);
-            root.for_ears.add(&place);
-        }
-        if what == What::Went && (is_way || folder.is_some()) {
-            // One that was moved goes on being watched where it is now.
-            self.forget(path);
-        } else if let Some(format) = folder
-            // Before anybody looks into it: what comes from now on is told, what was there is found by looking.
-            && self.watch_tree(path, format).is_err()
-        {
-            // Says why not.
-            for root in self.roots.iter_mut().filter(|root| path.starts_with(&root.path)) {
-                root.is_loose = true;
-            }
-        }
-    }
-
-    /// Watches a folder no longer, nor what was below it.
+    /// Watches a folder no longer, nor what was below it, by a root's name for it.
     fn forget(&mut self, path: &Path) {
-        let Ok(kernel) = &mut self.kernel else { return };
-        self.folders.retain(|number, places| {
-            places.retain(|folder| !folder.starts_with(path));
-            let is_gone = places.is_empty();
-            if is_gone {
-                kernel.remove(*number);
-            }
-            !is_gone
+        let gone = self.folders.extract_if(|_, folder| {
+            folder.places.retain(|place| !place.starts_with(path));
+            folder.places.is_empty()
         });
+        for (folder, _) in gone {
+            if let Ok(watcher) = &mut self.watcher {
+                // One that is gone has ended by itself.
+                let _ended = watcher.unwatch(&folder);
+            }
+        }
     }
 
     /// Watches everything of a root anew, from the nearest folder on the way to it that is there.
-    fn tie(&mut self, index: usize) {
-        let root = &mut self.roots[index];
-        root.is_loose = false;
-        let (path, format) = (root.path.clone(), root.format);
-        let had_problem = root.problem.take().is_some();
-        let mut problem = self.approach(&path).err();
+    fn rewatch(&mut self, index: usize) {
+        let (path, format) = (self.roots[index].path.clone(), self.roots[index].format);
+        let mut failure = self.approach(&path).err();
         for top in format.tops(&path) {
-            problem = problem.or(self.approach(&top).err());
-            if let Err(error) = self.watch_tree(&top, format) {
-                problem = problem.or(Some(error));
-            }
+            let watched = self.approach(&top).and_then(|()| self.watch_tree(&top, format));
+            failure = failure.or(watched.err());
         }
-        let remote = kernel::is_remote(&path);
-        let root = &mut self.roots[index];
-        // Read behind the watching: what replaces them from now on is told, or seen by comparing.
-        root.tops = tops(&path, format);
-        root.problem = match problem {
+        let problem = match failure {
             Some(error) => Some(error.to_string()),
-            None if remote => Some("it is on a file system that other machines write to".to_owned()),
+            None if is_remote(&path) => {
+                Some("it is on a file system that other machines write to".to_owned())
+            }
             None => None,
         };
-        if let Some(problem) = &root.problem
-            && !had_problem
-        {
+        let before = std::mem::replace(&mut self.roots[index].problem, problem.clone());
+        if let (None, Some(problem)) = (before, problem) {
             tracing::warn!(
                 root = %path.display(), problem,
-                "changes of these transcripts cannot be watched; lists look at all of them each time"
+                "changes of these transcripts cannot be watched; only turns that are had here are told as saved"
             );
         }
     }
@@ -355,7 +319,7 @@ impl Watch {
         'again: for _ in 0..APPROACHES {
             let mut below = None;
             for folder in wanted.ancestors() {
-                if self.watch(folder, Reach::Folder)? {
+                if self.watch(folder)? {
                     // It may have come before the folder above it was watched.
                     if below.is_some_and(Path::is_dir) {
                         continue 'again;
@@ -373,12 +337,10 @@ impl Watch {
         let mut seen = HashSet::new();
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
-            if !self.watch(&folder, Reach::Tree)? {
-                continue;
-            }
             // By a link a folder may stand within itself.
-            let number = file_number(&folder);
-            if !number.is_some_and(|number| seen.insert(number)) || !self.has_folders(&folder, format) {
+            let is_new =
+                self.watch(&folder)? && file_number(&folder).is_some_and(|number| seen.insert(number));
+            if !is_new || !self.has_folders(&folder, format) {
                 continue;
             }
             // One that cannot be read is told of by the lists.
@@ -407,35 +369,45 @@ impl Watch {
     }
 
     /// Watches one folder; false when there is none here, or none that may be read.
-    fn watch(&mut self, folder: &Path, reach: Reach) -> io::Result<bool> {
-        let Ok(kernel) = &mut self.kernel else {
+    fn watch(&mut self, folder: &Path) -> io::Result<bool> {
+        let (Ok(watcher), Ok(path)) = (&mut self.watcher, fs::canonicalize(folder)) else {
             return Ok(false);
         };
-        match kernel.add(folder, reach) {
-            Ok(number) => {
-                self.folders.entry(number).or_default().insert(folder.to_owned());
-                Ok(true)
+        let Some(number) = file_number(&path).filter(|_| path.is_dir()) else {
+            return Ok(false);
+        };
+        if let Some(known) = self.folders.get_mut(&path) {
+            if known.number == number {
+                known.places.insert(folder.to_owned());
+                return Ok(true);
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::NotFound
-                | io::ErrorKind::NotADirectory
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::InvalidInput => Ok(false),
+            // One that is gone has ended by itself.
+            let _ended = watcher.unwatch(&path);
+        }
+        if let Err(error) = watcher
+            .watch(&path, RecursiveMode::NonRecursive)
+            .map_err(io_error)
+        {
+            return match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(false),
                 io::ErrorKind::StorageFull => Err(io::Error::other(
                     "the system's limit of watched folders is reached (fs.inotify.max_user_watches)",
                 )),
                 _ => Err(error),
-            },
+            };
         }
+        let known = self.folders.entry(path);
+        let known = known.or_insert_with(|| Folder {
+            number,
+            places: BTreeSet::new(),
+        });
+        known.number = number;
+        known.places.insert(folder.to_owned());
+        Ok(true)
     }
 }
 
 impl Root {
-    fn set_everything(&mut self) {
-        self.for_lists = Changes::everything();
-        self.for_ears = Changes::everything();
-    }
-
     fn place(&self, path: &Path, is_folder: bool) -> Place {
         for top in self.format.tops(&self.path) {
             if top.starts_with(path) {
@@ -447,12 +419,12 @@ impl Root {
             let depth = inside.components().count();
             let name = inside.file_name().and_then(|name| name.to_str());
             return match self.format {
-                Format::Claude if depth == 1 && is_folder => Place::Folder(path.to_owned()),
+                Format::Claude if depth == 1 && is_folder => Place::Folder,
                 // A link may lead to a folder, and one that is gone may have.
                 Format::Claude if depth == 1 => Place::Way,
                 Format::Claude if depth != 2 || is_folder => Place::Nothing,
-                Format::Codex if is_folder => Place::Folder(path.to_owned()),
-                _ if name.is_some_and(|name| self.format.is_transcript(name)) => Place::File(path.to_owned()),
+                Format::Codex if is_folder => Place::Folder,
+                _ if name.is_some_and(|name| self.format.is_transcript(name)) => Place::File,
                 Format::Codex if path.is_symlink() => Place::Way,
                 _ => Place::Nothing,
             };
@@ -461,14 +433,53 @@ impl Root {
     }
 }
 
-/// Which folders stand at the top of a root now.
-fn tops(root: &Path, format: Format) -> Vec<Option<FileNumber>> {
-    format.tops(root).iter().map(|top| file_number(top)).collect()
-}
-
 fn file_number(path: &Path) -> Option<FileNumber> {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
+}
+
+/// What was heard is whole after any panic.
+fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn io_error(error: notify::Error) -> io::Error {
+    match error.kind {
+        ErrorKind::Io(error) => error,
+        ErrorKind::PathNotFound => io::ErrorKind::NotFound.into(),
+        ErrorKind::MaxFilesWatch => io::ErrorKind::StorageFull.into(),
+        _ => io::Error::other(error),
+    }
+}
+
+/// Whether other machines may write to a file system, of which the system here tells nothing.
+#[cfg(target_os = "linux")]
+fn is_remote(path: &Path) -> bool {
+    /// Numbers of NFS, SMB, CIFS, SMB 2, FUSE, 9P, Ceph, AFS, VirtualBox' folders, Lustre.
+    const REMOTE: [u32; 10] = [
+        0x6969,
+        0x517B,
+        0xFF53_4D42,
+        0xFE53_4D42,
+        0x6573_5546,
+        0x0102_1997,
+        0x00C3_6400,
+        0x5346_414F,
+        0x786F_4256,
+        0x0BD0_0BD0,
+    ];
+    let system = rustix::fs::statfs(path);
+    system.is_ok_and(|system| {
+        REMOTE
+            .iter()
+            .any(|remote| i128::from(system.f_type) == i128::from(*remote))
+    })
+}
+
+/// The same where it is not known.
+#[cfg(not(target_os = "linux"))]
+fn is_remote(_: &Path) -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::error_words;
 use crate::damaged::tear;
 use crate::home::Home;
-use crate::moved_trees::folder_of;
 use crate::support::{App, refused};
 
 /// Puts the transcript of another home into a folder of this one, where its agent never wrote.
@@ -268,42 +267,6 @@ async fn a_poorer_copy_that_the_agent_takes_is_told() {
     error_words::check("the agent takes a stale copy", "adopt", why);
     let adopted: Conversation = serde_json::from_value(answer["conversation"].clone()).unwrap();
     assert_eq!(app.chain(adopted.id).await[0].carried_turns, 1);
-    let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
-    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
-    assert_eq!(app.remembered(adopted.id).await, ["one", "go on"]);
-}
-
-/// The agent goes through the worktrees of the repository before it looks everywhere: what lies in the folder
-/// of one of them is resumed as it is, and that more is to be had elsewhere is said.
-#[tokio::test]
-async fn of_copies_in_other_folders_that_of_another_worktree_is_taken() {
-    let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
-    let whole = fs::read_to_string(other.transcript(&id).unwrap()).unwrap();
-    let mut stale: Vec<&str> = whole.split_inclusive('\n').collect();
-    stale.truncate(2);
-    let home = Home::new();
-    // The repository as git writes it down, with a worktree beside its main one.
-    let git = Path::new(&home.project()).join(".git");
-    for folder in ["objects", "refs", "worktrees/side"] {
-        fs::create_dir_all(git.join(folder)).unwrap();
-    }
-    let side = Path::new(&home.project()).join("../side");
-    fs::create_dir(&side).unwrap();
-    let side = side.canonicalize().unwrap();
-    fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
-    let noted = format!("{}/.git\n", side.display());
-    fs::write(git.join("worktrees/side/gitdir"), noted).unwrap();
-    put(&home, &id, &folder_of(side.to_str().unwrap()), &stale.concat());
-    put(&home, &id, "-a-current", &whole);
-    let (_daemon, app) = home.opened().await;
-    let params = json!({"upstreamId": id, "cwd": home.project()});
-    let answer = app.call("conversation/adopt", params).await.unwrap();
-    let why = answer["findings"][0]["detail"].as_str().unwrap();
-    error_words::check("the agent takes a stale copy of a worktree", "adopt", why);
-    let adopted: Conversation = serde_json::from_value(answer["conversation"].clone()).unwrap();
-    let of_it = json!({"conversationId": adopted.id});
-    let checked = app.call("transcript/check", of_it).await.unwrap();
-    assert_eq!(checked["findings"], answer["findings"]);
     let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     assert_eq!(app.remembered(adopted.id).await, ["one", "go on"]);

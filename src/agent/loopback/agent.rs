@@ -16,7 +16,7 @@ use super::sign_in::SignIn;
 use super::turn;
 use super::wire::{Output, RpcError};
 use crate::transcript::TranscriptError;
-use crate::transcript::locate::{Located, locate, located};
+use crate::transcript::locate::locate;
 
 /// What all threads share.
 #[derive(Debug)]
@@ -77,22 +77,22 @@ impl Agent {
     }
 
     /// The transcripts of a session that runs in `cwd`; none for a session that is refused or was never written.
-    pub(super) fn transcripts(&self, id: &str, cwd: &Path) -> Result<Located, RpcError> {
+    pub(super) fn transcripts(&self, id: &str, cwd: &Path) -> Result<Vec<PathBuf>, RpcError> {
         if self.marks.is_refused(id) {
-            return Ok(Located::default());
+            return Ok(Vec::new());
         }
-        match located(&self.root, id, Some(cwd)) {
+        match locate(&self.root, id, Some(cwd)) {
             Ok(found) => {
                 let is_refused = |path: &PathBuf| {
                     self.marks
                         .is_beginning_refused(|| super::listing::first_record(path))
                 };
                 // All that bear the id begin alike.
-                let is_refused = found.paths.iter().any(is_refused);
-                Ok(if is_refused { Located::default() } else { found })
+                let is_refused = found.iter().any(is_refused);
+                Ok(if is_refused { Vec::new() } else { found })
             }
             // What cannot be a file's name was never a session's id.
-            Err(TranscriptError::InvalidId { .. }) => Ok(Located::default()),
+            Err(TranscriptError::InvalidId { .. }) => Ok(Vec::new()),
             Err(error) => Err(RpcError::internal(error)),
         }
     }

@@ -13,7 +13,7 @@ use super::agent::Agent;
 use super::session::{Prompt, Session, Settings, Stop};
 use super::wire::RpcError;
 use super::{TOKEN_VARIABLE, fork, listing, replay, report};
-use crate::transcript::locate::Located;
+use crate::transcript::locate::own_folder;
 use crate::transcript::reading;
 
 /// The one way to log in, which asks for nothing.
@@ -172,18 +172,13 @@ fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<S
 }
 
 /// The session's transcript. One that holds no record is as good as none, and so are several of which none lies in the
-/// session's folder or in that of another worktree of its repository: Claude says so too.
+/// session's folder: Claude says so too.
 fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
-    let Located { paths, by_folder } = agent.transcripts(id, cwd)?;
-    let holds_a_record =
-        |path: &&PathBuf| reading::summarize(path).is_ok_and(|file| file.last_record_uuid.is_some());
-    let (by_folder, others) = paths.split_at(by_folder);
-    if let Some(first) = by_folder.iter().find(holds_a_record) {
-        return Ok(Some(first.clone()));
-    }
-    let mut others = others.iter().filter(holds_a_record);
-    let only = others.next().filter(|_| others.next().is_none());
-    Ok(only.cloned())
+    let mut paths = agent.transcripts(id, cwd)?;
+    paths.retain(|path| reading::summarize(path).is_ok_and(|file| file.last_record_uuid.is_some()));
+    let own = own_folder(&agent.root, cwd);
+    let is_taken = |first: &PathBuf| paths.len() == 1 || first.parent() == Some(own.as_path());
+    Ok(paths.first().filter(|first| is_taken(first)).cloned())
 }
 
 fn fork_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {

@@ -16,6 +16,7 @@ use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure
 use crate::conversation::services::chain_text;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
+use crate::transcript::dialect::Home;
 use crate::transcript::keep::MissingTurns;
 
 impl Climber {
@@ -72,6 +73,29 @@ impl Climber {
             Ok(Ok(inspection)) => inspection,
             Ok(Err(error)) => unread(chain_text(&error as &StoreError)),
             Err(error) => unread(error.to_string()),
+        }
+    }
+
+    /// Whether there is no doubt which transcript the agent opens of a session.
+    pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), StepFailure> {
+        let Some((root, format)) = self.entry.listed_transcripts() else {
+            return Ok(());
+        };
+        let (services, root) = (Arc::clone(&self.services), root.to_path_buf());
+        let (cwd, id) = (self.record.cwd.clone(), id.clone());
+        let look = move || {
+            let (library, root) = (&services.library, root.as_path());
+            format
+                .dialect()
+                .is_ambiguous(Home { library, root }, &cwd, id.as_str())
+        };
+        match tokio::task::spawn_blocking(look).await {
+            Ok(true) => Err(StepFailure::SessionUnknown(format!(
+                "several transcripts have its id, and none is in the folder of {}",
+                self.record.cwd
+            ))),
+            // Whatever else is wrong the agent says.
+            Ok(false) | Err(_) => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The agents' transcripts as they are listed: which of them, in which order, and whose they are.
 //!
-//! The walk and the reading are the shelf's; here is decided what a list takes. For each first page what has changed since
-//! the last one is looked at, everything where that is not known; the pages behind it are cut from what is known by then.
+//! The walk and the reading are the shelf's; here is decided what a list takes. For each first page every file is looked at;
+//! the pages behind it are cut from what is known by then.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -9,16 +9,14 @@ use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use bridge_protocol::transcript::{Transcript, TranscriptPage, Unwatched};
+use bridge_protocol::transcript::{Transcript, TranscriptPage};
 use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
 use super::super::climbing::store_error;
 use super::super::error::ConversationError;
-use super::super::growth::TurnEnds;
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::super::services::Services;
 use super::Registry;
@@ -26,7 +24,6 @@ use super::trees::ShelvedRoot;
 use crate::agent::catalog::AgentEntry;
 use crate::store::{Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
-use crate::transcript::watch::{Changes, Watch};
 
 /// What is known of each folder of transcripts. Whoever holds it looks at the folders; the others wait.
 pub(super) type Shelves = HashMap<PathBuf, Shelf>;
@@ -67,16 +64,23 @@ impl Registry {
         };
         let roots = self.listed_roots(filter.agent.as_ref())?;
         let services = Arc::clone(&self.services);
-        let is_watching = self.is_watching.load(Ordering::Acquire);
-        let watch = is_watching.then(|| Arc::clone(&self.watch));
+        let mut unwatched = self
+            .unwatched
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        unwatched.retain(|unwatched| {
+            let is_listed = |root: &Listed| root.folder.to_string_lossy() == *unwatched.path;
+            after.is_none() && roots.iter().any(is_listed)
+        });
         let begun = self.begun("transcript/list", None);
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
         let made = begun.reading(move || {
-            let (mut unreadable, mut unwatched) = (Vec::new(), Vec::new());
+            let mut unreadable = Vec::new();
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 if after.is_none() || !shelf.is_scanned() {
-                    unwatched.extend(look_at(shelf, root, watch.as_deref(), &services.turn_ends));
+                    shelf.scan(&root.folder, root.format);
                 }
                 unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
             }
@@ -99,14 +103,11 @@ impl Registry {
     /// All transcripts as they are now. A problem with one folder is told in the log.
     pub(super) async fn shelved(&self) -> Result<Vec<ShelvedRoot>, ConversationError> {
         let roots = self.listed_roots(None)?;
-        let services = Arc::clone(&self.services);
-        let is_watching = self.is_watching.load(Ordering::Acquire);
-        let watch = is_watching.then(|| Arc::clone(&self.watch));
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
         let looked = tokio::task::spawn_blocking(move || {
             let all = roots.into_iter().map(|root| {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
-                look_at(shelf, &root, watch.as_deref(), &services.turn_ends);
+                shelf.scan(&root.folder, root.format);
                 for path in shelf.unreadable() {
                     tracing::warn!(path = %path.display(), "cannot be read, and is not looked at for a move");
                 }
@@ -158,42 +159,6 @@ fn listed(entry: &AgentEntry) -> Option<Listed> {
         format,
         root: entry.transcript_root(),
     })
-}
-
-/// Has a shelf know what is there now; gives why its folder cannot be watched, where it cannot.
-fn look_at(
-    shelf: &mut Shelf,
-    root: &Listed,
-    watch: Option<&Mutex<Watch>>,
-    turn_ends: &TurnEnds,
-) -> Option<Unwatched> {
-    // Before the daemon watches nothing is known of changes.
-    let (changes, problem) = watch.map_or((None, None), |watch| changes(watch, root, turn_ends));
-    match changes {
-        Some(changes) => shelf.refresh(&root.folder, root.format, &changes),
-        None => shelf.scan(&root.folder, root.format),
-    }
-    problem
-}
-
-/// What has changed below a root since the last list, where that is known, and why it is not.
-fn changes(
-    watch: &Mutex<Watch>,
-    root: &Listed,
-    turn_ends: &TurnEnds,
-) -> (Option<Changes>, Option<Unwatched>) {
-    // What was noted of the folders is whole after any panic.
-    let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-    watch.add_root(&root.folder, root.format);
-    let changes = watch.for_list(&root.folder);
-    if watch.has_heard() {
-        turn_ends.note_heard();
-    }
-    let problem = watch.problem(&root.folder).map(|problem| Unwatched {
-        path: root.folder.to_string_lossy().into_owned(),
-        problem,
-    });
-    (changes, problem)
 }
 
 /// The first of these transcripts that the filter takes, each root's in its order.

@@ -12,22 +12,17 @@ mod saving;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Metadata;
 use std::future::pending;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::Link;
+use bridge_protocol::transcript::Unwatched;
 use bridge_protocol::{ConversationId, UpstreamId};
 use jiff::Timestamp;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -38,8 +33,10 @@ use super::super::services::now;
 use super::super::work::UntilStop;
 use super::{Registry, panic_text};
 use crate::store::{StoreError, TranscriptRoot};
+use crate::transcript::library::Identity;
 use crate::transcript::meter::metered;
-use crate::transcript::shelf::{self, Format, sizes};
+use crate::transcript::shelf::{self, Format, identities};
+use crate::transcript::watch::Watch;
 use files::{Files, Met};
 use judging::{Changed, Owner, judge};
 pub(super) use saving::Saving;
@@ -60,9 +57,6 @@ const OWED_FOR: Duration = Duration::from_secs(60);
 /// answers no more would keep everybody from everything.
 const PREPARED: Duration = Duration::from_secs(1);
 
-/// What wakes the watching, and what was there when it began.
-type Prepared = (io::Result<OwnedFd>, Ears);
-
 /// How many transcripts are looked at no more because the daemon failed on them: one is a fault to be mended.
 const ASIDE: usize = 64;
 
@@ -78,6 +72,7 @@ const LATE: [Duration; 3] = [
 
 /// What is known of the files, and which of them wait.
 struct Ears {
+    watch: Watch,
     /// When this life began.
     began: Timestamp,
     files: Files,
@@ -113,22 +108,21 @@ impl Registry {
         let Ok(roots) = self.listed_roots(None) else {
             return;
         };
-        let watch = Arc::clone(&self.watch);
+        let wake = self.services.turn_ends.waker();
         let prepared = tokio::task::spawn_blocking(move || {
-            let mut ears = Ears::new();
-            let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ears = Ears::new(Watch::new(wake));
             for root in &roots {
-                watch.add_root(&root.folder, root.format);
+                ears.watch.add_root(&root.folder, root.format);
             }
             // Behind the watching, so that each change is either in the size or told.
             for root in &roots {
-                for (path, metadata) in sizes(&root.folder, root.format) {
+                for (path, identity) in identities(&root.folder, root.format) {
                     if let Some(id) = upstream_id(&path, root.format) {
-                        ears.files.begin(&path, &id, &metadata);
+                        ears.files.begin(&path, &id, &identity);
                     }
                 }
             }
-            (watch.waker(), ears)
+            ears
         });
         self.watch_once(prepared).await;
     }
@@ -136,7 +130,7 @@ impl Registry {
     /// Watches once that is prepared, for which this waits as long as a start may.
     async fn watch_once(
         self: &Arc<Self>,
-        prepared: impl Future<Output = Result<Prepared, JoinError>> + Send + 'static,
+        prepared: impl Future<Output = Result<Ears, JoinError>> + Send + 'static,
     ) {
         let (began, has_begun) = oneshot::channel();
         let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
@@ -147,13 +141,13 @@ impl Registry {
                 () = stop.cancelled() => return,
                 prepared = prepared => prepared,
             };
-            if let Some(registry) = registry.upgrade() {
-                registry.is_watching.store(true, Ordering::Release);
+            if let (Some(registry), Ok(ears)) = (registry.upgrade(), &prepared) {
+                registry.note_unwatched(&ears.watch);
             }
             // Nobody waits any more where it took long.
             let is_slow = began.send(()).is_err();
-            let (waker, ears) = match prepared {
-                Ok(prepared) => prepared,
+            let ears = match prepared {
+                Ok(ears) => ears,
                 Err(error) => {
                     tracing::error!(%error, "transcripts cannot be watched; nothing is told of what is saved in them");
                     return;
@@ -162,11 +156,7 @@ impl Registry {
             if is_slow {
                 tracing::info!("transcripts are watched from now on");
             }
-            let waker = waker.and_then(hear_with);
-            let waker = waker.inspect_err(|error| {
-                tracing::warn!(%error, "changes of transcripts cannot be watched; only turns that are had here are told as saved");
-            });
-            listen(registry, waker.ok(), ears, stop).await;
+            listen(registry, ears, stop).await;
         });
         // It also ends where there is nothing to wait for.
         if timeout(PREPARED, has_begun).await.is_err() {
@@ -174,6 +164,15 @@ impl Registry {
                 "the folders of transcripts are slow; what is saved in them is told once they were looked at"
             );
         }
+    }
+
+    /// Notes for lists which folders cannot be watched.
+    fn note_unwatched(&self, watch: &Watch) {
+        let unwatched = watch.problems().map(|(path, problem)| Unwatched {
+            path: path.to_string_lossy().into_owned(),
+            problem,
+        });
+        *self.unwatched.lock().unwrap_or_else(PoisonError::into_inner) = unwatched.collect();
     }
 
     /// Whether a turn runs on a conversation.
@@ -229,41 +228,23 @@ impl Registry {
     }
 }
 
-/// Deprecated for types that may close their descriptor early, or change it; this one does neither.
-#[allow(deprecated, reason = "its successor is unsafe to call")]
-fn hear_with(waker: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(waker, Interest::READABLE)
-}
-
-/// Until the daemon stops. Without a `waker` nothing is heard but the ends of turns.
-async fn listen(
-    registry: Weak<Registry>,
-    waker: Option<AsyncFd<OwnedFd>>,
-    mut ears: Ears,
-    stop: CancellationToken,
-) {
+/// Until the daemon stops.
+async fn listen(registry: Weak<Registry>, mut ears: Ears, stop: CancellationToken) {
     let Some(services) = registry.upgrade().map(|registry| Arc::clone(&registry.services)) else {
         return;
     };
     loop {
-        let changed = async {
-            match &waker {
-                Some(waker) => waker.readable().await.ok(),
-                None => pending().await,
-            }
-        };
         let late = async {
             match ears.late {
                 Some((at, _)) => sleep_until(at).await,
                 None => pending().await,
             }
         };
-        let (ready, is_late) = tokio::select! {
+        let is_late = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = late => (None, true),
-            ready = changed => (ready, false),
-            () = services.turn_ends.wait() => (None, false),
+            () = late => true,
+            () = services.turn_ends.wait() => false,
         };
         let Some(registry) = registry.upgrade() else {
             return;
@@ -289,16 +270,13 @@ async fn listen(
         };
         let Ok(again) = round else { return };
         ears = again;
-        // What came while the round ran keeps it ready.
-        if let Some(mut ready) = ready {
-            ready.clear_ready();
-        }
     }
 }
 
 impl Ears {
-    fn new() -> Self {
+    fn new(watch: Watch) -> Self {
         Self {
+            watch,
             began: now(),
             files: Files::default(),
             waiting: BTreeMap::new(),
@@ -315,10 +293,8 @@ impl Ears {
         self.round += 1;
         // Whatever fails below, the next late look is not due at once.
         let late = self.late.take();
-        let (heard, is_whole) = {
-            let mut watch = registry.watch.lock().unwrap_or_else(PoisonError::into_inner);
-            (watch.heard(), watch.is_whole())
-        };
+        let heard = self.watch.heard();
+        registry.note_unwatched(&self.watch);
         let mut changed = Vec::new();
         for heard in heard {
             let of_path = |path: PathBuf| Changed {
@@ -332,10 +308,10 @@ impl Ears {
                 gone.map(Path::to_owned).collect::<Vec<_>>()
             };
             if heard.changes.everything {
-                let differs = |(path, metadata): (PathBuf, Metadata)| {
-                    self.files.differs(&path, &metadata).then_some(path)
+                let differs = |(path, identity): (PathBuf, Identity)| {
+                    self.files.differs(&path, &identity).then_some(path)
                 };
-                let differing = sizes(&heard.root, heard.format).filter_map(differs);
+                let differing = identities(&heard.root, heard.format).filter_map(differs);
                 changed.extend(differing.chain(gone(&heard.root)).map(of_path));
             }
             for folder in &heard.changes.folders {
@@ -349,7 +325,7 @@ impl Ears {
         let again = self.due(asked, is_late);
         changed.extend(again);
         // What is watched whole is heard of, before the end of its turn or behind it.
-        if is_late || (has_ended && !is_whole) {
+        if is_late || (has_ended && !self.watch.is_whole()) {
             let unheard = self.unheard(registry, &changed);
             changed.extend(unheard);
         }
@@ -476,7 +452,7 @@ impl Ears {
             registry.services.library.forget(&changed.path);
             return;
         };
-        let (mut seen, met) = self.files.take(&changed.path, &id, &metadata);
+        let (mut seen, met) = self.files.take(&changed.path, &id, &Identity::of(&metadata));
         if is_owned {
             // Behind the question for owners: an import, an adoption and a copy note their size before it is somebody's.
             let old = registry.services.old_bytes.take(&id);

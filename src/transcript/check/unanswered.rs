@@ -6,7 +6,7 @@ use std::io::{self, BufRead};
 use super::Item;
 use super::noted::SaidNoted;
 use crate::transcript::claude::Selection;
-use crate::transcript::scan::Records;
+use crate::transcript::scan::{ScannedLines, Scanner};
 
 /// The calls of a branch that have no result on it: hashes of their ids, by where the records begin that make them. None where
 /// not all calls and results are known, see [`ITEMS_LIMIT`](super::noted::ITEMS_LIMIT).
@@ -17,7 +17,7 @@ pub(in crate::transcript) fn unanswered(
     reader: impl BufRead,
     branch: &Selection,
 ) -> io::Result<BTreeMap<u64, Vec<u64>>> {
-    let mut records = Records::<_, SaidNoted>::of(reader);
+    let mut records = ScannedLines::<_, Scanner<SaidNoted>>::new(reader, 0);
     let (mut calls, mut answered) = (BTreeMap::<u64, Vec<u64>>::new(), HashSet::new());
     while let Some((line, said)) = records.next_record()? {
         if !branch.contains(line) {

@@ -6,9 +6,9 @@ use super::entries::{Entries, Parent};
 use super::note::{IdRef, Note, RecordId, Role, Seen};
 use super::noted::ChainNoted;
 use super::walk::{Selection, Walk};
-use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
+use crate::transcript::lines::Lines;
 use crate::transcript::record::{Record, TurnEnd, line_text};
-use crate::transcript::scan::{Scanned, Scanner};
+use crate::transcript::scan::{Scanned, ScannedLines, Scanner};
 
 /// Where every chain record of a transcript stands and how they hang together.
 #[derive(Debug, Clone, Default)]
@@ -102,57 +102,26 @@ impl Index {
     ///
     /// # Errors
     /// What the reader answers, but for an interruption, which is tried again. The index is of no use then.
-    pub fn extend(&mut self, mut reader: impl BufRead) -> io::Result<()> {
-        let mut scanner = Scanner::<ChainNoted>::default();
-        let mut offset = self.whole_bytes;
+    pub fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
+        let mut lines = ScannedLines::<_, Scanner<ChainNoted>>::new(reader, self.whole_bytes);
         self.ends_torn = false;
-        loop {
-            let piece = match reader.fill_buf() {
-                Ok(piece) => piece,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            if piece.is_empty() {
-                break;
-            }
-            let mut rest = piece;
-            while !rest.is_empty() {
-                let (taken, ended) = scanner.feed(rest);
-                offset += taken as u64;
-                rest = &rest[taken..];
-                if ended {
-                    let start = self.whole_bytes;
-                    self.take(start, offset - 1 - start, scanner.finish(), true);
-                    self.whole_bytes = offset;
+        while let Some(line) = lines.next_line()? {
+            let (offset, ended) = (line.place.offset, line.ended);
+            match line.readable() {
+                Scanned::Blank => {}
+                Scanned::Garbage if ended => self.garbage_lines += 1,
+                Scanned::Garbage => self.ends_torn = true,
+                Scanned::Record(seen) => {
+                    self.took_unended = !ended;
+                    self.push(offset, seen);
                 }
             }
-            let taken = piece.len();
-            reader.consume(taken);
-        }
-        if offset > self.whole_bytes {
-            let start = self.whole_bytes;
-            self.take(start, offset - start, scanner.finish(), false);
-        }
-        self.bytes = offset;
-        Ok(())
-    }
-
-    /// Takes a line of so many bytes.
-    fn take(&mut self, offset: u64, bytes: u64, scanned: Scanned<Seen>, ended: bool) {
-        // A longer line is no record for those who read it whole, and must not be one here.
-        let scanned = match bytes > LINE_LIMIT_BYTES as u64 {
-            true => Scanned::Garbage,
-            false => scanned,
-        };
-        match scanned {
-            Scanned::Blank => {}
-            Scanned::Garbage if ended => self.garbage_lines += 1,
-            Scanned::Garbage => self.ends_torn = true,
-            Scanned::Record(seen) => {
-                self.took_unended = !ended;
-                self.push(offset, seen);
+            if ended {
+                self.whole_bytes = lines.place().offset;
             }
         }
+        self.bytes = lines.place().offset;
+        Ok(())
     }
 
     /// Takes one more record, which begins at `offset`, behind all that were taken.

@@ -17,10 +17,10 @@ pub use super::cut::Cut;
 use super::item;
 use super::line::{Meta, RolloutLine};
 use super::noted::{LineNoted, RolloutNote, What};
-use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
+use crate::transcript::lines::Lines;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::record::line_text;
-use crate::transcript::scan::{Scanned, Scanner};
+use crate::transcript::scan::{Scanned, ScannedLine, ScannedLines, Scanner};
 
 /// Where one message stands.
 #[derive(Debug, Clone, Copy)]
@@ -162,57 +162,40 @@ impl BookBuilder {
     ///
     /// # Errors
     /// What the reader answers. The book is of no use then.
-    pub fn go_on(&mut self, mut reader: impl BufRead) -> io::Result<PartEnd> {
-        let mut scanner = Scanner::<LineNoted>::default();
-        let mut offset = self.mark.whole_bytes;
+    pub fn go_on(&mut self, reader: impl BufRead) -> io::Result<PartEnd> {
+        let mut lines = ScannedLines::<_, Scanner<LineNoted>>::new(reader, self.mark.whole_bytes);
+        let mut growth = match self.mark.cut == Cut::default() {
+            true => Growth::Taken,
+            false => Growth::ReadAnew,
+        };
         loop {
-            let piece = match reader.fill_buf() {
-                Ok(piece) => piece,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            let line = match lines.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(self.end(growth)),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     self.book.damages += 1;
                     return Ok(self.end(Growth::ReadAnew));
                 }
                 Err(error) => return Err(error),
             };
-            if piece.is_empty() {
-                break;
-            }
-            let mut rest = piece;
-            while !rest.is_empty() {
-                let (taken, ended) = scanner.feed(rest);
-                offset += taken as u64;
-                rest = &rest[taken..];
-                if ended {
-                    let bytes = offset - 1 - self.mark.whole_bytes;
-                    if self.line(bytes, scanner.finish(), true).is_break() {
-                        return Ok(self.part_end(Growth::Ignored));
-                    }
-                    self.mark.whole_bytes = offset;
+            if line.ended {
+                if self.line(line).is_break() {
+                    return Ok(self.part_end(Growth::Ignored));
                 }
+                self.mark.whole_bytes = lines.place().offset;
+                continue;
             }
-            let taken = piece.len();
-            reader.consume(taken);
-        }
-        let bytes = offset - self.mark.whole_bytes;
-        let mut growth = match self.mark.cut == Cut::default() {
-            true => Growth::Taken,
-            false => Growth::ReadAnew,
-        };
-        if bytes > 0 {
-            let scanned = scanner.finish();
             // What comes may go on with it.
-            if matches!(scanned, Scanned::Record(_)) {
+            if matches!(line.what, Scanned::Record(_)) {
                 growth = Growth::ReadAnew;
             }
             let lines = self.mark.lines;
-            if self.line(bytes, scanned, false).is_break() {
+            if self.line(line).is_break() {
                 return Ok(self.part_end(Growth::ReadAnew));
             }
             // It is read again when it goes on.
             self.mark.lines = lines;
         }
-        Ok(self.end(growth))
     }
 
     /// The part is over before its cut. The source may end exactly where the fork was made; one that ends before has lost
@@ -263,16 +246,11 @@ impl BookBuilder {
         wanted.is_some_and(|(part, id)| last.is_some_and(|last| last.part == *part && *last.id == **id))
     }
 
-    /// Takes the next line, of so many bytes; breaks where the part ends before it.
-    fn line(&mut self, bytes: u64, scanned: Scanned<RolloutNote>, ended: bool) -> ControlFlow<()> {
-        let offset = self.mark.whole_bytes;
+    /// Takes the next line; breaks where the part ends before it.
+    fn line(&mut self, line: ScannedLine<Scanned<RolloutNote>>) -> ControlFlow<()> {
+        let (offset, ended) = (line.place.offset, line.ended);
         self.mark.lines += 1;
-        // A longer line is no record for those who read it whole, and must not be one here.
-        let scanned = match bytes > LINE_LIMIT_BYTES as u64 {
-            true => Scanned::Garbage,
-            false => scanned,
-        };
-        match scanned {
+        match line.readable() {
             Scanned::Blank => {}
             Scanned::Garbage => {
                 let counts = self.mark.cut.offset.is_none_or(|end| offset < end);

@@ -16,10 +16,9 @@ use bridge_protocol::check::{Finding, FindingKind};
 
 use super::line::Meta;
 use super::noted::{LineNoted, RolloutNote, What};
-use crate::transcript::check::lines::{CheckedLine, each_line};
 use crate::transcript::check::{CALLS_UNTOLD, Item, Report, Stranges, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
-use crate::transcript::scan::Scanned;
+use crate::transcript::scan::{Scanned, ScannedLine, ScannedLines, Scanner};
 use noted::{Said, SaidNoted};
 
 /// What is known of the file from where it lies.
@@ -72,16 +71,22 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
         version: None,
         stranges: Stranges::default(),
     };
-    match each_line::<LineNoted, SaidNoted>(reader, |line| checker.line(line)) {
-        Err((number, error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind is \
-                          lost";
-            checker.report.refuse(number, FindingKind::TornLine, detail);
+    let mut lines = ScannedLines::<_, (Scanner<LineNoted>, Scanner<SaidNoted>)>::new(reader, 0);
+    loop {
+        match lines.next_line() {
+            Ok(Some(line)) => checker.line(line),
+            Ok(None) => return Ok(checker.finish(sources)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind \
+                              is lost";
+                checker
+                    .report
+                    .refuse(lines.place().number, FindingKind::TornLine, detail);
+                return Ok(checker.finish(sources));
+            }
+            Err(error) => return Err(error),
         }
-        Err((_, error)) => return Err(error),
-        Ok(()) => {}
     }
-    Ok(checker.finish(sources))
 }
 
 #[derive(Default)]
@@ -190,9 +195,9 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn line(&mut self, line: CheckedLine<RolloutNote, Said>) {
+    fn line(&mut self, line: ScannedLine<(Scanned<RolloutNote>, Scanned<Said>)>) {
         let number = line.place.number;
-        if line.bytes > LINE_LIMIT_BYTES as u64 {
+        if line.is_too_long() {
             let detail = format!(
                 "longer than {} MiB and not read here; an agent may take long or fail to read it; {CALLS_UNTOLD}",
                 LINE_LIMIT_BYTES >> 20
@@ -201,7 +206,7 @@ impl Checker<'_> {
             self.are_calls_known = false;
             return;
         }
-        match (line.one, line.other) {
+        match line.what {
             (Scanned::Record(note), Scanned::Record(said)) => self.record(number, &note, said),
             (Scanned::Blank, _) => {}
             _ if !line.ended => self.report.find(

@@ -41,6 +41,10 @@ impl Dialect for Claude {
         copies::find(home.library, home.root, cwd, id)
     }
 
+    fn is_ambiguous(&self, home: Home<'_>, cwd: &str, id: &str) -> bool {
+        copies::are_ambiguous(home.library, home.root, cwd, id)
+    }
+
     fn recorded(
         &self,
         home: Home<'_>,

@@ -1,20 +1,21 @@
 //! Which of several copies of a transcript of Claude's counts, for all who look: adoption, history, the ladder, checks, exports.
 //!
 //! Owns the rule, which is the agent's as far as that has one. Claude (2.1.316) takes the copy in the folder of the
-//! session's cwd, unless no message is in it, as in the stub that a writer leaves whose file was taken from under it; else
-//! the first in the folders of the other worktrees of the cwd's repository. One that lies elsewhere it takes where it is the
-//! only one, and of several none: it says that there is no such session. Then the one counts that a resume is to go on with:
-//! that with the most turns. Blocks.
+//! session's cwd, unless no message is in it, as in the stub that a writer leaves whose file was taken from under it. One
+//! that lies elsewhere it takes where it is the only one. Of several elsewhere it takes none, or one in another worktree of
+//! the cwd's repository: it is not asked for these, and a resume goes on in a copy of the one that counts, which is that with
+//! the most turns. Blocks.
 
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
+use jiff::Timestamp;
 
 use super::turns_in_words as words;
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::BranchOptions;
-use crate::transcript::library::Library;
-use crate::transcript::locate::{Located, locate, located, own_folder};
+use crate::transcript::library::{Identity, Library};
+use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::origin::Origin;
 
 /// The transcript of a session that runs in the folder `cwd`. What is read to know it stays in the library.
@@ -22,11 +23,7 @@ use crate::transcript::origin::Origin;
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
 pub fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
-    let Located {
-        paths: mut found,
-        by_folder,
-    } = located(root, id, Some(Path::new(cwd)))?;
-    let holds_turns = |path: &PathBuf| turns(library, path) > 0;
+    let mut found = locate(root, id, Some(Path::new(cwd)))?;
     let best = match found.as_slice() {
         [] => {
             return Err(TranscriptError::NotFound {
@@ -35,14 +32,12 @@ pub fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathB
             });
         }
         [_] => 0,
+        [first, ..] if is_in(root, cwd, first) && turns(library, first) > 0 => 0,
         several => {
-            let taken = several[..by_folder].iter().position(holds_turns);
-            taken.unwrap_or_else(|| {
-                let ranks = several.iter().map(|path| rank(library, path)).enumerate();
-                // Of equal ones the first.
-                let best = ranks.rev().max_by_key(|(_, rank)| *rank);
-                best.map_or(0, |(best, _)| best)
-            })
+            let ranks = several.iter().map(|path| rank(library, path)).enumerate();
+            // Of equal ones the first.
+            let best = ranks.rev().max_by_key(|(_, rank)| *rank);
+            best.map_or(0, |(best, _)| best)
         }
     };
     Ok(found.swap_remove(best))
@@ -91,15 +86,24 @@ pub(super) fn find_recorded(
     Ok((counts, Origin { cwd, ..origin }))
 }
 
+/// Whether several copies hold turns and none lies in the folder `cwd`, so that the agent may take one that does not count.
+pub(super) fn are_ambiguous(library: &Library, root: &Path, cwd: &str, id: &str) -> bool {
+    // Asked first, since all folders are looked through for others.
+    let own = file_name(id).map(|name| own_folder(root, Path::new(cwd)).join(name));
+    if own.is_ok_and(|own| own.symlink_metadata().is_ok()) {
+        return false;
+    }
+    let found = locate(root, id, None).unwrap_or_default();
+    let has_turns = |path: &&PathBuf| turns(library, path) > 0;
+    found.len() > 1 && found.iter().filter(has_turns).count() > 1
+}
+
 /// What is to be said of copies beside the one that counts: that one has more turns and the agent does not take it, or that
 /// the agent takes none of them.
 pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -> Option<Finding> {
     let id = counts.file_stem()?.to_str()?;
-    let Located {
-        paths: mut others,
-        by_folder,
-    } = located(root, id, Some(Path::new(cwd))).ok()?;
-    let is_taken = others[..by_folder].iter().any(|path| path == counts);
+    let mut others = locate(root, id, Some(Path::new(cwd))).ok()?;
+    let is_taken = is_in(root, cwd, counts);
     others.retain(|path| path != counts);
     if others.is_empty() {
         return None;
@@ -111,13 +115,8 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
         if most <= own {
             return None;
         }
-        let folder = match is_in(root, cwd, counts) {
-            true => "",
-            false => "a worktree of the repository of ",
-        };
         format!(
-            "another copy has {}, {best}, and this one {}: the agent takes this one, since it lies in the folder of \
-             {folder}{cwd}",
+            "another copy has {}, {best}, and this one {}: the agent takes this one, since it lies in the folder of {cwd}",
             words(most),
             words(own)
         )
@@ -145,8 +144,9 @@ fn is_in(root: &Path, cwd: &str, path: &Path) -> bool {
 }
 
 /// How much a copy has to go on with: its turns, and when it was written last.
-fn rank(library: &Library, path: &Path) -> (usize, Option<std::time::SystemTime>) {
-    let written = path.metadata().and_then(|metadata| metadata.modified());
+fn rank(library: &Library, path: &Path) -> (usize, Option<Timestamp>) {
+    let metadata = path.metadata();
+    let written = metadata.map(|metadata| Identity::of(&metadata).modified_at());
     (turns(library, path), written.ok())
 }
 
@@ -160,4 +160,36 @@ fn turns(library: &Library, path: &Path) -> usize {
     library
         .branch(path, &counted)
         .map_or(0, |branch| branch.total_turns)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn several_copies_are_ambiguous_where_none_is_in_the_folder_of_the_session() {
+        const TURN: &str = r#"{"type":"user","uuid":"u1","timestamp":"2020-11-03T12:00:00.000Z","origin":{"kind":"human"},"message":{"role":"user","content":"hello"}}"#;
+        const STUB: &str = r#"{"type":"custom-title","customTitle":"x"}"#;
+        let table: [(&[(&str, &str)], bool); 6] = [
+            (&[], false),
+            (&[("-a", TURN)], false),
+            (&[("-a", TURN), ("-b", TURN)], true),
+            // What holds no turn nobody takes.
+            (&[("-a", TURN), ("-b", STUB)], false),
+            (&[("-a", TURN), ("-b", TURN), ("-p", TURN)], false),
+            (&[("-a", TURN), ("-p", TURN)], false),
+        ];
+        for (copies, expected) in table {
+            let root = tempfile::tempdir().unwrap();
+            for (folder, text) in copies {
+                let folder = root.path().join("projects").join(folder);
+                fs::create_dir_all(&folder).unwrap();
+                fs::write(folder.join("s1.jsonl"), format!("{text}\n")).unwrap();
+            }
+            let are = are_ambiguous(&Library::default(), root.path(), "/p", "s1");
+            assert_eq!(are, expected, "{copies:?}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ use crate::transcript::codex::{HistoryBase, read_meta};
 use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
-use crate::transcript::locate::{located, own_folder};
+use crate::transcript::locate::{locate, own_folder};
 use crate::transcript::meter::Metered;
 use crate::transcript::moving::holders;
 use crate::transcript::parts::is_lines;
@@ -64,7 +64,7 @@ impl Archive {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let (folder, transcript) = kept(&place, key)?;
-        let there = located(&key.root, &key.upstream_id, cwd)?.paths;
+        let there = locate(&key.root, &key.upstream_id, cwd)?;
         if holds_all(&folder, &transcript, &there, relocation)? {
             return Ok(Vec::new());
         }

@@ -173,47 +173,6 @@ fn a_long_file_is_read_in_two_halves_and_is_the_same() {
 }
 
 #[test]
-fn what_was_used_least_recently_leaves_first() {
-    let places: Vec<Place> = (0..4).map(|_| Place::new(&prompt("u1", ""))).collect();
-    let one = Library::default();
-    places[0].messages(&one);
-    // Three fit; when the fourth comes, those leave that make it more than three quarters.
-    let limit_bytes = one.kept_bytes() * 7 / 2;
-    let library = Library::with_limit(limit_bytes);
-    let held = |place: &Place| library.lock().slots.contains_key(&place.path);
-    for place in [0, 1, 2, 0, 3] {
-        places[place].messages(&library);
-        assert!(library.kept_bytes() <= limit_bytes);
-    }
-    assert_eq!(
-        places.iter().map(held).collect::<Vec<_>>(),
-        [true, false, false, true]
-    );
-}
-
-#[test]
-fn what_does_not_fit_by_itself_stays_until_another_is_asked_for() {
-    let places: Vec<Place> = (0..2).map(|_| Place::new(&prompt("u1", ""))).collect();
-    let small = Library::with_limit(1);
-    let index = |place: &Place| small.index(&place.path).expect("an index");
-    let first = index(&places[0]);
-    assert!(Arc::ptr_eq(&first, &index(&places[0])), "it is not read again");
-    index(&places[1]);
-    assert_eq!(small.lock().slots.len(), 1);
-    assert!(!Arc::ptr_eq(&first, &index(&places[0])));
-    let none = Library {
-        newest_limit_bytes: 1,
-        ..Library::with_limit(1)
-    };
-    assert_eq!(
-        places[0].messages(&none),
-        1,
-        "what cannot be kept is read all the same"
-    );
-    assert_eq!(none.kept_bytes(), 0);
-}
-
-#[test]
 fn a_branch_is_what_it_is_where_all_is_read() {
     let lines = [
         prompt("u1", ""),
@@ -344,7 +303,7 @@ fn no_turn_of_older_files_is_over_before_its_last_record() {
 fn who_asks_at_the_same_time_waits_for_the_one_who_reads() {
     let place = Place::new(&prompt("u1", ""));
     let library = Library::default();
-    let slot = library.slot(&place.path);
+    let slot = library.kept.slot(&place.path);
     let held = slot.lock().expect("nobody else");
     let indexes: Vec<Arc<Index>> = std::thread::scope(|scope| {
         let asking: Vec<_> = (0..3)
@@ -372,7 +331,7 @@ fn turns_that_were_counted_are_known_while_the_file_is_the_same() {
     assert_eq!(known(), Some(1), "of the live branch");
 
     // Who reads is not waited for.
-    let slot = library.slot(&place.path);
+    let slot = library.kept.slot(&place.path);
     let reading = slot.lock().expect("nobody else");
     assert_eq!(known(), None);
     drop(reading);

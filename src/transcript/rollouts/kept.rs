@@ -10,9 +10,10 @@ use std::fs::{self, File};
 use std::hash::RandomState;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::MissingSource;
+use crate::transcript::cache::Cache;
 use crate::transcript::codex::book::{Book, Bookmark, Growth, PartEnd};
 use crate::transcript::codex::rollout_name;
 use crate::transcript::library::{Identity, tail_hash};
@@ -26,25 +27,12 @@ const PLACE_BYTES: usize = 1024;
 /// The histories that were read. Shared by all who read.
 #[derive(Debug)]
 pub struct RolloutBooks {
-    limit_bytes: usize,
     hasher: RandomState,
-    /// The one that was used last stands last.
-    kept: Mutex<Vec<Kept>>,
+    kept: Cache<Key, Volume>,
 }
-
-/// The place of one history.
-#[derive(Debug)]
-struct Kept {
-    key: Key,
-    /// None while nothing is known. Whoever reads it holds this.
-    slot: Slot,
-    bytes: usize,
-}
-
-type Slot = Arc<Mutex<Option<Volume>>>;
 
 /// Which history it is: Codex' folder, the session, and the turn with which it ends, by the session that holds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) root: PathBuf,
     pub(super) upstream_id: String,
@@ -108,9 +96,8 @@ impl RolloutBooks {
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self {
-            limit_bytes,
             hasher: RandomState::new(),
-            kept: Mutex::default(),
+            kept: Cache::new(limit_bytes, limit_bytes),
         }
     }
 
@@ -124,55 +111,10 @@ impl RolloutBooks {
         refresh: impl FnOnce(Option<Volume>) -> Result<Volume, E>,
         tell: impl FnOnce(&Volume) -> T,
     ) -> Result<T, E> {
-        let slot = self.slot(key);
-        // A reader that panicked has left nothing behind: what is known is taken out while it is worked on.
-        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = refresh(known.take()).map(|volume| tell(known.insert(volume)));
-        let bytes = known.as_ref().map(Volume::bytes);
-        drop(known);
-        self.weigh(&slot, bytes);
-        told
-    }
-
-    fn slot(&self, key: &Key) -> Slot {
-        let mut kept = self.lock();
-        let place = kept.iter().position(|one| one.key == *key);
-        let one = match place {
-            Some(place) => kept.remove(place),
-            None => Kept {
-                key: key.clone(),
-                slot: Slot::default(),
-                bytes: 0,
-            },
-        };
-        let slot = Arc::clone(&one.slot);
-        kept.push(one);
-        slot
-    }
-
-    /// Notes what a history takes, and lets go of others when all together take too much; of itself when nothing is known.
-    fn weigh(&self, slot: &Slot, bytes: Option<usize>) {
-        let mut kept = self.lock();
-        // It may have left meanwhile, and even been put back by another.
-        let Some(place) = kept.iter().position(|one| Arc::ptr_eq(&one.slot, slot)) else {
-            return;
-        };
-        match bytes {
-            Some(bytes) => kept[place].bytes = bytes,
-            None => {
-                kept.remove(place);
-            }
-        }
-        let mut all: usize = kept.iter().map(|one| one.bytes).sum();
-        while all > self.limit_bytes
-            && let Some(first) = kept.iter().position(|one| one.bytes > 0)
-        {
-            all -= kept.remove(first).bytes;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.look(key, Volume::bytes, |known| {
+            let volume = refresh(known.take())?;
+            Ok(tell(known.insert(volume)))
+        })
     }
 
     /// How what was read of a history stands to its files now.
@@ -240,14 +182,8 @@ impl RolloutBooks {
     /// nothing has changed since. Does not wait for one who reads.
     pub(in crate::transcript) fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
         let name = rollout_name(path.file_name()?.to_str()?)?;
-        let is_it = |one: &&Kept| one.key.until.is_none() && one.key.upstream_id == name.upstream_id;
-        let slots: Vec<Slot> = {
-            let kept = self.lock();
-            kept.iter()
-                .filter(is_it)
-                .map(|one| Arc::clone(&one.slot))
-                .collect()
-        };
+        let is_it = |key: &Key| key.until.is_none() && key.upstream_id == name.upstream_id;
+        let slots = self.kept.find(is_it);
         let is_same = |file: &KeptFile| {
             let now = fs::metadata(&file.path);
             now.is_ok_and(|now| Identity::of(&now) == file.identity)

@@ -1,6 +1,6 @@
 //! The text of a rollout's file, compressed or not, as one reader.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::library::Identity;
 use crate::transcript::meter::Metered;
-use crate::transcript::reading::READ_BYTES;
+use crate::transcript::reading::{READ_BYTES, open_file};
 
 /// The text of a rollout.
 #[derive(Debug)]
@@ -21,12 +21,8 @@ impl Text {
     /// The text, and what its file is before any of it is read.
     pub(super) fn open(path: &Path) -> Result<(Self, Identity), TranscriptError> {
         let open = || -> io::Result<(Self, Identity)> {
-            // A pipe in a file's place would never open.
-            if !fs::metadata(path)?.is_file() {
-                return Err(io::Error::other("it is not a file"));
-            }
-            let file = File::open(path)?;
-            let identity = Identity::of(&file.metadata()?);
+            let (file, metadata) = open_file(path)?;
+            let identity = Identity::of(&metadata);
             // How much of it will be read is not known: of some only the first line.
             let file = Metered::new(file, 0);
             if path.extension().is_some_and(|extension| extension == "zst") {

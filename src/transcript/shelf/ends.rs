@@ -1,8 +1,8 @@
 //! What a list tells of a file, read from its two ends.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +12,7 @@ use super::find::Found;
 use super::{Format, ShelfEntry};
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, rollout_name};
+use crate::transcript::reading::open_file;
 use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
 /// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
@@ -65,7 +66,7 @@ pub(super) fn on_threads<T: Sync, A: Send>(
 
 /// How much of a file is read, further in left out.
 pub(super) fn bytes(found: &Found) -> u64 {
-    found.stat.identity.bytes.min(2 * END_BYTES as u64)
+    found.identity.bytes.min(2 * END_BYTES as u64)
 }
 
 /// What a list tells of a file; none when it has no id.
@@ -93,12 +94,12 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
     if id.is_empty() {
         return Ok(None);
     }
-    let modified = found.stat.identity.modified_at();
+    let modified = found.identity.modified_at();
     let told = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
     Ok(Some(ShelfEntry {
         upstream_id: id,
         path: Arc::from(found.path.as_path()),
-        bytes: found.stat.identity.bytes,
+        bytes: found.identity.bytes,
         // No record is younger than its file, whatever it says of itself.
         updated_at: told
             .filter(|told| told.duration_since(modified) <= FILE_TIME_STEP)
@@ -106,7 +107,7 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
         title: summary.title.or(summary.last_prompt).unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,
-        identity: found.stat.identity,
+        identity: found.identity,
     }))
 }
 
@@ -117,7 +118,7 @@ fn read_packed(
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    let mut text = Unpacked::new(open(found)?)?;
+    let mut text = Unpacked::new(open_file(&found.path)?.0)?;
     buffers.head.clear();
     let mut summary = TranscriptSummary::default();
     for limit in [END_BYTES, FAR_HEAD_BYTES] {
@@ -144,22 +145,14 @@ fn read_packed(
     Ok(summary)
 }
 
-/// Opens a file without waiting: a pipe in its place would never open.
-fn open(found: &Found) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-        .open(&found.path)
-}
-
 /// Reads the ends of a file and summarises them; further in when the first prompt does not stand in the beginning.
 fn read(
     found: &Found,
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    let file = open(found)?;
-    let bytes = found.stat.identity.bytes;
+    let (file, _) = open_file(&found.path)?;
+    let bytes = found.identity.bytes;
     let both = 2 * END_BYTES as u64;
     let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };
     read_at(&file, 0, head_bytes, &mut buffers.head)?;

@@ -10,19 +10,34 @@ use super::Format;
 use super::ends::on_threads;
 use crate::transcript::library::Identity;
 
-/// What tells that a file has not changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) identity: Identity,
-    /// Whether it has more names than this one.
-    pub(super) has_names: bool,
-}
-
 /// A file that was found.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    pub(super) stat: Stat,
+    /// By it is known whether the file has changed.
+    pub(super) identity: Identity,
+}
+
+impl Found {
+    /// The file at a path, or at what a link there leads to; none where there is no file.
+    pub(super) fn at(path: PathBuf) -> Option<Self> {
+        let metadata = fs::metadata(&path).ok()?;
+        Self::with(path, &metadata)
+    }
+
+    /// As [`Self::at`], of an entry in its folder, which is looked at faster than by its path.
+    fn of(entry: &DirEntry) -> Option<Self> {
+        let metadata = entry.metadata().ok()?;
+        match metadata.is_symlink() {
+            true => Self::at(entry.path()),
+            false => Self::with(entry.path(), &metadata),
+        }
+    }
+
+    fn with(path: PathBuf, metadata: &Metadata) -> Option<Self> {
+        let identity = Identity::of(metadata);
+        metadata.is_file().then_some(Self { path, identity })
+    }
 }
 
 /// What a walk found.
@@ -30,29 +45,13 @@ pub(super) struct Found {
 pub(super) struct Finding {
     pub(super) found: Vec<Found>,
     pub(super) unreadable: Vec<(PathBuf, io::Error)>,
-    /// Whether files are reached by links, or by several names: what changes in them is not told where they are found.
-    pub(super) has_aliases: bool,
-}
-
-/// What stands in a file's place.
-pub(super) enum Look {
-    /// A file.
-    File(Found),
-    /// A link.
-    Link,
-    /// No file.
-    Nothing,
 }
 
 impl Finding {
     /// Everything below a root.
     pub(super) fn in_root(root: &Path, format: Format) -> Self {
         let mut finding = Self::default();
-        let tops = format.tops(root);
-        let folders = match format {
-            Format::Claude => tops.iter().flat_map(|top| finding.folders_in(top)).collect(),
-            Format::Codex => finding.tree(tops),
-        };
+        let folders = finding.folders(root, format);
         finding.files(&folders, format);
         finding
     }
@@ -60,13 +59,8 @@ impl Finding {
     /// The names of everything below a root, what stands there not looked at; and what could not be read.
     pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
         let mut finding = Self::default();
-        let tops = format.tops(root);
-        let folders = match format {
-            Format::Claude => tops.iter().flat_map(|top| finding.folders_in(top)).collect(),
-            Format::Codex => finding.tree(tops),
-        };
         let mut names = Vec::new();
-        for folder in folders {
+        for folder in finding.folders(root, format) {
             let named = named_in(&folder, format, |entry| names.push(entry.path()));
             match named {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -80,16 +74,22 @@ impl Finding {
 
     /// Everything in a folder of transcripts, which need not be there.
     pub(super) fn in_folder(folder: &Path, format: Format) -> Self {
-        let mut finding = Self {
-            has_aliases: folder.is_symlink(),
-            ..Self::default()
-        };
+        let mut finding = Self::default();
         let folders = match format {
             Format::Claude => vec![folder.to_owned()],
             Format::Codex => finding.tree(vec![folder.to_owned()]),
         };
         finding.files(&folders, format);
         finding
+    }
+
+    /// All folders below a root in which transcripts may be.
+    fn folders(&mut self, root: &Path, format: Format) -> Vec<PathBuf> {
+        let tops = format.tops(root);
+        match format {
+            Format::Claude => tops.iter().flat_map(|top| self.folders_in(top)).collect(),
+            Format::Codex => self.tree(tops),
+        }
     }
 
     /// These folders, which need not be there, and all below them, each once: in the first place where it is reached.
@@ -109,7 +109,6 @@ impl Finding {
             };
             // By a link a folder may stand within itself.
             if !seen.insert((metadata.dev(), metadata.ino())) {
-                self.has_aliases = true;
                 continue;
             }
             left.extend(self.folders_in(&folder).into_iter().rev());
@@ -139,10 +138,7 @@ impl Finding {
                 }
             };
             let is_folder = match entry.file_type() {
-                Ok(kind) if kind.is_symlink() => {
-                    self.has_aliases = true;
-                    fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir())
-                }
+                Ok(kind) if kind.is_symlink() => entry.path().is_dir(),
                 Ok(kind) => kind.is_dir(),
                 Err(_) => false,
             };
@@ -159,46 +155,24 @@ impl Finding {
         let looked = on_threads(folders, |folder, _| files_in(folder, format).map(Some));
         for (folder, looked) in folders.iter().zip(looked) {
             match looked {
-                Ok(files) => {
-                    let (files, has_links) = files.unwrap_or_default();
-                    self.found.extend(files);
-                    self.has_aliases |= has_links;
-                }
+                Ok(files) => self.found.extend(files.unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.unreadable.push((folder.clone(), error)),
             }
         }
-        let all = self.found.len();
-        let mut seen = HashSet::with_capacity(all);
+        let mut seen = HashSet::with_capacity(self.found.len());
         self.found.retain(|found| {
             let name = found.path.file_name().map(ToOwned::to_owned);
-            seen.insert((found.stat.identity.file(), name))
+            seen.insert((found.identity.file(), name))
         });
-        self.has_aliases |= self.found.len() < all;
     }
 }
 
-/// The files in a folder, and whether links are among them.
-fn files_in(folder: &Path, format: Format) -> io::Result<(Vec<Found>, bool)> {
-    let (mut files, mut has_links) = (Vec::new(), false);
-    named_in(folder, format, |entry| {
-        let path = entry.path();
-        let metadata = match entry.metadata() {
-            Ok(metadata) if metadata.is_symlink() => {
-                has_links = true;
-                fs::metadata(&path)
-            }
-            metadata => metadata,
-        };
-        // What cannot be looked at has vanished, or is a link that leads nowhere.
-        if let Ok(metadata) = metadata
-            && metadata.is_file()
-        {
-            let stat = Stat::of(&metadata);
-            files.push(Found { path, stat });
-        }
-    })?;
-    Ok((files, has_links))
+/// The files in a folder. What cannot be looked at has vanished, or is a link that leads nowhere.
+fn files_in(folder: &Path, format: Format) -> io::Result<Vec<Found>> {
+    let mut files = Vec::new();
+    named_in(folder, format, |entry| files.extend(Found::of(&entry)))?;
+    Ok(files)
 }
 
 /// Hands what is called like a transcript in a folder to `take`.
@@ -211,25 +185,4 @@ fn named_in(folder: &Path, format: Format, mut take: impl FnMut(DirEntry)) -> io
         }
     }
     Ok(())
-}
-
-/// Looks at one file.
-pub(super) fn look(path: &Path) -> Look {
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_symlink() => Look::Link,
-        Ok(metadata) if metadata.is_file() => Look::File(Found {
-            path: path.to_owned(),
-            stat: Stat::of(&metadata),
-        }),
-        _ => Look::Nothing,
-    }
-}
-
-impl Stat {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            identity: Identity::of(metadata),
-            has_names: metadata.nlink() > 1,
-        }
-    }
 }

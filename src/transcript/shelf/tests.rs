@@ -290,7 +290,7 @@ fn a_file_that_shrank_or_went_since_it_was_found_costs_only_itself() {
     write(root, "projects/-a/s1.jsonl", PROMPT);
     let mut finding = Finding::in_root(root, Format::Claude);
     let mut found = finding.found.pop().expect("a file");
-    found.stat.identity.bytes = 1 << 40;
+    found.identity.bytes = 1 << 40;
     let entry_of = |found: &Found| entry(found, Format::Claude, &mut ends::Buffers::default());
     let read = entry_of(&found).expect("a file").expect("an entry");
     assert_eq!(read.title, "hello");
@@ -301,15 +301,13 @@ fn a_file_that_shrank_or_went_since_it_was_found_costs_only_itself() {
     );
 }
 
-/// A shelf that is brought up to date by what the watch tells is, at each step, the one that a scan finds.
+/// A shelf that is brought up to date is, at each step, the one that a first scan finds.
 #[test]
-fn what_the_watch_tells_is_enough_to_be_up_to_date() {
+fn a_scan_finds_whatever_has_become_of_files_and_folders() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path();
     write(root, "projects/-a/s1.jsonl", PROMPT);
     write(root, "projects/-a/s2.jsonl", PROMPT);
-    let mut watch = crate::transcript::watch::Watch::default();
-    watch.add_root(root, Format::Claude);
     let mut shelf = Shelf::default();
     let path = |path: &str| root.join("projects").join(path);
     type Step<'a> = (&'a str, &'a dyn Fn());
@@ -351,16 +349,10 @@ fn what_the_watch_tells_is_enough_to_be_up_to_date() {
     ];
     for (what, step) in steps {
         step();
-        let changes = watch.for_list(root).expect("it is watched");
-        shelf.refresh(root, Format::Claude, &changes);
+        shelf.scan(root, Format::Claude);
         let expected = scanned(root, Format::Claude);
         let all = |shelf: &Shelf| shelf.behind(None).cloned().collect::<Vec<_>>();
         assert_eq!(all(&shelf), all(&expected), "{what}");
-        assert_eq!(
-            shelf.order.len(),
-            shelf.held.0.values().map(HashMap::len).sum::<usize>(),
-            "{what}"
-        );
     }
 }
 
@@ -442,7 +434,7 @@ fn a_scan_tells_how_far_it_is_and_is_whole_after_an_end_and_after_a_panic() {
     let (is_done, _) = within(&mut shelf, |_| panic!("while it is read"));
     assert!(!is_done && !shelf.is_scanned());
     assert_eq!(told(&shelf), []);
-    shelf.refresh(root, Format::Claude, &Changes::default());
+    shelf.scan(root, Format::Claude);
     assert_eq!(told(&shelf), told(&scanned(root, Format::Claude)));
     assert_eq!(told(&shelf).len(), 9);
 }

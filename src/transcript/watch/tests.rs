@@ -1,53 +1,31 @@
-//! What the ears are told, by each kernel: some tell late, so that all is waited for by the waker.
+//! The system tells late, so that all is waited for.
 
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use notify::Event;
+use notify::event::{AccessKind, CreateKind, DataChange, Flag};
 
 use super::*;
-
-#[cfg(target_os = "linux")]
-mod lists;
-
-/// A system that watches all but what is below a folder, as behind its limit.
-#[derive(Debug)]
-struct Limited(Box<dyn Kernel>, PathBuf);
-
-impl Kernel for Limited {
-    fn waker(&self) -> io::Result<OwnedFd> {
-        self.0.waker()
-    }
-
-    fn tells_at_once(&self) -> bool {
-        self.0.tells_at_once()
-    }
-
-    fn add(&mut self, folder: &Path, reach: Reach) -> io::Result<kernel::FolderNumber> {
-        match folder.starts_with(&self.1) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => self.0.add(folder, reach),
-        }
-    }
-
-    fn remove(&mut self, folder: kernel::FolderNumber) {
-        self.0.remove(folder);
-    }
-
-    fn read(&mut self, hear: &mut dyn FnMut(Told)) -> io::Result<()> {
-        self.0.read(hear)
-    }
-}
 
 impl Watch {
     /// One of a system that lets nobody watch.
     pub(crate) fn failing() -> Self {
-        Self::with(Err(io::Error::other("too many of them")))
+        Self {
+            watcher: Err(io::Error::other("too many of them")),
+            ..Self::new(|| {})
+        }
     }
 
-    /// One that has no room for what is below this folder.
-    pub(crate) fn limited(folder: PathBuf) -> Self {
-        let kernel = kernel::open().expect("a kernel");
-        Self::with(Ok(Box::new(Limited(kernel, folder))))
+    /// One that has no room for what is below this root.
+    pub(crate) fn limited(root: &Path, format: Format) -> Self {
+        let mut watch = Self::new(|| {});
+        watch.roots.push(Root {
+            path: root.to_owned(),
+            format,
+            problem: Some("a limit".to_owned()),
+        });
+        watch
     }
 }
 
@@ -64,216 +42,312 @@ fn append(path: &Path, text: &str) {
     file.expect("a file").write_all(text.as_bytes()).expect("room");
 }
 
-type Open = fn() -> io::Result<Box<dyn Kernel>>;
+/// A watch of a root, in a folder that no link leads to: on some systems that of temporary files is a link.
+struct Watched {
+    watch: Watch,
+    woken: Receiver<()>,
+}
 
-const FOLDERS: Open = || Ok(Box::new(kernel::portable::Portable::open(false)?));
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().canonicalize().expect("a folder");
+    (folder, path)
+}
 
-/// With inotify below it new folders are told of before they are watched, which no other system does; so this one is
-/// for tests without new folders.
-const TREES: Open = || Ok(Box::new(kernel::portable::Portable::open(true)?));
-
-/// Tests each kernel that this system has, with something that opens a watch of a root.
-fn each_kernel(kernels: &[Open], test: impl Fn(&Path, &dyn Fn(&Path, Format) -> Watch)) {
-    for (number, open) in kernels.iter().enumerate() {
-        println!("kernel {number}");
-        let folder = tempfile::tempdir().expect("a folder");
-        // On some systems the folder of temporary files is a link.
-        let folder = folder.path().canonicalize().expect("a folder");
-        test(&folder, &|root, format| {
-            let mut watch = Watch::with(open());
-            watch.add_root(root, format);
-            assert_eq!((watch.problem(root), watch.heard()), (None, Vec::new()));
-            watch
+impl Watched {
+    fn new(root: &Path, format: Format) -> Self {
+        let (wake, woken) = sync_channel(1);
+        let mut watch = Watch::new(move || {
+            // One that waits already is enough.
+            let _woken = wake.try_send(());
         });
+        watch.add_root(root, format);
+        assert!(watch.is_whole());
+        assert_eq!(watch.heard(), []);
+        Self { watch, woken }
     }
-}
 
-/// What is heard until it is enough.
-fn heard_until(watch: &mut Watch, is_enough: impl Fn(&Changes) -> bool) -> Changes {
-    /// Far more than any system needs; a test that waits for so long has failed.
-    const LONGEST: Duration = Duration::from_secs(60);
-    let waker = watch.waker().expect("it is watched");
-    let mut all = Changes::default();
-    loop {
-        for heard in watch.heard() {
-            all.everything |= heard.changes.everything;
-            all.folders.extend(heard.changes.folders);
-            all.files.extend(heard.changes.files);
+    /// What is heard until it is enough.
+    fn until(&mut self, is_enough: impl Fn(&Changes) -> bool) -> Changes {
+        /// Far more than any system needs; a test that waits for so long has failed.
+        const LONGEST: Duration = Duration::from_secs(60);
+        let mut all = Changes::default();
+        loop {
+            for heard in self.watch.heard() {
+                all.everything |= heard.changes.everything;
+                all.folders.extend(heard.changes.folders);
+                all.files.extend(heard.changes.files);
+            }
+            if is_enough(&all) {
+                return all;
+            }
+            let woken = self.woken.recv_timeout(LONGEST);
+            assert_eq!(woken, Ok(()), "nothing came behind {all:?}");
         }
-        if is_enough(&all) {
-            return all;
-        }
-        let longest = Timespec::try_from(LONGEST).expect("a time");
-        let mut waiting = [PollFd::new(&waker, PollFlags::IN)];
-        let ready = poll(&mut waiting, Some(&longest)).expect("a descriptor that can be waited on");
-        assert_ne!(ready, 0, "nothing came behind {all:?}");
     }
-}
 
-fn hear_file(watch: &mut Watch, path: &Path) {
-    let told = heard_until(watch, |all| all.files.contains(path));
-    assert!(!told.everything, "{told:?}");
-}
+    fn hear_file(&mut self, path: &Path) {
+        let told = self.until(|all| all.files.contains(path));
+        assert!(!told.everything, "{told:?}");
+    }
 
-/// The same of a file that grows, where what is told late of folders that went may be that everything has changed.
-fn hear_growth(watch: &mut Watch, path: &Path) {
-    loop {
-        append(path, "more\n");
-        let told = heard_until(watch, |all| all.everything || all.files.contains(path));
-        if !told.everything {
-            return;
+    /// The same of a file that grows, where what is told late of folders that went may be that everything has changed.
+    fn hear_growth(&mut self, path: &Path) {
+        loop {
+            append(path, "more\n");
+            let told = self.until(|all| all.everything || all.files.contains(path));
+            if !told.everything {
+                return;
+            }
         }
     }
 }
 
 #[test]
 fn files_that_come_change_and_go_are_heard_of() {
-    each_kernel(&[kernel::open, FOLDERS, TREES], |root, open| {
-        let projects = root.join("projects");
-        let (old, new) = (projects.join("-a/s1.jsonl"), projects.join("-a/s2.jsonl"));
-        write(&old, "x\n");
-        let mut watch = open(root, Format::Claude);
-        append(&old, "y\n");
-        hear_file(&mut watch, &old);
-        write(&new, "x\n");
-        hear_file(&mut watch, &new);
-        let renamed = projects.join("-a/s3.jsonl");
-        fs::rename(&new, &renamed).expect("a new name");
-        let told = heard_until(&mut watch, |all| {
-            all.files.contains(&new) && all.files.contains(&renamed)
-        });
-        assert!(!told.everything && told.folders.is_empty(), "{told:?}");
-        fs::remove_file(&old).expect("it is gone");
-        hear_file(&mut watch, &old);
-        // What is no transcript is not told, nor what is read; the last one shows that all before it was heard.
-        fs::read(&renamed).expect("a file");
-        write(&projects.join("-a/notes.txt"), "x");
-        write(&projects.join("-a/s3/subagents/agent-2.jsonl"), "x");
-        append(&renamed, "y\n");
-        let told = heard_until(&mut watch, |all| !all.is_empty());
-        let expected = BTreeSet::from([renamed]);
-        assert_eq!((told.files, told.folders), (expected, BTreeSet::new()));
-    });
+    let (_held, root) = folder();
+    let projects = root.join("projects");
+    let (old, new) = (projects.join("-a/s1.jsonl"), projects.join("-a/s2.jsonl"));
+    write(&old, "x\n");
+    let mut watched = Watched::new(&root, Format::Claude);
+    append(&old, "y\n");
+    watched.hear_file(&old);
+    write(&new, "x\n");
+    watched.hear_file(&new);
+    let renamed = projects.join("-a/s3.jsonl");
+    fs::rename(&new, &renamed).expect("a new name");
+    let told = watched.until(|all| all.files.contains(&new) && all.files.contains(&renamed));
+    assert!(!told.everything && told.folders.is_empty(), "{told:?}");
+    fs::remove_file(&old).expect("it is gone");
+    watched.hear_file(&old);
+    // What is no transcript is not told, nor what is read; the last one shows that all before it was heard.
+    fs::read(&renamed).expect("a file");
+    write(&projects.join("-a/notes.txt"), "x");
+    write(&projects.join("-a/agent-1.jsonl"), "x");
+    write(&projects.join("-a/s3/subagents/agent-2.jsonl"), "x");
+    append(&renamed, "y\n");
+    let told = watched.until(|all| !all.is_empty());
+    let expected = BTreeSet::from([renamed]);
+    assert_eq!((told.files, told.folders), (expected, BTreeSet::new()));
 }
 
 #[test]
 fn files_in_folders_that_come_and_move_are_heard_of() {
-    each_kernel(&[kernel::open, FOLDERS], |root, open| {
-        let projects = root.join("projects");
-        fs::create_dir(&projects).expect("a folder");
-        let mut watch = open(root, Format::Claude);
-        let (before, after) = (projects.join("-a"), projects.join("-b"));
-        write(&before.join("s1.jsonl"), "x\n");
-        heard_until(&mut watch, |all| all.everything || all.folders.contains(&before));
-        hear_growth(&mut watch, &before.join("s1.jsonl"));
-        fs::rename(&before, &after).expect("a new name");
-        heard_until(&mut watch, |all| {
-            all.everything || all.folders.contains(&before) && all.folders.contains(&after)
-        });
-        hear_growth(&mut watch, &after.join("s1.jsonl"));
-        // Another one in its place, made at once.
-        fs::remove_dir_all(&after).expect("it is gone");
-        write(&after.join("s2.jsonl"), "x\n");
-        heard_until(&mut watch, |all| all.everything || all.folders.contains(&after));
-        hear_growth(&mut watch, &after.join("s2.jsonl"));
-    });
+    let (_held, root) = folder();
+    let projects = root.join("projects");
+    fs::create_dir(&projects).expect("a folder");
+    let mut watched = Watched::new(&root, Format::Claude);
+    let (before, after) = (projects.join("-a"), projects.join("-b"));
+    write(&before.join("s1.jsonl"), "x\n");
+    watched.until(|all| all.everything || all.folders.contains(&before));
+    watched.hear_growth(&before.join("s1.jsonl"));
+    fs::rename(&before, &after).expect("a new name");
+    watched.until(|all| all.everything || all.folders.contains(&before) && all.folders.contains(&after));
+    watched.hear_growth(&after.join("s1.jsonl"));
+    // Another one in its place, made at once.
+    fs::remove_dir_all(&after).expect("it is gone");
+    write(&after.join("s2.jsonl"), "x\n");
+    watched.until(|all| all.everything || all.folders.contains(&after));
+    watched.hear_growth(&after.join("s2.jsonl"));
+    // One that has left is heard of no longer.
+    let elsewhere = root.join("elsewhere");
+    fs::rename(&after, &elsewhere).expect("a new place");
+    watched.until(|all| all.everything || all.folders.contains(&after));
+    assert!(!watched.watch.folders.contains_key(&after) && !watched.watch.folders.contains_key(&elsewhere));
 }
 
 #[test]
 fn rollouts_are_heard_of_however_deep() {
-    each_kernel(&[kernel::open, FOLDERS], |root, open| {
-        let day = root.join("sessions/2026/11/03");
-        let name = format!("rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl");
-        let old = day.join(&name);
-        write(&old, "x\n");
-        let mut watch = open(root, Format::Codex);
-        hear_growth(&mut watch, &old);
-        let new = root.join("sessions/2027/01/01").join(&name);
-        write(&new, "x\n");
-        heard_until(&mut watch, |all| {
-            all.folders.contains(&root.join("sessions/2027"))
-        });
-        hear_growth(&mut watch, &new);
-    });
+    let (_held, root) = folder();
+    let day = root.join("sessions/2026/11/03");
+    let name = format!("rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl");
+    let old = day.join(&name);
+    write(&old, "x\n");
+    let mut watched = Watched::new(&root, Format::Codex);
+    watched.hear_growth(&old);
+    let new = root.join("sessions/2027/01/01").join(&name);
+    write(&new, "x\n");
+    watched.until(|all| all.folders.contains(&root.join("sessions/2027")));
+    watched.hear_growth(&new);
+    // Archiving.
+    let archived = root.join("archived_sessions").join(&name);
+    fs::create_dir(root.join("archived_sessions")).expect("a folder");
+    watched.until(|all| all.everything);
+    fs::rename(&old, &archived).expect("a new place");
+    watched.until(|all| all.files.contains(&old) && all.files.contains(&archived));
 }
 
 #[test]
 fn a_root_that_comes_or_is_replaced_is_heard_of() {
-    each_kernel(&[kernel::open, FOLDERS], |folder, open| {
-        let root = folder.join("a/b/root");
-        let mut watch = open(&root, Format::Claude);
-        let path = root.join("projects/-a/s1.jsonl");
+    let (_held, folder) = folder();
+    let root = folder.join("a/b/root");
+    let mut watched = Watched::new(&root, Format::Claude);
+    let path = root.join("projects/-a/s1.jsonl");
+    write(&path, "x\n");
+    watched.until(|all| all.everything);
+    for from in [root.join("projects"), root.clone(), folder.join("a")] {
+        watched.hear_growth(&path);
+        let aside = folder.join("aside");
+        fs::rename(&from, &aside).expect("a new place");
+        watched.until(|all| all.everything);
         write(&path, "x\n");
-        heard_until(&mut watch, |all| all.everything);
-        for from in [root.join("projects"), root.clone(), folder.join("a")] {
-            hear_growth(&mut watch, &path);
-            let aside = folder.join("aside");
-            fs::rename(&from, &aside).expect("a new place");
-            heard_until(&mut watch, |all| all.everything);
-            write(&path, "x\n");
-            heard_until(&mut watch, |all| all.everything);
-            fs::remove_dir_all(&aside).expect("it is gone");
-        }
-        hear_growth(&mut watch, &path);
-    });
+        watched.until(|all| all.everything);
+        fs::remove_dir_all(&aside).expect("it is gone");
+    }
+    watched.hear_growth(&path);
 }
 
 #[test]
 fn a_folder_that_is_reached_by_a_link_is_heard_of() {
-    each_kernel(&[kernel::open, FOLDERS, TREES], |folder, open| {
-        let (root, elsewhere) = (folder.join("root"), folder.join("elsewhere"));
-        write(&elsewhere.join("s1.jsonl"), "x\n");
-        fs::create_dir_all(root.join("projects")).expect("a folder");
-        std::os::unix::fs::symlink(&elsewhere, root.join("projects/-a")).expect("a link");
-        std::os::unix::fs::symlink(&root, folder.join("link")).expect("a link");
-        let root = folder.join("link");
-        let mut watch = open(&root, Format::Claude);
-        let path = root.join("projects/-a/s1.jsonl");
-        append(&path, "y\n");
-        hear_file(&mut watch, &path);
-    });
+    let (_held, folder) = folder();
+    let (root, elsewhere) = (folder.join("root"), folder.join("elsewhere"));
+    write(&elsewhere.join("s1.jsonl"), "x\n");
+    fs::create_dir_all(root.join("projects")).expect("a folder");
+    std::os::unix::fs::symlink(&elsewhere, root.join("projects/-a")).expect("a link");
+    std::os::unix::fs::symlink(&root, folder.join("link")).expect("a link");
+    let root = folder.join("link");
+    let mut watched = Watched::new(&root, Format::Claude);
+    let path = root.join("projects/-a/s1.jsonl");
+    append(&path, "y\n");
+    watched.hear_file(&path);
 }
 
-#[test]
-fn where_the_system_may_tell_late_lists_look_at_everything() {
-    let folder = tempfile::tempdir().expect("a folder");
-    write(&folder.path().join("projects/-a/s1.jsonl"), "x\n");
-    let mut watch = Watch::portable();
-    watch.add_root(folder.path(), Format::Claude);
-    assert_eq!(watch.for_list(folder.path()), None);
-    assert_eq!(watch.for_list(folder.path()), None);
-    assert_eq!(watch.problem(folder.path()), None);
-}
-
-#[cfg(target_os = "linux")]
 #[test]
 fn one_folder_that_two_roots_lead_to_is_told_of_for_both() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path().canonicalize().expect("a folder");
+    let (_held, folder) = folder();
     let (own, link) = (folder.join("own"), folder.join("link"));
     let name = Path::new("projects/-a/s1.jsonl");
     write(&own.join(name), "one\n");
     std::os::unix::fs::symlink(&own, &link).expect("a link");
-    let mut watch = Watch::default();
-    watch.add_root(&own, Format::Claude);
-    watch.add_root(&link, Format::Claude);
-    for root in [&own, &link] {
-        watch.for_list(root).expect("watched");
-    }
-    watch.heard();
+    let mut watched = Watched::new(&own, Format::Claude);
+    watched.watch.add_root(&link, Format::Claude);
     append(&own.join(name), "two\n");
-    for root in [&own, &link] {
-        let changes = watch.for_list(root).expect("watched");
-        assert!(changes.files.contains(&root.join(name)), "{changes:?}");
-    }
-    let heard: Vec<PathBuf> = watch.heard().into_iter().map(|heard| heard.root).collect();
-    assert_eq!(heard, [own.clone(), link.clone()]);
+    let told = watched.until(|all| !all.files.is_empty());
+    assert_eq!(told.files, BTreeSet::from([own.join(name), link.join(name)]));
     // One way less.
     fs::remove_file(&link).expect("a link");
-    append(&own.join(name), "three\n");
-    let changes = watch.for_list(&own).expect("watched");
-    assert!(
-        changes.everything || changes.files.contains(&own.join(name)),
-        "{changes:?}"
-    );
+    watched.hear_growth(&own.join(name));
+}
+
+#[test]
+fn links_and_files_in_the_place_of_folders_do_no_harm() {
+    let (_held, folder) = folder();
+    let root = folder.join("root");
+    let path = root.join("projects/-a/s1.jsonl");
+    write(&root.join("projects"), "a file");
+    let mut watched = Watched::new(&root, Format::Claude);
+    fs::remove_file(root.join("projects")).expect("it is gone");
+    write(&path, "x\n");
+    watched.until(|all| all.everything);
+    for (to, name) in [
+        ("projects", "projects/-self"),
+        ("projects/-b", "projects/-b"),
+        ("", "again"),
+    ] {
+        std::os::unix::fs::symlink(root.join(to), root.join(name)).expect("a link");
+    }
+    watched.hear_growth(&path);
+    assert!(watched.watch.is_whole());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_systems_queue_did_not_hold_means_that_everything_may_have_changed() {
+    let (_held, root) = folder();
+    let path = root.join("projects/-a/s1.jsonl");
+    write(&path, "x\n");
+    let [one, other] = ["one", "other"].map(|name| root.join("projects/-a").join(name));
+    fs::write(&one, "").expect("a file");
+    let mut watched = Watched::new(&root, Format::Claude);
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("the limit");
+    let limit: usize = limit.trim().parse().expect("a number");
+    {
+        // Nobody empties the queue meanwhile.
+        let pending = Arc::clone(&watched.watch.pending);
+        let _held = lock(&pending);
+        // Each move is two events; some are read before the one who reads them has to wait.
+        for _ in 0..limit / 2 {
+            fs::rename(&one, &other).expect("a move");
+            fs::rename(&other, &one).expect("a move");
+        }
+        append(&path, "lost\n");
+    }
+    watched.until(|all| all.everything);
+    watched.hear_growth(&path);
+}
+
+#[test]
+fn what_is_of_no_interest_wakes_nobody_and_too_much_means_everything() {
+    let created = |path: &str| Ok(Event::new(EventKind::Create(CreateKind::File)).add_path(path.into()));
+    let written = |path: &str| {
+        let kind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        Ok(Event::new(kind).add_path(path.into()))
+    };
+    let mut pending = Pending::default();
+    let access = Event::new(EventKind::Access(AccessKind::Read)).add_path("/h/s1.jsonl".into());
+    assert!(!pending.take_in(Ok(access)), "a look of ours");
+    assert!(!pending.take_in(written("/h/.history")));
+    assert!(pending.take_in(written("/h/s1.jsonl")));
+    assert!(pending.take_in(created("/h/projects")));
+    assert_eq!((pending.paths.len(), pending.is_lost), (2, false));
+    let too_many: fn(&mut Pending) = |pending| {
+        for number in 0..=PATHS {
+            let event = Event::new(EventKind::Create(CreateKind::File)).add_path(format!("/{number}").into());
+            pending.take_in(Ok(event));
+        }
+    };
+    let rescan: fn(&mut Pending) = |pending| {
+        assert!(pending.take_in(Ok(Event::new(EventKind::Other).set_flag(Flag::Rescan))));
+    };
+    let error: fn(&mut Pending) =
+        |pending| assert!(pending.take_in(Err(notify::Error::generic("it failed"))));
+    for lose in [too_many, rescan, error] {
+        let mut pending = Pending::default();
+        lose(&mut pending);
+        assert!(pending.is_lost && pending.paths.len() <= PATHS);
+    }
+}
+
+/// What took the place of a folder may have its number.
+#[test]
+fn after_lost_events_all_is_watched_anew() {
+    let (_held, root) = folder();
+    let path = root.join("projects/-a/s1.jsonl");
+    write(&path, "x\n");
+    let mut watched = Watched::new(&root, Format::Claude);
+    if let Ok(watcher) = &mut watched.watch.watcher {
+        watcher
+            .unwatch(&root.join("projects/-a"))
+            .expect("it was watched");
+    }
+    lock(&watched.watch.pending).lose();
+    let told = watched.until(|all| all.everything);
+    assert_eq!((told.folders, told.files), (BTreeSet::new(), BTreeSet::new()));
+    watched.hear_growth(&path);
+}
+
+#[test]
+fn a_dropped_watch_leaves_no_thread_behind() {
+    let (_held, root) = folder();
+    write(&root.join("projects/-a/s1.jsonl"), "x\n");
+    let Watched { watch, woken } = Watched::new(&root, Format::Claude);
+    drop(watch);
+    // It ends with the thread to which the other end belongs.
+    assert!(woken.recv().is_err());
+}
+
+#[test]
+fn what_cannot_be_watched_is_said() {
+    let (_held, root) = folder();
+    write(&root.join("projects/-a/s1.jsonl"), "x\n");
+    let problems = |mut watch: Watch| {
+        watch.add_root(&root, Format::Claude);
+        assert_eq!(watch.heard(), []);
+        let problems = watch.problems().map(|(path, problem)| (path.to_owned(), problem));
+        (problems.collect::<Vec<_>>(), watch.is_whole())
+    };
+    let said = |problem: &str| (vec![(root.clone(), problem.to_owned())], false);
+    assert_eq!(problems(Watch::failing()), said("too many of them"));
+    assert_eq!(problems(Watch::limited(&root, Format::Claude)), said("a limit"));
+    assert_eq!(problems(Watch::new(|| {})), (Vec::new(), true));
 }

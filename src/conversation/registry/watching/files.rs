@@ -4,14 +4,14 @@
 //! neither conversations nor what stands in the files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Metadata;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
+
+use crate::transcript::library::Identity;
 
 /// All files that were seen.
 #[derive(Default)]
@@ -27,8 +27,8 @@ pub(super) struct Files {
 pub(super) struct Seen {
     /// A hash of the session's id: a copy elsewhere, or a file of the same number, is told apart by it.
     session: u64,
-    device: u64,
-    inode: u64,
+    /// Device and inode.
+    file: (u64, u64),
     pub(super) bytes: u64,
     /// Turns whose last record begins before this byte are told, or old.
     pub(super) judged: u64,
@@ -55,29 +55,29 @@ pub(super) enum Met {
 
 impl Files {
     /// Notes a file that is there at the start: all that stands in it is old.
-    pub(super) fn begin(&mut self, path: &Path, id: &UpstreamId, metadata: &Metadata) {
+    pub(super) fn begin(&mut self, path: &Path, id: &UpstreamId, identity: &Identity) {
         let seen = Seen {
-            judged: metadata.len(),
-            ..self.new_seen(id, metadata)
+            judged: identity.bytes(),
+            ..self.new_seen(id, identity)
         };
         self.put(path, seen);
     }
 
     /// Whether a file is not as it was when it was looked at last.
-    pub(super) fn differs(&self, path: &Path, metadata: &Metadata) -> bool {
+    pub(super) fn differs(&self, path: &Path, identity: &Identity) -> bool {
         let seen = self.seen.get(path);
-        seen.is_none_or(|seen| !seen.is_file(metadata) || seen.bytes != metadata.len())
+        seen.is_none_or(|seen| !seen.is_file(identity) || seen.bytes != identity.bytes())
     }
 
     /// What is known of a file, brought up to date. It is to be [put](Self::put) back.
-    pub(super) fn take(&mut self, path: &Path, id: &UpstreamId, metadata: &Metadata) -> (Seen, Met) {
-        let new = self.new_seen(id, metadata);
+    pub(super) fn take(&mut self, path: &Path, id: &UpstreamId, identity: &Identity) -> (Seen, Met) {
+        let new = self.new_seen(id, identity);
         let known = match self.remove(path) {
             Some(seen) => Some(seen),
             None => {
                 let moved = self
                     .of_session(new.session)
-                    .find(|(_, seen)| seen.is_file(metadata))
+                    .find(|(_, seen)| seen.is_file(identity))
                     .map(|(path, _)| Arc::clone(path));
                 match moved {
                     // Its old name tells of nothing now.
@@ -88,8 +88,7 @@ impl Files {
                         .map(|(_, seen)| seen)
                         .max_by_key(|seen| seen.judged)
                         .map(|seen| Seen {
-                            device: new.device,
-                            inode: new.inode,
+                            file: new.file,
                             bytes: new.bytes,
                             ..seen.clone()
                         }),
@@ -97,7 +96,7 @@ impl Files {
             }
         };
         match known {
-            Some(seen) if seen.is_file(metadata) && seen.bytes <= new.bytes => {
+            Some(seen) if seen.is_file(identity) && seen.bytes <= new.bytes => {
                 let (bytes, is_gone) = (new.bytes, false);
                 (
                     Seen {
@@ -115,7 +114,7 @@ impl Files {
                 (Seen { judged, told, ..new }, Met::Replaced)
             }
             // A copy is written over it, say, and is on its way too; or somebody has cut it off, and it goes on from there.
-            Some(seen) if seen.is_file(metadata) => {
+            Some(seen) if seen.is_file(identity) => {
                 let is_cut = seen.judged > seen.bytes;
                 let cut_at = if is_cut {
                     seen.cut_at.min(new.bytes)
@@ -189,12 +188,11 @@ impl Files {
             .filter_map(|(_, path)| Some((path, self.seen.get(path)?)))
     }
 
-    fn new_seen(&self, id: &UpstreamId, metadata: &Metadata) -> Seen {
+    fn new_seen(&self, id: &UpstreamId, identity: &Identity) -> Seen {
         Seen {
             session: self.hasher.hash_one(id),
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
+            file: identity.file(),
+            bytes: identity.bytes(),
             judged: 0,
             cut_at: 0,
             told: None,
@@ -205,8 +203,8 @@ impl Files {
 }
 
 impl Seen {
-    fn is_file(&self, metadata: &Metadata) -> bool {
-        (self.device, self.inode) == (metadata.dev(), metadata.ino())
+    fn is_file(&self, identity: &Identity) -> bool {
+        self.file == identity.file()
     }
 }
 
@@ -229,7 +227,11 @@ mod tests {
         ] {
             fs::create_dir_all(path(name).parent().unwrap()).unwrap();
             fs::write(path(name), id).unwrap();
-            files.begin(&path(name), &UpstreamId::new(id), &path(name).metadata().unwrap());
+            files.begin(
+                &path(name),
+                &UpstreamId::new(id),
+                &Identity::of(&path(name).metadata().unwrap()),
+            );
         }
         let below = |files: &Files, name: &str| {
             let folder = path(name);
@@ -244,7 +246,7 @@ mod tests {
         files.forget(&path("a/s1"));
         // A copy of what is known by one of its names only.
         fs::copy(path("aa/s1"), path("copy")).unwrap();
-        let copied = path("copy").metadata().unwrap();
+        let copied = Identity::of(&path("copy").metadata().unwrap());
         assert_eq!(
             files.take(&path("copy"), &UpstreamId::new("s1"), &copied).1,
             Met::Known
@@ -266,7 +268,7 @@ mod tests {
         let write = |bytes: usize| {
             // In place: the same file.
             fs::write(&path, "x".repeat(bytes)).unwrap();
-            path.metadata().unwrap()
+            Identity::of(&path.metadata().unwrap())
         };
         let mut files = Files::default();
         files.begin(&path, &id, &write(1_000));

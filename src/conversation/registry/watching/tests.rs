@@ -116,12 +116,6 @@ impl Stage {
         stage
     }
 
-    /// Has its folder watched.
-    fn watch_root(&self) {
-        let mut watch = self.registry.watch.lock().unwrap();
-        watch.add_root(&self.root, Format::Claude);
-    }
-
     fn write_turn(&self, number: u32) {
         let parent = match number {
             1 => "null".to_owned(),
@@ -141,10 +135,6 @@ impl Stage {
         self.registry.services.turn_ends.note(&ID.into(), self.id);
     }
 
-    fn watch_with(&self, watch: Watch) {
-        *self.registry.watch.lock().unwrap() = watch;
-    }
-
     /// The prompt of the checkpoint that is told next.
     async fn saved(&mut self) -> String {
         loop {
@@ -157,13 +147,20 @@ impl Stage {
         }
     }
 
-    /// What is there when the watching begins.
-    fn prepared(&self) -> Prepared {
-        let mut ears = Ears::new();
-        ears.files
-            .begin(&self.path, &ID.into(), &self.path.metadata().unwrap());
-        let watch = self.registry.watch.lock().unwrap();
-        (watch.waker(), ears)
+    /// What is there when the watching of its folder begins.
+    fn prepared(&self) -> Ears {
+        self.prepared_with(Watch::new(self.registry.services.turn_ends.waker()))
+    }
+
+    fn prepared_with(&self, mut watch: Watch) -> Ears {
+        watch.add_root(&self.root, Format::Claude);
+        let mut ears = Ears::new(watch);
+        ears.files.begin(
+            &self.path,
+            &ID.into(),
+            &Identity::of(&self.path.metadata().unwrap()),
+        );
+        ears
     }
 }
 
@@ -239,19 +236,20 @@ fn link() -> NewLink {
     }
 }
 
-/// Without inotify, and with folders beyond its limit: turns of ours are told, also when their last record comes late.
+/// Where the system lets nobody watch, or has no room for more folders: turns of ours are told, also when their last record comes late.
 #[tokio::test(start_paused = true)]
 async fn turns_that_were_had_here_are_told_where_nothing_can_be_watched() {
-    let ways: [fn(&Path) -> Watch; 2] = [
-        |_| Watch::failing(),
-        |root| Watch::limited(root.join("projects/-p")),
-    ];
+    let ways: [fn(&Path) -> Watch; 2] = [|_| Watch::failing(), |root| Watch::limited(root, Format::Claude)];
     for watch in ways {
         let mut stage = Stage::new().await;
-        stage.watch_with(watch(&stage.root));
-        stage.registry.watch_transcripts().await;
-        let root = stage.root.clone();
-        assert!(stage.registry.watch.lock().unwrap().problem(&root).is_some());
+        let ears = stage.prepared_with(watch(&stage.root));
+        stage.registry.watch_once(ready(Ok(ears))).await;
+        let page = stage
+            .registry
+            .transcripts(TranscriptFilter::default(), None, 10)
+            .await
+            .unwrap();
+        assert_eq!((page.transcripts.len(), page.unwatched.len()), (1, 1));
         stage.write_turn(2);
         stage.end_turn();
         assert_eq!(stage.saved().await, "turn 2");
@@ -267,28 +265,13 @@ async fn turns_that_were_had_here_are_told_where_nothing_can_be_watched() {
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_ours_that_nothing_told_of_is_found_by_a_later_look() {
     let mut stage = Stage::new().await;
+    let mut ears = stage.prepared();
     // It watches no folder, and has no problem with that.
-    assert!(stage.registry.watch.lock().unwrap().is_whole());
-    stage.registry.watch_once(ready(Ok(stage.prepared()))).await;
+    ears.watch = Watch::new(|| {});
+    assert!(ears.watch.is_whole());
+    stage.registry.watch_once(ready(Ok(ears))).await;
     stage.write_turn(2);
     stage.end_turn();
-    assert_eq!(stage.saved().await, "turn 2");
-}
-
-/// Who asks for a list takes in what happened, and the system tells the watching of it no more.
-#[tokio::test(start_paused = true)]
-async fn what_a_list_has_heard_is_told() {
-    let mut stage = Stage::new().await;
-    stage.watch_root();
-    let (_, ears) = stage.prepared();
-    let silent = Err(io::Error::other("a waker that wakes nobody"));
-    stage.registry.watch_once(ready(Ok((silent, ears)))).await;
-    stage.write_turn(2);
-    let list = stage
-        .registry
-        .transcripts(TranscriptFilter::default(), None, 10)
-        .await;
-    assert_eq!(list.unwrap().transcripts.len(), 1);
     assert_eq!(stage.saved().await, "turn 2");
 }
 
@@ -296,7 +279,6 @@ async fn what_a_list_has_heard_is_told() {
 #[tokio::test]
 async fn a_turn_is_on_disk_before_it_is_told_as_saved() {
     let mut stage = Stage::new().await;
-    stage.watch_root();
     stage.registry.watch_once(ready(Ok(stage.prepared()))).await;
     let disk = Disk::of(&stage.root);
     for turn in 2..4 {
@@ -315,8 +297,7 @@ async fn a_turn_is_on_disk_before_it_is_told_as_saved() {
 #[tokio::test]
 async fn a_turn_that_cannot_be_synced_is_not_told_as_saved_yet() {
     let mut stage = Stage::new().await;
-    stage.watch_root();
-    let (_, mut ears) = stage.prepared();
+    let mut ears = stage.prepared();
     stage.write_turn(2);
     let changed = || Changed {
         root: stage.root.clone(),
@@ -333,7 +314,7 @@ async fn a_turn_that_cannot_be_synced_is_not_told_as_saved_yet() {
 #[test]
 fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
     let path = PathBuf::from("/r/projects/-p/s1.jsonl");
-    let mut ears = Ears::new();
+    let mut ears = Ears::new(Watch::new(|| {}));
     assert!(ears.late_look(0).is_none());
     let due = |ears: &mut Ears, is_late| {
         let waiting = Waiting {
@@ -360,7 +341,6 @@ fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
 #[tokio::test(start_paused = true)]
 async fn a_start_waits_only_so_long_for_slow_folders_and_they_are_watched_later() {
     let mut stage = Stage::new().await;
-    stage.watch_root();
     let (finish, prepared) = oneshot::channel();
     let start = Instant::now();
     stage
@@ -368,27 +348,15 @@ async fn a_start_waits_only_so_long_for_slow_folders_and_they_are_watched_later(
         .watch_once(async { Ok(prepared.await.unwrap()) })
         .await;
     assert_eq!(start.elapsed(), PREPARED);
-    // The preparation holds it while it hangs: lists do without.
-    let (held, release) = (
-        Arc::clone(&stage.registry.watch),
-        std::sync::mpsc::channel::<()>(),
-    );
-    let (holds, is_held) = oneshot::channel();
-    let holder = std::thread::spawn(move || {
-        let _held = held.lock().unwrap();
-        holds.send(()).unwrap();
-        // Until the sender is dropped.
-        assert!(release.1.recv().is_err());
-    });
-    is_held.await.unwrap();
+    // Lists do without.
     let page = stage
         .registry
         .transcripts(TranscriptFilter::default(), None, 10)
         .await;
     assert_eq!(page.unwrap().transcripts.len(), 1);
-    drop(release.0);
-    holder.join().unwrap();
     assert!(finish.send(stage.prepared()).is_ok());
+    // The system tells in its own time.
+    tokio::time::resume();
     // Old by now; what comes behind is told.
     stage.write_turn(2);
     assert_eq!(stage.saved().await, "turn 2");
@@ -414,7 +382,7 @@ fn a_fault_with_one_transcript_costs_that_one_and_no_other() {
         format: Format::Claude,
         path: PathBuf::from(name),
     };
-    let mut ears = Ears::new();
+    let mut ears = Ears::new(Watch::new(|| {}));
     let mut looked = Vec::new();
     for _ in 0..2 {
         let all = ["a", "b", "c"].map(changed).into();

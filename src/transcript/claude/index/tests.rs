@@ -4,6 +4,7 @@ use std::io::BufReader;
 use proptest::prelude::*;
 
 use super::*;
+use crate::transcript::lines::LINE_LIMIT_BYTES;
 
 /// A record of a generated tree. Numbers stand for uuids.
 #[derive(Debug, Clone)]

@@ -1,0 +1,203 @@
+//! What was read, kept for the next who asks.
+//!
+//! Owns how much is kept, and that one reads while others wait for the same. Knows neither what is kept nor when it must
+//! be read again.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is known under one key; none while nothing is. Whoever reads it holds this.
+pub(super) type Slot<V> = Arc<Mutex<Option<V>>>;
+
+/// What was read, by its key.
+#[derive(Debug)]
+pub(super) struct Cache<K, V> {
+    limit_bytes: usize,
+    newest_limit_bytes: usize,
+    kept: Mutex<Kept<K, V>>,
+}
+
+#[derive(Debug)]
+struct Kept<K, V> {
+    entries: HashMap<K, Entry<V>>,
+    /// Counts up with each use.
+    uses: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    slot: Slot<V>,
+    last_use: u64,
+    bytes: usize,
+}
+
+impl<K: Eq + Hash, V> Kept<K, V> {
+    fn remove(&mut self, key: &K) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.bytes -= entry.bytes;
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Cache<K, V> {
+    /// Keeps this many bytes at most; what was used least recently leaves first. The one used last may take up to
+    /// `newest_limit_bytes` by itself.
+    pub(super) fn new(limit_bytes: usize, newest_limit_bytes: usize) -> Self {
+        let kept = Kept {
+            entries: HashMap::new(),
+            uses: 0,
+            bytes: 0,
+        };
+        Self {
+            limit_bytes,
+            newest_limit_bytes,
+            kept: Mutex::new(kept),
+        }
+    }
+
+    /// Works on what is known under a key. Who asks for the same one meanwhile waits. What is taken out while it is worked on
+    /// is not there after a panic; `bytes` says how much is taken by what is there afterwards.
+    pub(super) fn look<T>(
+        &self,
+        key: &K,
+        bytes: impl FnOnce(&V) -> usize,
+        work: impl FnOnce(&mut Option<V>) -> T,
+    ) -> T {
+        let slot = self.slot(key);
+        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = work(&mut known);
+        let bytes = known.as_ref().map(bytes);
+        drop(known);
+        self.weigh(key, &slot, bytes);
+        told
+    }
+
+    /// What is known under a key, without using it.
+    pub(super) fn get(&self, key: &K) -> Option<Slot<V>> {
+        self.lock().entries.get(key).map(|entry| Arc::clone(&entry.slot))
+    }
+
+    /// The same of all keys that are wanted.
+    pub(super) fn find(&self, is_wanted: impl Fn(&K) -> bool) -> Vec<Slot<V>> {
+        let kept = self.lock();
+        let wanted = kept.entries.iter().filter(|(key, _)| is_wanted(key));
+        wanted.map(|(_, entry)| Arc::clone(&entry.slot)).collect()
+    }
+
+    /// Forgets what is known under a key.
+    pub(super) fn forget(&self, key: &K) {
+        self.lock().remove(key);
+    }
+
+    /// How much is kept, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// The place of a key, which counts as used.
+    pub(super) fn slot(&self, key: &K) -> Slot<V> {
+        let mut kept = self.lock();
+        kept.uses += 1;
+        let last_use = kept.uses;
+        let entry = kept.entries.entry(key.clone()).or_insert_with(|| Entry {
+            slot: Arc::default(),
+            last_use,
+            bytes: 0,
+        });
+        entry.last_use = last_use;
+        Arc::clone(&entry.slot)
+    }
+
+    /// Notes what an entry takes, and lets go of others when all together take too much; of itself when nothing is known.
+    fn weigh(&self, key: &K, slot: &Slot<V>, bytes: Option<usize>) {
+        let mut kept = self.lock();
+        let kept = &mut *kept;
+        // It may have left meanwhile, and even been put back by another.
+        let own = kept.entries.get_mut(key);
+        let Some(own) = own.filter(|own| Arc::ptr_eq(&own.slot, slot)) else {
+            return;
+        };
+        let Some(bytes) = bytes else {
+            kept.remove(key);
+            return;
+        };
+        kept.bytes = kept.bytes - own.bytes + bytes;
+        own.bytes = bytes;
+        if kept.bytes <= self.limit_bytes {
+            return;
+        }
+        let others = kept.entries.iter().filter(|(other, _)| *other != key);
+        let mut others: Vec<(u64, K)> = others.map(|(key, entry)| (entry.last_use, key.clone())).collect();
+        others.sort_unstable_by_key(|(last_use, _)| *last_use);
+        for (_, other) in others {
+            // Some more than needed, so that this is not done again for the next one.
+            if kept.bytes <= self.limit_bytes / 4 * 3 {
+                break;
+            }
+            kept.remove(&other);
+        }
+        if bytes > self.newest_limit_bytes {
+            kept.remove(key);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept<K, V>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(cache: &Cache<u8, usize>, key: u8, bytes: usize) {
+        cache.look(&key, |bytes| *bytes, |known| *known = Some(bytes));
+    }
+
+    fn keys(cache: &Cache<u8, usize>) -> Vec<u8> {
+        let mut keys: Vec<u8> = cache.lock().entries.keys().copied().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn what_was_used_least_recently_leaves_first() {
+        // Three fit; when the fourth comes, those leave that make it more than three quarters.
+        let cache = Cache::new(35, 35);
+        for key in [0, 1, 2, 0, 3] {
+            put(&cache, key, 10);
+            assert!(cache.bytes() <= 35);
+        }
+        assert_eq!((keys(&cache), cache.bytes()), (vec![0, 3], 20));
+    }
+
+    #[test]
+    fn what_does_not_fit_by_itself_stays_until_another_is_asked_for() {
+        let cache = Cache::new(1, 10);
+        put(&cache, 0, 10);
+        assert_eq!(keys(&cache), [0]);
+        put(&cache, 1, 10);
+        assert_eq!(keys(&cache), [1]);
+        put(&cache, 2, 11);
+        assert_eq!((keys(&cache), cache.bytes()), (Vec::<u8>::new(), 0));
+    }
+
+    #[test]
+    fn what_is_not_known_or_was_put_back_by_another_is_not_counted() {
+        let cache = Cache::<u8, usize>::new(100, 100);
+        cache.look(&0, |bytes| *bytes, |_| ());
+        assert_eq!(keys(&cache), Vec::<u8>::new());
+        cache.look(
+            &0,
+            |bytes| *bytes,
+            |known| {
+                cache.forget(&0);
+                put(&cache, 0, 7);
+                *known = Some(50);
+            },
+        );
+        assert_eq!(cache.bytes(), 7);
+    }
+}
