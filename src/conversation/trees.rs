@@ -23,9 +23,6 @@ use crate::store::ConversationRecord;
 /// The folder below the daemon's own in which they are written down.
 pub(crate) const FOLDER: &str = "trees";
 
-/// Whose move the transcripts are that are no conversation's.
-const WHOSE: &str = "tree";
-
 /// What a move of a folder is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -266,7 +263,7 @@ impl TreeMove {
 
     /// The name of the move of those transcripts that are no conversation's.
     pub(super) fn name(id: Uuid) -> String {
-        crate::transcript::moving::name(WHOSE, id)
+        format!("tree.{id}")
     }
 }
 

@@ -12,7 +12,7 @@ use super::super::TranscriptError;
 use super::super::copy::{make_folder, sync_folder};
 use super::super::relocate::relocate;
 use super::journal::{Journal, Note, Written, rename};
-use super::{Content, Step, comparing, holders, is_same_file};
+use super::{Step, comparing, holders, is_same_file};
 use crate::files::durable::NewFile;
 
 /// How much is read at once, in bytes.
@@ -130,13 +130,10 @@ impl Moving {
         sync_folders(&mut folders)
     }
 
-    /// It is done, and not taken back any more.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`] when that cannot be written down; the move is to be [settled](super::settle) then.
-    pub fn keep(mut self) -> Result<(), TranscriptError> {
+    /// It is recorded: the originals go. Those that cannot be deleted now are [settled](super::settle) later.
+    pub fn keep(mut self) {
         self.is_over = true;
-        self.journal.note(Note::Done)
+        self.journal.finish();
     }
 
     /// Leaves it to [`settle`](super::settle) whether it is done.
@@ -328,23 +325,12 @@ fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
 /// Writes what the file is in its new place. Gives how many lines were too long to be changed.
 fn fill(
     step: &Step,
-    mut source: &File,
+    source: &File,
     bytes: u64,
     writer: &mut dyn Write,
     watch: Watch<'_>,
 ) -> Result<u64, TranscriptError> {
-    let mut begin = 0;
-    if let Content::Restored { original } = &step.content
-        && let Some(restored) = comparing::made_of(original, &step.from, step)?
-    {
-        let file = File::open(original).map_err(TranscriptError::io("open", original))?;
-        let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-        io::copy(&mut reader, writer).map_err(TranscriptError::io("copy", original))?;
-        begin = restored;
-    }
-    let place = source.seek(SeekFrom::Start(begin));
-    place.map_err(TranscriptError::io("read", &step.from))?;
-    let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes - begin));
+    let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes));
     let relocation = step.relocation();
     let written = relocate(reader, writer, |line| relocation.line(line), watch);
     let passed = written.map_err(TranscriptError::io("copy", &step.from))?;

@@ -1,26 +1,25 @@
 //! What a move is about to do, on disk before it does it, so that whoever finds it half done can end it.
 //!
-//! Owns the folder of each move: its journal, and the files that it took from their places. Until the end of a move is
-//! noted, all of it can be taken back. A move whose journal cannot be read is set aside with those files. Blocks.
+//! Owns the folder of each move: its journal, and the originals, which it took from their places. They are kept until the move
+//! is recorded, so that all of it can be taken back. A move whose journal cannot be read is set aside with them. Blocks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, rename_if_free, sync_folder};
-use super::comparing::is_same;
-use super::{Content, Step};
+use super::Step;
+use super::comparing::{begin_alike, is_same};
 use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::durable::missing_folders;
-use crate::files::entries;
+use crate::files::durable::{self, missing_folders};
 use crate::files::set_aside::{self, Unreadable, set_aside};
+use crate::files::{entries, is_absence};
 
 /// The folder below the daemon's own in which moves keep what they need.
 pub const FOLDER: &str = "moves";
@@ -30,10 +29,6 @@ pub const JOURNAL: &str = "journal";
 
 /// The folder beside it for the files that were taken from their places.
 const KEPT: &str = "kept";
-
-/// For how long what a move took from its place is kept, so that it can be undone to the byte. Everything is in the new
-/// place by then, as a person can see.
-pub const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A line of a journal.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,7 +48,7 @@ pub(super) enum Note {
     },
     /// All copies are whole; their names follow. None for one that was there already.
     Copied(Vec<Option<Written>>),
-    /// It is done, and not to be taken back.
+    /// It is recorded. Older versions wrote this, and kept the originals.
     Done,
 }
 
@@ -159,6 +154,11 @@ impl Journal {
         self.folder.join(KEPT)
     }
 
+    /// It is recorded: deletes the originals and the journal.
+    pub(super) fn finish(&self) {
+        remove(&self.folder);
+    }
+
     /// Takes all of it back. Whether nothing of it is left.
     pub(super) fn take_back(&self) -> bool {
         let is_done = put_all_back(&self.folder, &self.notes);
@@ -169,89 +169,6 @@ impl Journal {
         }
         is_done
     }
-}
-
-/// A move that was done, as far as it is needed to undo it.
-#[derive(Debug)]
-pub struct Finished {
-    /// What was moved.
-    pub steps: Vec<Step>,
-    folder: PathBuf,
-    is_ours: Vec<bool>,
-}
-
-impl Finished {
-    /// Has steps that lead back where this move came from put back what it took: to the byte, as far as nobody has changed it.
-    pub fn restore(&self, steps: &mut [Step]) {
-        for step in steps {
-            let mut then = self.steps.iter().enumerate();
-            let way = then.find(|(_, then)| then.to == step.from && then.from == step.to);
-            let Some((number, then)) = way else { continue };
-            if then.stays {
-                // What records name lies where it goes, and this is the copy that was made of it.
-                step.stays = !self.is_ours.get(number).copied().unwrap_or_default();
-                continue;
-            }
-            // Two folders may have one name at the agent: to the other one it is no way back.
-            let is_from = |to: &String| then.folders.iter().any(|(from, _)| from == to);
-            let leads_back = step.folders.iter().all(|(_, to)| is_from(to));
-            let original = kept(&self.folder, number);
-            if leads_back && original.exists() {
-                let folders = then.folders.iter().rev();
-                step.folders = folders.map(|(from, to)| (to.clone(), from.clone())).collect();
-                step.content = Content::Restored { original };
-            }
-        }
-    }
-}
-
-/// The name of a move: by it the moves of one owner are found without looking into those of all.
-#[must_use]
-pub fn name(whose: &str, id: Uuid) -> String {
-    format!("{whose}.{id}")
-}
-
-/// The newest move of this owner that was done, as far as what it took is still kept.
-#[must_use]
-pub fn newest(data: &Path, whose: &str) -> Option<Finished> {
-    let entries = fs::read_dir(data.join(FOLDER)).ok()?.flatten();
-    let mut found: Vec<_> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            name.strip_prefix(whose)?.starts_with('.').then_some(())?;
-            let journal = fs::metadata(entry.path().join(JOURNAL)).ok()?;
-            Some((journal.modified().ok()?, name))
-        })
-        .collect();
-    found.sort();
-    let mut newest = found.into_iter().rev();
-    newest.find_map(|(_, name)| finished(data, &name).ok()?)
-}
-
-/// The move of this name, if it was done and what it took is still kept.
-///
-/// # Errors
-/// [`TranscriptError::Io`] when its journal cannot be read.
-pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptError> {
-    let folder = data.join(FOLDER).join(name);
-    let path = folder.join(JOURNAL);
-    let notes = match read(&path) {
-        Ok(notes) => notes,
-        Err(error) if error.is_absence() => return Ok(None),
-        Err(error) => return Err(TranscriptError::io("read", &path)(error.into())),
-    };
-    if !matches!(notes.last(), Some(Note::Done)) {
-        return Ok(None);
-    }
-    let is_ours = written(&notes).iter().map(Option::is_some).collect();
-    let Some(Note::Begun { steps, .. }) = notes.into_iter().next() else {
-        return Ok(None);
-    };
-    Ok(Some(Finished {
-        steps,
-        folder,
-        is_ours,
-    }))
 }
 
 /// Takes back what is left of the move of this name that was not done. Whether nothing of it is left.
@@ -269,23 +186,8 @@ pub fn take_back(data: &Path, name: &str) -> bool {
     is_back
 }
 
-/// Notes of the move of this name that it is done, where that is not noted yet.
-///
-/// # Errors
-/// [`TranscriptError::Io`].
-pub fn finish(data: &Path, name: &str) -> Result<(), TranscriptError> {
-    let path = data.join(FOLDER).join(name).join(JOURNAL);
-    let noted = match read(&path) {
-        Ok(notes) if matches!(notes.last(), Some(Note::Done)) => Ok(()),
-        Ok(_) => note_done(&path),
-        Err(error) if error.is_absence() => Ok(()),
-        Err(error) => Err(error.into()),
-    };
-    noted.map_err(TranscriptError::io("write", &path))
-}
-
 /// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
-/// done, any other is taken back, and one of which it does not know waits on. What was kept of old ones goes.
+/// finished, any other is taken back, and one of which it does not know waits on.
 pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
     let all = data.join(FOLDER);
     let entries = match fs::read_dir(&all) {
@@ -321,45 +223,65 @@ fn settle_one(folder: &Path, is_written: impl Fn(&str) -> Option<bool>) {
             return;
         }
     };
-    match (notes.first(), notes.last()) {
-        (Some(Note::Begun { .. }), Some(Note::Done)) => {
-            if is_old(&path) {
-                remove(folder);
+    let Some(Note::Begun { subject, steps, .. }) = notes.first() else {
+        let why = Unreadable::Damaged("it does not begin with what the move is".to_owned());
+        // What became of it is in the log.
+        let _reported = set_aside(folder, &why);
+        return;
+    };
+    let is_done = matches!(notes.last(), Some(Note::Done));
+    match is_done.then_some(true).or_else(|| is_written(subject)) {
+        Some(true) => {
+            tracing::info!(subject, "a move that was recorded is finished");
+            finish(folder, steps);
+        }
+        Some(false) => {
+            tracing::info!(subject, "a move that was cut short is taken back");
+            if put_all_back(folder, &notes) {
+                remove_taken_back(folder);
             }
         }
-        (Some(Note::Begun { subject, .. }), _) => match is_written(subject) {
-            Some(true) => {
-                tracing::info!(subject, "a move that was cut short after its end is done");
-                if let Err(error) = note_done(&path) {
-                    tracing::warn!(path = %path.display(), %error, "the end of a move cannot be noted");
-                }
-            }
-            Some(false) => {
-                tracing::info!(subject, "a move that was cut short is taken back");
-                if put_all_back(folder, &notes) {
-                    remove_taken_back(folder);
-                }
-            }
-            None => tracing::warn!(
-                subject,
-                "it is not known whether a move that was cut short is done"
-            ),
-        },
-        _ => {
-            let why = Unreadable::Damaged("it does not begin with what the move is".to_owned());
-            let _reported = set_aside(folder, &why);
+        None => tracing::warn!(
+            subject,
+            "it is not known whether a move that was cut short is done"
+        ),
+    }
+}
+
+/// Deletes the originals of a move that an earlier daemon recorded. If a new place does not hold what its original does, something
+/// else happened since; then the originals are set aside.
+fn finish(folder: &Path, steps: &[Step]) {
+    let holds = |(number, step): (usize, &Step)| holds(&step.to, &kept(folder, number));
+    let is_held = steps
+        .iter()
+        .enumerate()
+        .map(holds)
+        .collect::<io::Result<Vec<bool>>>();
+    match is_held {
+        Ok(all) if all.iter().all(|is_held| *is_held) => remove(folder),
+        Ok(_) => {
+            // What became of it is in the log.
+            let _reported = set_aside(folder, &Unreadable::OriginalsDiffer);
+        }
+        Err(error) => {
+            tracing::warn!(path = %folder.display(), %error, "the originals of a move cannot be compared; the next start tries again");
         }
     }
 }
 
-fn is_old(journal: &Path) -> bool {
-    let modified = fs::metadata(journal).and_then(|metadata| metadata.modified());
-    let age = modified.map(|modified| SystemTime::now().duration_since(modified));
-    matches!(age, Ok(Ok(age)) if age > KEPT_FOR)
-}
-
-fn note_done(path: &Path) -> io::Result<()> {
-    CheckedFile::open(path)?.append(&Note::Done)
+/// Whether a file begins with the lines of an original, each the same or naming another folder. An original that is missing is held
+/// by any.
+fn holds(path: &Path, original: &Path) -> io::Result<bool> {
+    let open = |path| match File::open(path) {
+        Ok(file) => Ok(Some(BufReader::new(file))),
+        Err(error) if is_absence(&error) => Ok(None),
+        Err(error) => Err(error),
+    };
+    match (open(original)?, open(path)?) {
+        (None, _) => Ok(true),
+        (Some(_), None) => Ok(false),
+        (Some(original), Some(file)) => begin_alike(original, file),
+    }
 }
 
 fn read(journal: &Path) -> Result<Vec<Note>, ReadError> {
@@ -529,10 +451,18 @@ fn remove_taken_back(folder: &Path) {
     }
 }
 
+/// Deletes the folder of a move, the journal last: originals without one would be set aside.
 fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder)
+    let remove_all = |path: &Path| match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let removed = remove_all(&folder.join(KEPT))
+        .and_then(|()| durable::sync_folder(folder))
+        .and_then(|()| remove_all(folder));
+    if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(path = %folder.display(), %error, "what a move left could not be removed");
+        tracing::warn!(path = %folder.display(), %error, "what a move left could not be removed; the next start tries again");
     }
 }
