@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::services::{Services, chain_text};
 use super::{importing, keeping, trees, uncommitted_copies};
-use crate::files::{checked_lines, entries, set_aside};
+use crate::files::{entries, intent, set_aside};
 use crate::transcript::moving::journal;
 
 /// A file or folder that the daemon cannot use.
@@ -24,7 +24,7 @@ const PLANS: [(&str, Option<&str>); 4] = [
     (journal::FOLDER, Some(journal::JOURNAL)),
     (trees::FOLDER, None),
     (importing::FOLDER, Some(importing::PLAN)),
-    (uncommitted_copies::FOLDER, None),
+    (uncommitted_copies::KIND.folder, None),
 ];
 
 /// Whether a daemon with a store left something else in its data folder. A folder that cannot be listed counts.
@@ -72,7 +72,7 @@ fn in_folder(folder: &Path, plan: Option<&str>) -> io::Result<Vec<UnusableFile>>
         let file = plan.map_or_else(|| path.clone(), |plan| path.join(plan));
         let why = match set_aside::is_name(&path) {
             true => "it could not be used, and was set aside".to_owned(),
-            false => checked_lines::newer_version(&file)?.to_string(),
+            false => intent::newer_version(&file)?.to_string(),
         };
         Some(UnusableFile {
             path,

@@ -65,7 +65,7 @@ const ENTRIES: [(&str, &str); 18] = [
     ("loopback", FOLDER),
     (keeping::FOLDER, FOLDER),
     ("kept/unreported", FOLDER),
-    (uncommitted_copies::FOLDER, FOLDER),
+    (uncommitted_copies::KIND.folder, FOLDER),
     (importing::FOLDER, FOLDER),
     (trees::FOLDER, FOLDER),
     (moving::journal::FOLDER, FOLDER),

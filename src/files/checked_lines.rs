@@ -120,16 +120,25 @@ impl CheckedFile {
     /// Appends a line and syncs it.
     ///
     /// # Errors
-    /// The system's error. Half of the line may be in the file then; it does not count.
+    /// As [`CheckedFile::append_all`].
     pub(crate) fn append<N: Serialize>(&mut self, note: &N) -> io::Result<()> {
-        let line = encode(VERSION, note)?;
+        self.append_all(std::slice::from_ref(note))
+    }
+
+    /// Appends lines and syncs them together.
+    ///
+    /// # Errors
+    /// The system's error. Some of the lines may be in the file then, and half of one, which does not count.
+    pub(crate) fn append_all<N: Serialize>(&mut self, notes: &[N]) -> io::Result<()> {
+        let lines = notes.iter().map(|note| encode(VERSION, note));
+        let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
         if self.is_torn {
             self.file.set_len(self.whole_bytes)?;
         }
         self.is_torn = true;
-        self.file.write_all(&line)?;
+        self.file.write_all(&lines)?;
         durable::sync_file(&self.file, &self.path)?;
-        self.whole_bytes += line.len() as u64;
+        self.whole_bytes += lines.len() as u64;
         self.is_torn = false;
         Ok(())
     }
@@ -160,14 +169,6 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
         return Err(damaged(notes.len() + 1, "it has no newline").into());
     }
     Ok(notes)
-}
-
-/// Says so if a newer version of the program wrote the file.
-pub(crate) fn newer_version(path: &Path) -> Option<Unreadable> {
-    match read::<serde::de::IgnoredAny>(path) {
-        Err(ReadError::Unreadable(why @ Unreadable::Newer { .. })) => Some(why),
-        _ => None,
-    }
 }
 
 /// The name of a file until it has its first line. After a kill, a file of this name is of no use.
@@ -370,12 +371,12 @@ mod tests {
     fn a_newer_version_is_told_by_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path());
-        assert_eq!(newer_version(&path), None);
         fs::write(&path, "{\"version\":7,\"anything\":[]}\n").unwrap();
         let newer = Unreadable::Newer {
             version: 7,
             newest: VERSION,
         };
-        assert_eq!(newer_version(&path), Some(newer));
+        let read = read::<Note>(&path);
+        assert!(matches!(read, Err(ReadError::Unreadable(why)) if why == newer));
     }
 }

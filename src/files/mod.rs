@@ -10,6 +10,8 @@ use memchr::memmem::Finder;
 
 pub(crate) mod checked_lines;
 pub(crate) mod durable;
+pub(crate) mod identity;
+pub(crate) mod intent;
 pub(crate) mod set_aside;
 
 /// How much of a file is looked through at once, in bytes.
