@@ -23,7 +23,7 @@ pub struct UnusableFile {
 const PLANS: [(&str, Option<&str>); 4] = [
     (journal::FOLDER, Some(journal::JOURNAL)),
     (trees::FOLDER, None),
-    (importing::FOLDER, Some(importing::PLAN)),
+    (importing::KIND.folder, importing::KIND.log),
     (uncommitted_copies::KIND.folder, None),
 ];
 

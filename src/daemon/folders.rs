@@ -66,7 +66,7 @@ const ENTRIES: [(&str, &str); 18] = [
     (keeping::FOLDER, FOLDER),
     ("kept/unreported", FOLDER),
     (uncommitted_copies::KIND.folder, FOLDER),
-    (importing::FOLDER, FOLDER),
+    (importing::KIND.folder, FOLDER),
     (trees::FOLDER, FOLDER),
     (moving::journal::FOLDER, FOLDER),
 ];
