@@ -68,7 +68,7 @@ const ENTRIES: [(&str, &str); 18] = [
     (uncommitted_copies::KIND.folder, FOLDER),
     (importing::KIND.folder, FOLDER),
     (trees::FOLDER, FOLDER),
-    (moving::journal::FOLDER, FOLDER),
+    (moving::journal::KIND.folder, FOLDER),
 ];
 
 /// Checks that each entry of the data folder that the daemon uses is a file or a folder of its own, not a link.

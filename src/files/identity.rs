@@ -16,8 +16,8 @@ use super::BUFFER_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Identity {
-    device: u64,
-    inode: u64,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
     pub(crate) bytes: u64,
     /// When it was written last, in seconds and nanoseconds. `None` if that was not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

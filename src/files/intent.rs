@@ -258,6 +258,9 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// # Errors
     /// The system's error; then they must not begin.
     pub(crate) fn step(&mut self, groups: Vec<Vec<Step>>) -> io::Result<()> {
+        if groups.iter().flatten().any(|step| step.original().is_some()) {
+            make_folders(&self.path.join(KEPT))?;
+        }
         let lines: Vec<Line<&S>> = groups.iter().cloned().map(Line::Steps).collect();
         self.file()?.append_all(&lines)?;
         self.said.groups.extend(groups);
@@ -331,11 +334,15 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// Checks that each original is kept or in its place: otherwise the new file is all that is left of it.
     fn check_originals(&self, group: &[Step]) -> io::Result<()> {
         for original in group.iter().filter_map(Step::original) {
-            let is_new = |step: &Step| match step {
-                Step::File(file) => file.path == original.from && file.is_unchanged().unwrap_or(true),
+            let there = match fs::symlink_metadata(&original.from) {
+                Err(error) if is_absence(&error) => None,
+                found => Some(found?),
+            };
+            let is_new = |step: &Step| match (step, &there) {
+                (Step::File(file), Some(there)) => file.identity.is(there),
                 _ => false,
             };
-            if !is_there(&self.kept(original))? && (!is_there(&original.from)? || group.iter().any(is_new)) {
+            if !is_there(&self.kept(original))? && (there.is_none() || group.iter().any(is_new)) {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "its original is missing"));
             }
         }

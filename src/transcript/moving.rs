@@ -161,8 +161,8 @@ pub fn plan(
                 None => *are_named.insert(name_results_in(&records, project, &session)?),
             };
         }
-        // What is there already, and says nothing else, has nowhere to go.
-        if !(in_place && step.relocation().is_nothing()) {
+        // What is there already, and stays or says nothing else, has nowhere to go.
+        if !in_place || !step.stays && !step.relocation().is_nothing() {
             steps.push(step);
         }
     }

@@ -92,15 +92,6 @@ fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
     rest.is_some_and(|folder| serde_json::from_slice::<String>(folder).is_ok())
 }
 
-/// Whether two files hold the same.
-pub(super) fn is_same(left: &Path, right: &Path) -> Result<bool, TranscriptError> {
-    let file = File::open(left).map_err(TranscriptError::io("open", left))?;
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut matcher = Matcher::open(right)?;
-    io::copy(&mut reader, &mut matcher).map_err(TranscriptError::io("read", left))?;
-    matcher.was_all().map_err(TranscriptError::io("read", right))
-}
-
 /// Whether the file in the new place holds already what the step would put there.
 pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
     let file = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::*;
-use crate::files::checked_lines::CheckedFile;
 use crate::files::durable::tests::Disk;
+use crate::files::intent::Intent;
 use crate::files::{entries, set_aside};
 
 const OLD: &str = "/home/u/my.app";
@@ -350,6 +350,26 @@ fn a_session_whose_folder_keeps_its_name_is_written_anew_in_its_place() {
     );
 }
 
+/// A fork in the same folder finds it there, and it cannot name two folders.
+#[test]
+fn what_a_fork_borrows_is_not_written_anew_in_its_place() {
+    let stage = Stage::new();
+    stage.put(
+        "-home-u-my-app/s3.jsonl",
+        "{\"forkedFrom\":{\"sessionId\":\"s1\"}}\n",
+    );
+    let mut moving = stage.begin(stage.steps("-home-u-my-app", "/home/u/my-app"));
+    carry_out(&mut moving).unwrap();
+    moving.keep();
+    assert_eq!(
+        stage.read("-home-u-my-app/s1/subagents/agent-1.jsonl"),
+        record("a", OLD)
+    );
+    let is_hidden = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with('.');
+    let left: Vec<_> = stage.tree().into_keys().filter(is_hidden).collect();
+    assert_eq!(left, [] as [PathBuf; 0]);
+}
+
 /// As where the case of letters does not count.
 #[test]
 fn a_folder_that_is_the_same_under_another_name_is_seen_as_such() {
@@ -502,8 +522,9 @@ fn the_originals_of_a_recorded_move_go_if_all_that_they_hold_is_where_it_went() 
             let moves = stage.data.join("moves");
             if is_of_older_version {
                 let folder = entries(&moves).unwrap().remove(0);
-                let journal = CheckedFile::open(&folder.join("journal"));
-                journal.unwrap().append(&journal::Note::Done).unwrap();
+                let name = folder.file_name().unwrap().to_str().unwrap();
+                let mut intent = Intent::find(&journal::KIND, &stage.data, name).unwrap();
+                intent.note(journal::About::Recorded).unwrap();
             }
             change(&stage);
             let before = stage.tree();
