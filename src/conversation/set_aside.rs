@@ -22,7 +22,7 @@ pub struct UnusableFile {
 /// The folders of plans. Where an entry is a folder, the name of the plan in it.
 const PLANS: [(&str, Option<&str>); 4] = [
     (journal::KIND.folder, journal::KIND.log),
-    (trees::FOLDER, None),
+    (trees::KIND.folder, trees::KIND.log),
     (importing::KIND.folder, importing::KIND.log),
     (uncommitted_copies::KIND.folder, None),
 ];

@@ -273,7 +273,8 @@ impl CopyPlans {
         };
         intent::settle(&KIND, earlier, &|_| true, |intent| {
             match (&intent.about().first(), &verdict) {
-                (Some(About::Files { fork }), _) => Outcome::commit_if(finish_files(fork)),
+                (Some(About::Files { fork }), _) if finish_files(fork) => Outcome::Commit,
+                (Some(About::Files { .. }), _) => Outcome::Later,
                 // The turns since the copy was made may be in the copy only.
                 (Some(About::Transcript { .. }), Verdict::SetAside(why)) => Outcome::SetAside(why.clone()),
                 (

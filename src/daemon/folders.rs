@@ -67,7 +67,7 @@ const ENTRIES: [(&str, &str); 18] = [
     ("kept/unreported", FOLDER),
     (uncommitted_copies::KIND.folder, FOLDER),
     (importing::KIND.folder, FOLDER),
-    (trees::FOLDER, FOLDER),
+    (trees::KIND.folder, FOLDER),
     (moving::journal::KIND.folder, FOLDER),
 ];
 

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::durable::{self, NewFile};
-use super::entries;
 use super::set_aside::Unreadable;
 
 /// The version of the lines that are appended to files.
@@ -182,20 +181,6 @@ fn unbegun(path: &Path) -> PathBuf {
 pub(crate) fn is_unbegun(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.ends_with(UNBEGUN))
-}
-
-/// Deletes the files in a folder that a kill left without a first line, and the folder if it is empty then. Call this while no
-/// such file is being created.
-pub(crate) fn sweep_unbegun(folder: &Path) {
-    let swept = entries(folder).and_then(|entries| {
-        let mut unbegun = entries.iter().filter(|path| is_unbegun(path));
-        unbegun.try_for_each(fs::remove_file)
-    });
-    if let Err(error) = swept {
-        tracing::warn!(path = %folder.display(), %error, "could not delete the files without a first line");
-    }
-    // Fails if other files are in it.
-    let _ = fs::remove_dir(folder);
 }
 
 /// A value as a line of this version.

@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,8 @@ const FORMAT: u64 = 1;
 /// The folder of an intent that holds the originals that it took.
 const KEPT: &str = "kept";
 
-/// Held while a folder of intents is made or removed, so that none is removed before its first log.
-static FOLDERS: Mutex<()> = Mutex::new(());
+/// Read by those who make a folder of intents, written by those who remove one: none is removed before its first log.
+static FOLDERS: RwLock<()> = RwLock::new(());
 
 /// A kind of intents. `S` is what their owner writes of the work.
 pub(crate) struct Kind<S> {
@@ -130,16 +130,6 @@ pub(crate) enum Outcome {
     Later,
 }
 
-impl Outcome {
-    /// The work is done, or a later start goes on with it.
-    pub(crate) fn commit_if(is_done: bool) -> Self {
-        match is_done {
-            true => Self::Commit,
-            false => Self::Later,
-        }
-    }
-}
-
 /// Work that is under way.
 #[derive(Debug)]
 pub(crate) struct Intent<S> {
@@ -162,31 +152,25 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         about: S,
         groups: Vec<Vec<Step>>,
     ) -> io::Result<Self> {
-        let all = data.join(kind.folder);
-        let path = all.join(name);
+        let path = data.join(kind.folder).join(name);
+        let log = log_of(&path, kind.log);
         let line = Line::Intent {
             format: FORMAT,
             kind: kind.folder.to_owned(),
-            about,
-            groups,
+            about: &about,
+            groups: groups.clone(),
         };
-        let file = {
-            let _no_removal = lock();
-            make_folders(if kind.log.is_some() { &path } else { &all })?;
-            CheckedFile::create(&log_of(&path, kind.log), &line)?
-        };
-        let said = match line {
-            Line::Intent { about, groups, .. } => Said {
-                about: vec![about],
-                groups,
-            },
-            Line::Steps(_) | Line::About(_) => return Err(io::ErrorKind::InvalidData.into()),
-        };
+        let _nothing_is_removed = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
+        make_folders(log.parent().unwrap_or(data))?;
+        let file = CheckedFile::create(&log, &line)?;
         Ok(Self {
             path,
             log: kind.log,
             file: Some(file),
-            said,
+            said: Said {
+                about: vec![about],
+                groups,
+            },
         })
     }
 
@@ -507,19 +491,20 @@ fn log_of(path: &Path, log: Option<&'static str>) -> PathBuf {
 
 /// Deletes an intent, its log last: what is left without one would be set aside.
 fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
-    let Some(log) = log else {
-        return if_there(fs::remove_file(path));
-    };
-    for path in entries(path)?.into_iter().filter(|path| !path.ends_with(log)) {
-        if_there(match path.is_dir() && !path.is_symlink() {
-            true => fs::remove_dir_all(&path),
-            false => fs::remove_file(&path),
-        })?;
+    if let Some(log) = log {
+        for path in entries(path)?.into_iter().filter(|path| !path.ends_with(log)) {
+            if_there(match path.is_dir() && !path.is_symlink() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_file(&path),
+            })?;
+        }
+        if path.exists() {
+            sync_folder(path)?;
+        }
+        if_there(fs::remove_dir_all(path))?;
+    } else {
+        if_there(fs::remove_file(path))?;
     }
-    if path.exists() {
-        sync_folder(path)?;
-    }
-    if_there(fs::remove_dir_all(path))?;
     if let Some(all) = path.parent() {
         remove_if_empty(all);
     }
@@ -527,13 +512,9 @@ fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
 }
 
 fn remove_if_empty(all: &Path) {
-    let _nothing_begins = lock();
+    let _nothing_begins = FOLDERS.write().unwrap_or_else(PoisonError::into_inner);
     // Fails if something is in it.
     let _ = fs::remove_dir(all);
-}
-
-fn lock() -> MutexGuard<'static, ()> {
-    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_there(path: &Path) -> io::Result<bool> {

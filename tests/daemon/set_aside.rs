@@ -263,6 +263,8 @@ fn without_version(text: &str) -> String {
     let lines = lines.map(|line| {
         let line: Value = serde_json::from_str(line).unwrap();
         let note = line.get("note").unwrap_or(&line);
+        let about = note["intent"].get("about").or(note.get("about"));
+        let note = about.unwrap_or(note);
         format!("{note}\n")
     });
     lines.collect()
