@@ -184,8 +184,8 @@ pub struct Actor {
     copy: Option<UncommittedCopy>,
     /// The removal of such a copy: callers are answered after it.
     removing: Option<JoinHandle<()>>,
-    /// The write that marks the last move as done.
-    noting: Option<JoinHandle<()>>,
+    /// The deletion of the originals of the last move.
+    finishing: Option<JoinHandle<()>>,
     /// The sessions that were closed, until nothing writes to them any more. The next task has the same list.
     closed: ClosedSessions,
     /// A session that is being closed.
@@ -263,7 +263,7 @@ impl Actor {
             moved: None,
             copy: None,
             removing: None,
-            noting: None,
+            finishing: None,
             closed,
             closing: None,
             writes: FuturesOrdered::new(),

@@ -35,6 +35,7 @@ use super::unfinished::{Verdict, has_owner};
 use super::work::Progress;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::Chain;
+use crate::files::identity;
 use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
@@ -42,8 +43,7 @@ use crate::transcript::relocate::Relocation;
 use folders::{Folders, Placement};
 pub(super) use placing::Placed;
 use placing::place;
-pub(super) use plan::PLAN;
-use plan::Staging;
+pub(crate) use plan::KIND;
 use translation::Translation;
 
 /// A conversation whose files are in place, and that is not written down yet.
@@ -93,11 +93,10 @@ pub(super) fn import(
     progress.expect(manifest.bytes().saturating_mul(2));
     // Only one import runs at a time, so whatever is there was left unfinished.
     undo_unfinished(services);
-    let staging = Staging::make(&services.data).map_err(Trouble::from)?;
-    let noted = plan::Plan::begin(&staging, plan.id).map_err(Trouble::from)?;
     let asked = Arc::clone(services);
     let may_have_owner = move |session: &UpstreamId| may_have_owner(&asked, session);
-    let mut placed = Placed::new(staging, noted, Box::new(may_have_owner));
+    let mut placed =
+        Placed::begin(&services.data, plan.id, Box::new(may_have_owner)).map_err(Trouble::from)?;
     let files = unpack(&path, &manifest, placed.staged(), progress)?;
     let results = results(&manifest, &plan);
     let bases = rollout::bases(&manifest, &files)?;
@@ -303,15 +302,10 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
 /// Undoes the unfinished imports of earlier daemons, as far as the store can say that no conversation owns their files. Whether each
 /// of them is undone or set aside.
 pub(super) fn undo_unfinished(services: &Services) -> bool {
-    match Verdict::of(&services.store) {
-        Verdict::Leave => true,
-        Verdict::SetAside(why) => plan::set_aside_all(&services.data, &why),
-        Verdict::Undo => plan::undo_all(
-            &services.data,
-            |id| is_written(services, id),
-            |session| may_have_owner(services, session),
-        ),
-    }
+    let verdict = Verdict::of(&services.store);
+    let is_written = |id| is_written(services, id);
+    let may_have_owner = |session: &UpstreamId| may_have_owner(services, session);
+    verdict == Verdict::Leave || plan::settle(&services.data, &verdict, is_written, may_have_owner)
 }
 
 /// Whether a conversation owns a session, or may own it.
@@ -421,7 +415,7 @@ fn results(manifest: &Manifest, plan: &Plan) -> BTreeMap<String, String> {
                 // Where its owner is here too the session is left as it was: it may be here already.
                 let lent = folder.join(known_as);
                 let is_here = new_id == session.upstream_id
-                    && plan::holds(&lent, file.bytes, &file.sha256).unwrap_or(false);
+                    && identity::holds(&lent, file.bytes, &file.sha256).unwrap_or(false);
                 let lent = if is_here {
                     lent.into_os_string().into_string().ok()
                 } else {

@@ -38,8 +38,8 @@ pub(super) struct MoveRequest {
     pub destination: Destination,
     /// What has to have ended before.
     pub closed: ClosedSessions,
-    /// The noting that an earlier move is done.
-    pub noting: Option<JoinHandle<()>>,
+    /// The end of an earlier move, whose originals are being deleted.
+    pub finishing: Option<JoinHandle<()>>,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
     /// What is known of the folders that it leaves, by all that go together.
@@ -109,14 +109,14 @@ pub(super) async fn carry_out(
         record,
         destination,
         closed,
-        noting,
+        finishing,
         progress,
         neighbours,
     } = request;
     closed.ended().await?;
-    if let Some(noting) = noting {
-        // Whatever came of it is told in the log.
-        let _noted = noting.await;
+    if let Some(finishing) = finishing {
+        // Afterwards the next start could not see that they are where they went. What could not be deleted is in the log.
+        let _finished = finishing.await;
     }
     let work = move || carry_out_now(&services, &record, &destination, &neighbours, &progress);
     let done = tokio::task::spawn_blocking(work).await;
@@ -141,7 +141,7 @@ fn carry_out_now(
         conversation_id: record.id,
         after: record.chain.last_lineage_seq(),
     };
-    let name = moving::name(&record.id.to_string(), Uuid::new_v4());
+    let name = format!("{}.{}", record.id, Uuid::new_v4());
     let files = carry_steps(services, &name, &subject, plan.steps.clone(), progress)?;
     Ok(Moved {
         answer: told(plan, record, destination),
@@ -315,10 +315,6 @@ fn plan(
             }
         }
         plan.left_out.extend(session.left_out);
-    }
-    // Back where it came from last everything is as it was there: a record may have named the other folder before.
-    if let Some(last) = moving::newest(&services.data, &record.id.to_string()) {
-        last.restore(&mut plan.steps);
     }
     Ok(plan)
 }

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::importing;
 use super::services::{Services, chain_text};
-use crate::files::{checked_lines, entries, set_aside};
+use super::{importing, trees, uncommitted_copies};
+use crate::files::{entries, intent, set_aside};
 use crate::paths::names;
 use crate::transcript::moving::journal;
 
@@ -22,10 +22,10 @@ pub struct UnusableFile {
 
 /// The folders of plans. Where an entry is a folder, the name of the plan in it.
 const PLANS: [(&str, Option<&str>); 4] = [
-    (names::MOVES, Some(journal::JOURNAL)),
-    (names::TREES, None),
-    (names::IMPORTS, Some(importing::PLAN)),
-    (names::COPIES, None),
+    (journal::KIND.folder, journal::KIND.log),
+    (trees::KIND.folder, trees::KIND.log),
+    (importing::KIND.folder, importing::KIND.log),
+    (uncommitted_copies::KIND.folder, None),
 ];
 
 /// Whether a daemon with a store left something else in its data folder. A folder that cannot be listed counts.
@@ -73,7 +73,7 @@ fn in_folder(folder: &Path, plan: Option<&str>) -> io::Result<Vec<UnusableFile>>
         let file = plan.map_or_else(|| path.clone(), |plan| path.join(plan));
         let why = match set_aside::is_name(&path) {
             true => "it could not be used, and was set aside".to_owned(),
-            false => checked_lines::newer_version(&file)?.to_string(),
+            false => intent::newer_version(&file)?.to_string(),
         };
         Some(UnusableFile {
             path,

@@ -1,12 +1,12 @@
 //! Moves of whole folders, as they are written down while they go on and until nobody undoes them any more.
 //!
-//! Owns one file for each: which folder went where, and which conversations with it. The files themselves move as
+//! Owns what is written of each: which folder went where, and which conversations with it. The files themselves move as
 //! [moves](crate::transcript::moving) of their own; this says whether all of them are done, so that a start finds what a kill
 //! has left half way. Blocks.
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::transcript::TreeMoveAnswer;
@@ -15,19 +15,29 @@ use uuid::Uuid;
 
 use super::answer::Request;
 use super::destination::{Destination, Tree};
-use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::durable::make_folders;
-use crate::files::set_aside::{Unreadable, set_aside};
-use crate::paths::names::TREES;
+use crate::files::checked_lines::ReadError;
+use crate::files::intent::{self, Intent, Kind, Outcome, Said};
+use crate::files::set_aside::Unreadable;
+use crate::paths::names;
 use crate::store::ConversationRecord;
 
-/// Whose move the transcripts are that are no conversation's.
-const WHOSE: &str = "tree";
+/// The intents of tree moves. They have no steps of their own, and stay until the move cannot be undone any more.
+pub(crate) const KIND: Kind<Note> = Kind {
+    folder: names::TREES,
+    log: None,
+    old: |lines| {
+        let about = lines.into_iter().map(|line| serde_json::from_value(line).ok());
+        Some(Said {
+            about: about.collect::<Option<_>>()?,
+            groups: Vec::new(),
+        })
+    },
+};
 
 /// What a move of a folder is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Begun {
+pub(crate) struct Begun {
     /// What went where.
     pub(super) tree: Tree,
     /// The conversations that it takes along, in the order in which they go.
@@ -69,7 +79,7 @@ pub(super) struct Part {
 /// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum State {
+pub(crate) enum State {
     /// Some of it may have gone.
     Underway,
     /// All of it has.
@@ -78,10 +88,10 @@ pub(super) enum State {
     Undone,
 }
 
-/// A line of its file.
+/// What is written of it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Note {
+pub(crate) enum Note {
     Begun(Box<Begun>),
     State(State),
     Answer(TreeMoveAnswer),
@@ -95,7 +105,7 @@ pub(super) struct TreeMove {
     pub(super) state: State,
     /// What it was answered with; none before it was done.
     pub(super) answer: Option<TreeMoveAnswer>,
-    path: PathBuf,
+    intent: Intent<Note>,
 }
 
 impl Part {
@@ -154,91 +164,71 @@ impl Tree {
 impl TreeMove {
     /// Writes down a move that is about to begin.
     pub(super) fn begin(data: &Path, begun: Begun) -> io::Result<Self> {
-        let (id, folder) = (Uuid::new_v4(), data.join(TREES));
-        make_folders(&folder)?;
-        let path = folder.join(id.to_string());
-        CheckedFile::create(&path, &Note::Begun(Box::new(begun.clone())))?;
+        let id = Uuid::new_v4();
+        let note = Note::Begun(Box::new(begun.clone()));
+        let intent = Intent::begin(&KIND, data, &id.to_string(), note, Vec::new())?;
         Ok(Self {
             id,
             begun,
             state: State::Underway,
             answer: None,
-            path,
+            intent,
         })
     }
 
     /// Writes down that all of it has gone, and what that is answered with.
     pub(super) fn finish(&mut self, answer: TreeMoveAnswer) -> io::Result<()> {
-        CheckedFile::open(&self.path)?.append(&Note::Answer(answer.clone()))?;
+        self.intent.note(Note::Answer(answer.clone()))?;
         self.answer = Some(answer);
         self.note(State::Done)
     }
 
     /// Writes down how far it has come.
     pub(super) fn note(&mut self, state: State) -> io::Result<()> {
-        CheckedFile::open(&self.path)?.append(&Note::State(state))?;
+        self.intent.note(Note::State(state))?;
         self.state = state;
         Ok(())
     }
 
     /// Forgets it: nothing of it is left, or nobody undoes it any more.
     pub(super) fn forget(self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "what is known of a move could not be removed");
-        }
-        if let Some(folder) = self.path.parent() {
-            // That of others stays.
-            let _ = fs::remove_dir(folder);
-        }
+        // What could not be deleted is in the log.
+        let _is_forgotten = self.intent.commit();
     }
 
-    /// The move of this id, as far as it is still known. One that cannot be read is set aside, and is not known any more.
+    /// The move of this id, as far as it is still known. One that cannot be read is not.
     pub(super) fn read(data: &Path, id: Uuid) -> io::Result<Option<Self>> {
-        let path = data.join(TREES).join(id.to_string());
-        let set_aside = |why: &Unreadable| {
-            // What became of it is in the log.
-            let _reported = set_aside(&path, why);
-            Ok(None)
-        };
-        let notes = match checked_lines::read(&path) {
-            Ok(notes) => notes,
+        let intent = match Intent::find(&KIND, data, &id.to_string()) {
+            Ok(intent) => intent,
             Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(ReadError::Io(error)) => return Err(error),
-            Err(ReadError::Unreadable(why)) => return set_aside(&why),
+            // A start has told of it.
+            Err(ReadError::Unreadable(_)) => return Ok(None),
         };
-        let mut notes = notes.into_iter();
-        let Some(Note::Begun(begun)) = notes.next() else {
-            return set_aside(&Unreadable::Damaged(
-                "it does not begin with what the move is".to_owned(),
-            ));
+        let Some((Note::Begun(begun), notes)) = intent.about().split_first() else {
+            return Ok(None);
         };
         let (mut state, mut answer) = (State::Underway, None);
         for note in notes {
             match note {
-                Note::State(noted) => state = noted,
-                Note::Answer(noted) => answer = Some(noted),
+                Note::State(noted) => state = *noted,
+                Note::Answer(noted) => answer = Some(noted.clone()),
                 Note::Begun(_) => {}
             }
         }
         Ok(Some(Self {
-            begun: *begun,
+            begun: Begun::clone(begun),
             id,
             state,
             answer,
-            path,
+            intent,
         }))
     }
 
     /// All that are known, in no order. One that cannot be read is told in the log.
     pub(super) fn all(data: &Path) -> io::Result<Vec<Self>> {
-        let entries = match fs::read_dir(data.join(TREES)) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let ids = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let known = intent::existing(&KIND, data)?.into_iter();
+        let ids = known.filter_map(|path| path.file_name()?.to_str()?.parse().ok());
         let read = ids.filter_map(|id| match Self::read(data, id) {
             Ok(known) => known,
             Err(error) => {
@@ -249,21 +239,30 @@ impl TreeMove {
         Ok(read.collect())
     }
 
-    /// Removes what kills have left of moves that had not begun. To be called while none begins.
+    /// Removes what kills have left of moves that had not begun, and sets aside what cannot be read. To be called while none
+    /// begins.
     pub(super) fn sweep(data: &Path) {
-        checked_lines::sweep_unbegun(&data.join(TREES));
+        // The log has what cannot be listed or set aside.
+        let left = intent::existing(&KIND, data).unwrap_or_default();
+        let _is_settled = intent::settle(&KIND, &left, &|_| true, |intent| match intent.about() {
+            [Note::Begun(_), ..] => Outcome::Later,
+            _ => {
+                let why = "it does not begin with what the move is".to_owned();
+                Outcome::SetAside(Unreadable::Damaged(why))
+            }
+        });
     }
 
     /// Since when it is as it is; none when nobody can tell.
     pub(super) fn noted_at(&self) -> Option<std::time::SystemTime> {
-        fs::metadata(&self.path)
+        fs::metadata(self.intent.path())
             .and_then(|metadata| metadata.modified())
             .ok()
     }
 
     /// The name of the move of those transcripts that are no conversation's.
     pub(super) fn name(id: Uuid) -> String {
-        crate::transcript::moving::name(WHOSE, id)
+        format!("tree.{id}")
     }
 }
 
@@ -353,15 +352,16 @@ mod tests {
         disk.check_lasts("that it is done");
         known(Some(State::Done));
         // A kill while it is written leaves a torn line.
-        let path = made.path.clone();
+        let path = made.intent.path().to_owned();
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, format!("{text}{{\"version\":1,\"crc")).unwrap();
         known(Some(State::Done));
         // What the first line said nobody knows any more; the file is kept all the same.
         fs::write(&path, &text[..text.find('\n').unwrap() - 1]).unwrap();
         known(None);
+        TreeMove::sweep(data.path());
         assert!(!path.exists());
-        let aside = crate::files::set_aside::all_in(&data.path().join(TREES)).unwrap();
+        let aside = crate::files::set_aside::all_in(&data.path().join(KIND.folder)).unwrap();
         assert_eq!(aside.len(), 1);
         known(None);
     }

@@ -1,12 +1,11 @@
 //! Copies that a kill may leave unfinished: of transcripts, and of files that a fork names.
 //!
-//! Owns the plans that are written before a copy is made, in a folder of their own. A daemon that finds the plan of a transcript's
-//! copy, and no conversation that owns the session, deletes the copy if it is still the file that was written; one that finds the
-//! plan of a fork's files copies them again. Blocks.
+//! Owns the [intents](crate::files::intent) that are written before a copy is made. A daemon that finds that of a transcript's copy,
+//! and no conversation that owns the session, deletes the copy if it is still the file that was written; one that finds that of a
+//! fork's files copies them again. Blocks.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
@@ -16,15 +15,23 @@ use tokio::task::JoinHandle;
 
 use super::services::chain_text;
 use super::unfinished::{Verdict, has_owner};
-use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::durable::{make_folders, missing_folders, sync_folder};
-use crate::files::set_aside::{self, Unreadable, set_aside};
-use crate::files::{entries, is_absence};
-use crate::paths::names::COPIES;
+use crate::files::durable::{missing_folders, sync_folder_of};
+use crate::files::identity::Identity;
+use crate::files::intent::{self, Intent, Kind, NewName, Outcome, Step};
+use crate::files::is_absence;
+use crate::files::set_aside::Unreadable;
+use crate::paths::names;
 use crate::store::{RequestId, Store};
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 use crate::transcript::cut::bring_files;
+
+/// Those of copies. An older version's are set aside.
+pub(crate) const KIND: Kind<About> = Kind {
+    folder: names::COPIES,
+    log: None,
+    old: |_| None,
+};
 
 /// The end of the name of the plan for a fork's files.
 const FILES: &str = ".files";
@@ -91,82 +98,28 @@ impl Drop for UncommittedCopy {
     }
 }
 
-/// A line of a plan. Programs that do not know one of them set the plan aside.
+/// What a plan says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Plan {
-    Transcript(CopyPlan),
-    /// The second line of a transcript's plan.
-    Whole(WholeCopy),
-    /// The last line of the plan for a copy that belongs to no conversation.
-    Asked(AskedCopy),
-    Files(FilesPlan),
-}
-
-/// A transcript that is about to be copied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CopyPlan {
-    upstream_id: UpstreamId,
-    transcript: PathBuf,
-    /// The folders that are created for it, the outermost first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    folders: Vec<PathBuf>,
-}
-
-/// The transcript has its name, and this is the file that was written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WholeCopy {
-    whole: Identity,
-}
-
-/// The copy is the result of this call, which is about no conversation: once the call has its answer, the copy stays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AskedCopy {
-    request: RequestId,
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum About {
+    /// A transcript is about to be copied.
+    Transcript {
+        upstream_id: UpstreamId,
+        transcript: PathBuf,
+    },
+    /// The copy is the result of this call, which is about no conversation: once the call has its answer, the copy stays.
+    Asked(RequestId),
+    /// A fork of the agent's own, to which the files are brought that it names.
+    Files { fork: PathBuf },
 }
 
 /// How long after its plan a copy may have been written that was not recorded, in seconds.
 const UNRECORDED_SECONDS: i64 = 10;
 
-/// What identifies a file and its content.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-impl Identity {
-    /// No link is followed.
-    fn of(path: &Path) -> io::Result<Self> {
-        let found = path.symlink_metadata()?;
-        Ok(Self {
-            device: found.dev(),
-            inode: found.ino(),
-            bytes: found.len(),
-            seconds: found.mtime(),
-            nanoseconds: found.mtime_nsec(),
-        })
-    }
-}
-
-/// A fork of the agent's own, to which the files are brought that it names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct FilesPlan {
-    fork: PathBuf,
-}
-
 /// The plans of all copies.
 #[derive(Debug)]
 pub struct CopyPlans {
-    folder: PathBuf,
+    data: PathBuf,
     /// Those of earlier daemons. `None` if they could not be listed.
     earlier: Option<Vec<PathBuf>>,
 }
@@ -175,18 +128,18 @@ impl CopyPlans {
     /// Those in the data folder. Whatever is there already is an earlier daemon's.
     #[must_use]
     pub fn below(data: &Path) -> Self {
-        let folder = data.join(COPIES);
-        let earlier = match entries(&folder) {
-            Ok(mut earlier) => {
-                earlier.retain(|path| !set_aside::is_name(path));
-                Some(earlier)
-            }
-            Err(error) => {
-                tracing::warn!(path = %folder.display(), %error, "cannot list the unfinished copies");
-                None
-            }
-        };
-        Self { folder, earlier }
+        Self {
+            data: data.to_owned(),
+            earlier: intent::existing(&KIND, data).ok(),
+        }
+    }
+
+    fn path(&self, upstream_id: &UpstreamId) -> PathBuf {
+        self.data.join(KIND.folder).join(upstream_id.as_str())
+    }
+
+    fn find(&self, upstream_id: &UpstreamId) -> io::Result<Intent<About>> {
+        Ok(Intent::find(&KIND, &self.data, upstream_id.as_str())?)
     }
 
     /// A copy that is whole, and whose plan was [noted](Self::note).
@@ -194,7 +147,7 @@ impl CopyPlans {
     pub fn uncommitted(&self, upstream_id: &UpstreamId, transcript: PathBuf) -> UncommittedCopy {
         UncommittedCopy(Some(CopyFiles {
             transcript,
-            plan: self.folder.join(upstream_id.as_str()),
+            plan: self.path(upstream_id),
         }))
     }
 
@@ -203,11 +156,17 @@ impl CopyPlans {
         if store.status().is_ephemeral {
             return;
         }
-        let path = self.folder.join(upstream_id.as_str());
-        let written = Identity::of(transcript)
-            .and_then(|whole| CheckedFile::open(&path)?.append(&Plan::Whole(WholeCopy { whole })));
-        if let Err(error) = written {
-            tracing::warn!(path = %path.display(), %error, "could not record that a copy is whole; after a kill it would stay");
+        let note = || {
+            let file = NewName {
+                path: transcript.to_owned(),
+                identity: Identity::at(transcript)?,
+                sha256: None,
+                session: None,
+            };
+            self.find(upstream_id)?.step(vec![vec![Step::File(file)]])
+        };
+        if let Err(error) = note() {
+            tracing::warn!(%upstream_id, %error, "could not record that a copy is whole; after a kill it would stay");
         }
     }
 
@@ -226,12 +185,15 @@ impl CopyPlans {
             return Ok(());
         }
         let folder = transcript.parent().unwrap_or(Path::new("/"));
-        let plan = CopyPlan {
+        let folders = missing_folders(folder).into_iter();
+        let about = About::Transcript {
             upstream_id: upstream_id.clone(),
             transcript: transcript.to_owned(),
-            folders: missing_folders(folder).into_iter().map(Path::to_owned).collect(),
         };
-        self.write(upstream_id.as_str(), &Plan::Transcript(plan))
+        let groups = vec![folders.map(|folder| Step::Folder(folder.to_owned())).collect()];
+        Intent::begin(&KIND, &self.data, upstream_id.as_str(), about, groups)
+            .map(drop)
+            .map_err(TranscriptError::io("write", &self.path(upstream_id)))
     }
 
     /// Records which call asked for a copy that no conversation will own, before the answer of that call is recorded.
@@ -247,13 +209,9 @@ impl CopyPlans {
         if store.status().is_ephemeral {
             return Ok(());
         }
-        let path = self.folder.join(upstream_id.as_str());
-        let asked = Plan::Asked(AskedCopy {
-            request: request.clone(),
-        });
-        CheckedFile::open(&path)
-            .and_then(|mut plan| plan.append(&asked))
-            .map_err(TranscriptError::io("write", &path))
+        self.find(upstream_id)
+            .and_then(|mut intent| intent.note(About::Asked(request.clone())))
+            .map_err(TranscriptError::io("write", &self.path(upstream_id)))
     }
 
     /// A copy stays although no conversation owns it: the caller that asked for it learns of it next.
@@ -261,9 +219,9 @@ impl CopyPlans {
     /// # Errors
     /// [`TranscriptError::Io`]; then the next start may delete it.
     pub fn release(&self, upstream_id: &UpstreamId) -> Result<(), TranscriptError> {
-        let path = self.folder.join(upstream_id.as_str());
+        let path = self.path(upstream_id);
         match fs::remove_file(&path) {
-            Ok(()) => sync_folder(&self.folder),
+            Ok(()) => sync_folder_of(&path),
             // A store that is not kept has no plans.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -285,20 +243,21 @@ impl CopyPlans {
             return bring_files(fork);
         }
         let name = format!("{upstream_id}{FILES}");
-        let plan = FilesPlan {
+        let path = self.data.join(KIND.folder).join(&name);
+        let about = About::Files {
             fork: fork.to_owned(),
         };
-        match self.write(&name, &Plan::Files(plan.clone())) {
+        match Intent::begin(&KIND, &self.data, &name, about.clone(), Vec::new()) {
             // A start that could not finish the same plan left it.
-            Err(TranscriptError::Io { source, .. })
-                if source.kind() == io::ErrorKind::AlreadyExists
-                    && matches!(read(&self.folder.join(&name)), Ok(Some(Unfinished::Files(found))) if found == plan) =>
-                {}
-            written => written?,
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists
+                    && Intent::find(&KIND, &self.data, &name).is_ok_and(|found| found.about() == [about]) => {
+            }
+            begun => drop(begun.map_err(TranscriptError::io("write", &path))?),
         }
         let brought = bring_files(fork);
         // After a failure, too: the files stay where they are, and nothing is left unfinished.
-        let _logged = remove(&self.folder.join(name));
+        let _logged = remove(&path);
         brought
     }
 
@@ -313,162 +272,81 @@ impl CopyPlans {
         let Some(earlier) = &self.earlier else {
             return false;
         };
-        let mut is_all_settled = true;
-        for path in earlier {
-            // What could not be read, deleted or set aside is in the log.
-            is_all_settled &= match settle_plan(store, &verdict, path) {
-                Ok(Settled::Done) => remove(path).is_ok(),
-                Ok(Settled::SetAside) => true,
-                Ok(Settled::Later) | Err(_) => false,
-            };
-        }
-        is_all_settled
-    }
-
-    fn write(&self, name: &str, plan: &Plan) -> Result<(), TranscriptError> {
-        let path = self.folder.join(name);
-        make_folders(&self.folder)
-            .and_then(|()| CheckedFile::create(&path, plan))
-            .map(drop)
-            .map_err(TranscriptError::io("write", &path))
-    }
-}
-
-/// What became of a plan.
-enum Settled {
-    /// Nothing is left to do: the plan is obsolete.
-    Done,
-    /// It cannot be used, and is set aside or left for a newer version.
-    SetAside,
-    /// The next start tries again.
-    Later,
-}
-
-impl Settled {
-    fn when(is_done: bool) -> Self {
-        match is_done {
-            true => Self::Done,
-            false => Self::Later,
-        }
-    }
-}
-
-/// What a plan says.
-enum Unfinished {
-    Transcript(UnfinishedCopy),
-    Files(FilesPlan),
-}
-
-/// A transcript's copy.
-struct UnfinishedCopy {
-    plan: CopyPlan,
-    /// Which file it is, if it got its name and that could be recorded.
-    whole: Option<Identity>,
-    /// The call that asked for it, if no conversation was to own it.
-    request: Option<RequestId>,
-}
-
-/// The plan in a file. `None` if it cannot be used and is set aside.
-///
-/// # Errors
-/// The system's error: the plan stays for the next start.
-fn read(path: &Path) -> io::Result<Option<Unfinished>> {
-    let unfinished = |plan: &CopyPlan, copy: Option<&WholeCopy>, asked: Option<&AskedCopy>| {
-        Some(Unfinished::Transcript(UnfinishedCopy {
-            plan: plan.clone(),
-            whole: copy.map(|copy| copy.whole.clone()),
-            request: asked.map(|asked| asked.request.clone()),
-        }))
-    };
-    let why = match checked_lines::read::<Plan>(path) {
-        Ok(lines) => match &lines[..] {
-            [Plan::Files(plan)] => return Ok(Some(Unfinished::Files(plan.clone()))),
-            [Plan::Transcript(plan)] => return Ok(unfinished(plan, None, None)),
-            [Plan::Transcript(plan), Plan::Whole(copy)] => return Ok(unfinished(plan, Some(copy), None)),
-            [Plan::Transcript(plan), Plan::Asked(asked)] => return Ok(unfinished(plan, None, Some(asked))),
-            [Plan::Transcript(plan), Plan::Whole(copy), Plan::Asked(asked)] => {
-                return Ok(unfinished(plan, Some(copy), Some(asked)));
+        intent::settle(&KIND, earlier, &|_| true, |intent| {
+            match (&intent.about().first(), &verdict) {
+                (Some(About::Files { fork }), _) if finish_files(fork) => Outcome::Commit,
+                (Some(About::Files { .. }), _) => Outcome::Later,
+                // The turns since the copy was made may be in the copy only.
+                (Some(About::Transcript { .. }), Verdict::SetAside(why)) => Outcome::SetAside(why.clone()),
+                (
+                    Some(About::Transcript {
+                        upstream_id,
+                        transcript,
+                    }),
+                    _,
+                ) => {
+                    let outcome = settle_copy(store, intent, upstream_id, transcript);
+                    outcome.unwrap_or_else(|error| {
+                        tracing::warn!(path = %transcript.display(), %error, "cannot look at an unfinished copy; the next start tries again");
+                        Outcome::Later
+                    })
+                }
+                (Some(About::Asked(_)) | None, _) => {
+                    let why = "it does not say what is copied".to_owned();
+                    Outcome::SetAside(Unreadable::Damaged(why))
+                }
             }
-            _ => Unreadable::Damaged("its lines do not fit together".to_owned()),
-        },
-        Err(ReadError::Unreadable(why)) => why,
-        Err(ReadError::Io(error)) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read the plan of a copy; the plan and the copy stay");
-            return Err(error);
-        }
-    };
-    set_aside(path, &why)?;
-    Ok(None)
-}
-
-/// Carries out the plan in a file, or sets it aside.
-///
-/// # Errors
-/// The system's error: the plan stays for the next start.
-fn settle_plan(store: &Store, verdict: &Verdict, path: &Path) -> io::Result<Settled> {
-    if checked_lines::is_unbegun(path) {
-        // The copy is not begun before its plan is whole.
-        return Ok(Settled::Done);
-    }
-    match (read(path)?, verdict) {
-        (Some(Unfinished::Files(plan)), _) => Ok(Settled::when(finish_files(&plan.fork))),
-        // The turns since the copy was made may be in the copy only.
-        (Some(Unfinished::Transcript(_)), Verdict::SetAside(why)) => {
-            set_aside(path, why).map(|_| Settled::SetAside)
-        }
-        (Some(Unfinished::Transcript(copy)), _) => settle_copy(store, path, &copy),
-        (None, _) => Ok(Settled::SetAside),
+        })
     }
 }
 
-/// Deletes a copy if no conversation owns it, and it is not the result of a call that was answered. One that is not the file that was written may be in use: an older store does not know
-/// its conversation. Its plan is set aside.
+/// Deletes a copy if no conversation owns it, and it is not the result of a call that was answered. One that is not the file that
+/// was written may be in use: an older store does not know its conversation. Its plan is set aside.
 ///
 /// # Errors
 /// The system's error: the plan stays for the next start.
-fn settle_copy(store: &Store, path: &Path, copy: &UnfinishedCopy) -> io::Result<Settled> {
-    let UnfinishedCopy { plan, whole, request } = copy;
-    let whole = whole.as_ref();
-    let is_answered = request
-        .as_ref()
-        .map_or(Ok(None), |request| store.request(None, request));
-    match (has_owner(store, &plan.upstream_id), is_answered) {
-        (Some(true), _) | (_, Ok(Some(_))) => return Ok(Settled::Done),
+fn settle_copy(
+    store: &Store,
+    intent: &Intent<About>,
+    upstream_id: &UpstreamId,
+    transcript: &Path,
+) -> io::Result<Outcome> {
+    let request = intent.about().iter().find_map(|about| match about {
+        About::Asked(request) => Some(request),
+        _ => None,
+    });
+    let is_answered = request.map_or(Ok(None), |request| store.request(None, request));
+    match (has_owner(store, upstream_id), is_answered) {
+        (Some(true), _) | (_, Ok(Some(_))) => return Ok(Outcome::Commit),
         (Some(false), Ok(None)) => {}
-        (None, _) | (_, Err(_)) => return Ok(Settled::Later),
+        (None, _) | (_, Err(_)) => return Ok(Outcome::Later),
     }
-    match Identity::of(&plan.transcript) {
-        Ok(found) if whole == Some(&found) => {}
+    let whole = intent.groups().iter().flatten().find_map(|step| match step {
+        Step::File(file) => Some(file.identity),
+        _ => None,
+    });
+    match Identity::at(transcript) {
+        Ok(found) if whole == Some(found) => {}
         // Killed between the copy's rename and the record of it.
-        Ok(found) if whole.is_none() && is_as_new_as(&found, path)? => {}
-        Ok(_) => return set_aside(path, &Unreadable::CopyChanged).map(|_| Settled::SetAside),
+        Ok(found) if whole.is_none() && is_as_new_as(&found, intent.path())? => {}
+        Ok(_) => return Ok(Outcome::SetAside(Unreadable::CopyChanged)),
         Err(error) if is_absence(&error) => {}
-        Err(error) => {
-            tracing::warn!(path = %plan.transcript.display(), %error, "cannot look at an unfinished copy; the next start tries again");
-            return Err(error);
-        }
+        Err(error) => return Err(error),
     }
-    if let Err(error) = remove_copy(&plan.transcript) {
-        tracing::warn!(path = %plan.transcript.display(), error = chain_text(&error), "could not delete an unfinished copy; the next start tries again");
-        return Ok(Settled::Later);
+    if let Err(error) = remove_copy(transcript) {
+        tracing::warn!(path = %transcript.display(), error = chain_text(&error), "could not delete an unfinished copy; the next start tries again");
+        return Ok(Outcome::Later);
     }
-    for folder in plan.folders.iter().rev() {
-        // Fails if other files are in it.
-        if fs::remove_dir(folder).is_err() {
-            break;
-        }
-    }
-    tracing::info!(upstream_id = %plan.upstream_id, "deleted an unfinished copy");
-    Ok(Settled::Done)
+    tracing::info!(%upstream_id, "deleted an unfinished copy");
+    Ok(Outcome::Undo)
 }
 
 /// Whether a copy was last written just after its plan, as it is if nobody has used it since. A file that took longer to copy counts
 /// as used.
 fn is_as_new_as(copy: &Identity, plan: &Path) -> io::Result<bool> {
-    let plan = plan.symlink_metadata()?;
-    let planned = (plan.mtime(), plan.mtime_nsec());
-    let written = (copy.seconds, copy.nanoseconds);
-    Ok(planned <= written && written <= (planned.0 + UNRECORDED_SECONDS, planned.1))
+    let planned = Identity::at(plan)?.modified;
+    let latest = planned.map(|(seconds, nanoseconds)| (seconds + UNRECORDED_SECONDS, nanoseconds));
+    Ok(planned <= copy.modified && copy.modified <= latest)
 }
 
 /// Brings the files of a fork once more, or deletes what was copied of them if the fork is missing by now. Whether that is settled.
@@ -566,7 +444,7 @@ mod tests {
         // A later start does not know of the loss.
         assert!(CopyPlans::below(&data).settle(&store));
         assert!(copy.exists());
-        assert!(data.join(COPIES).join("copy.set-aside-1").exists());
+        assert!(data.join(KIND.folder).join("copy.set-aside-1").exists());
     }
 
     #[tokio::test]
@@ -594,8 +472,8 @@ mod tests {
             ..Change::default()
         };
         store.commit(held).await.unwrap();
-        fs::write(data.join(COPIES).join("damaged"), "{\"upstr").unwrap();
-        fs::write(data.join(COPIES).join("unbegun.new"), "{\"upstr").unwrap();
+        fs::write(data.join(KIND.folder).join("damaged"), "{\"upstr").unwrap();
+        fs::write(data.join(KIND.folder).join("unbegun.new"), "{\"upstr").unwrap();
 
         // A store that is not kept knows no owners.
         let forgetful = Store::ephemeral().unwrap();
@@ -604,7 +482,7 @@ mod tests {
             .note(&forgetful, &"unnoted".into(), &mine)
             .unwrap();
         assert_eq!(
-            names(&data.join(COPIES)),
+            names(&data.join(KIND.folder)),
             ["damaged", "mine", "nobodys", "unbegun.new"]
         );
 
@@ -622,7 +500,7 @@ mod tests {
         }
         assert!(!left.iter().any(|name| name.contains("nobodys")), "{left:?}");
         assert!(stranger.exists() && mine.exists());
-        assert_eq!(names(&data.join(COPIES)), ["damaged.set-aside-1", "running"]);
+        assert_eq!(names(&data.join(KIND.folder)), ["damaged.set-aside-1", "running"]);
     }
 
     /// A store from a backup does not know the conversation that has used the copy since.
@@ -658,7 +536,7 @@ mod tests {
             }
         }
         let aside = ["grown", "old", "rewritten"].map(|id| format!("{id}.set-aside-1"));
-        assert_eq!(names(&data.join(COPIES)), aside);
+        assert_eq!(names(&data.join(KIND.folder)), aside);
     }
 
     /// A kill between the rename and the record leaves a copy that nobody has used. One that was written later was used.
@@ -679,7 +557,7 @@ mod tests {
         file.set_modified(later).unwrap();
         assert!(CopyPlans::below(&data).settle(&store));
         assert!(!new.exists() && used.exists());
-        assert_eq!(names(&data.join(COPIES)), ["used.set-aside-1"]);
+        assert_eq!(names(&data.join(KIND.folder)), ["used.set-aside-1"]);
     }
 
     #[tokio::test]
@@ -702,7 +580,7 @@ mod tests {
             // Outside the runtime it is done at once.
             std::thread::spawn(move || done(copy)).join().unwrap();
             assert_eq!(path.exists(), has_copy, "{id}");
-            assert_eq!(data.join(COPIES).join(id).exists(), has_plan, "{id}");
+            assert_eq!(data.join(KIND.folder).join(id).exists(), has_plan, "{id}");
         }
     }
 
@@ -734,7 +612,7 @@ mod tests {
         store.commit(change).await.unwrap();
         assert!(CopyPlans::below(&data).settle(&store));
         assert!(answered.exists() && !unanswered.exists());
-        assert!(names(&data.join(COPIES)).is_empty());
+        assert!(!data.join(KIND.folder).exists());
     }
 
     /// Then a later start must still know that the store lost changes.
@@ -762,20 +640,17 @@ mod tests {
         let fork = folder.path().join("fork.jsonl");
         fs::write(&fork, "{}\n").unwrap();
         let plans = CopyPlans::below(&data);
-        let plan = |fork: &Path| {
-            Plan::Files(FilesPlan {
-                fork: fork.to_owned(),
-            })
+        let begin = |fork: &Path| {
+            let fork = fork.to_owned();
+            Intent::begin(&KIND, &data, "fork.files", About::Files { fork }, Vec::new()).unwrap();
         };
-        plans.write("fork.files", &plan(&fork)).unwrap();
+        begin(&fork);
         plans.bring_files(&store, &"fork".into(), &fork).unwrap();
-        assert!(names(&data.join(COPIES)).is_empty());
+        assert!(names(&data.join(KIND.folder)).is_empty());
         // The plan of another fork is not this one's.
-        plans
-            .write("fork.files", &plan(&folder.path().join("other")))
-            .unwrap();
+        begin(&folder.path().join("other"));
         assert!(plans.bring_files(&store, &"fork".into(), &fork).is_err());
-        assert_eq!(names(&data.join(COPIES)), ["fork.files"]);
+        assert_eq!(names(&data.join(KIND.folder)), ["fork.files"]);
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::durable::{self, NewFile};
-use super::entries;
 use super::set_aside::Unreadable;
 
 /// The version of the lines that are appended to files.
@@ -120,16 +119,25 @@ impl CheckedFile {
     /// Appends a line and syncs it.
     ///
     /// # Errors
-    /// The system's error. Half of the line may be in the file then; it does not count.
+    /// As [`CheckedFile::append_all`].
     pub(crate) fn append<N: Serialize>(&mut self, note: &N) -> io::Result<()> {
-        let line = encode(VERSION, note)?;
+        self.append_all(std::slice::from_ref(note))
+    }
+
+    /// Appends lines and syncs them together.
+    ///
+    /// # Errors
+    /// The system's error. Some of the lines may be in the file then, and half of one, which does not count.
+    pub(crate) fn append_all<N: Serialize>(&mut self, notes: &[N]) -> io::Result<()> {
+        let lines = notes.iter().map(|note| encode(VERSION, note));
+        let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
         if self.is_torn {
             self.file.set_len(self.whole_bytes)?;
         }
         self.is_torn = true;
-        self.file.write_all(&line)?;
+        self.file.write_all(&lines)?;
         durable::sync_file(&self.file, &self.path)?;
-        self.whole_bytes += line.len() as u64;
+        self.whole_bytes += lines.len() as u64;
         self.is_torn = false;
         Ok(())
     }
@@ -162,14 +170,6 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
     Ok(notes)
 }
 
-/// Says so if a newer version of the program wrote the file.
-pub(crate) fn newer_version(path: &Path) -> Option<Unreadable> {
-    match read::<serde::de::IgnoredAny>(path) {
-        Err(ReadError::Unreadable(why @ Unreadable::Newer { .. })) => Some(why),
-        _ => None,
-    }
-}
-
 /// The name of a file until it has its first line. After a kill, a file of this name is of no use.
 fn unbegun(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -181,20 +181,6 @@ fn unbegun(path: &Path) -> PathBuf {
 pub(crate) fn is_unbegun(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.ends_with(UNBEGUN))
-}
-
-/// Deletes the files in a folder that a kill left without a first line, and the folder if it is empty then. Call this while no
-/// such file is being created.
-pub(crate) fn sweep_unbegun(folder: &Path) {
-    let swept = entries(folder).and_then(|entries| {
-        let mut unbegun = entries.iter().filter(|path| is_unbegun(path));
-        unbegun.try_for_each(fs::remove_file)
-    });
-    if let Err(error) = swept {
-        tracing::warn!(path = %folder.display(), %error, "could not delete the files without a first line");
-    }
-    // Fails if other files are in it.
-    let _ = fs::remove_dir(folder);
 }
 
 /// A value as a line of this version.
@@ -370,12 +356,12 @@ mod tests {
     fn a_newer_version_is_told_by_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path());
-        assert_eq!(newer_version(&path), None);
         fs::write(&path, "{\"version\":7,\"anything\":[]}\n").unwrap();
         let newer = Unreadable::Newer {
             version: 7,
             newest: VERSION,
         };
-        assert_eq!(newer_version(&path), Some(newer));
+        let read = read::<Note>(&path);
+        assert!(matches!(read, Err(ReadError::Unreadable(why)) if why == newer));
     }
 }

@@ -2,17 +2,24 @@
 //!
 //! Knows no transcript, no agent and no conversation. Everything here blocks.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use memchr::memmem::Finder;
 
 pub(crate) mod checked_lines;
 pub(crate) mod durable;
+pub(crate) mod identity;
+pub(crate) mod intent;
 pub(crate) mod misplaced;
 pub(crate) mod set_aside;
 
 /// The longest file name that common file systems take, in bytes.
 pub(crate) const FILE_NAME_LIMIT_BYTES: usize = 255;
+
+/// How much of a file is looked through at once, in bytes.
+pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Whether an error says that the path leads to nothing. A link that leads nowhere or in a circle leads to nothing too; any other
 /// error leaves open what is there.
@@ -39,4 +46,27 @@ pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
+}
+
+/// Whether a file contains these bytes, which are far fewer than what is read at once.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn file_contains(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let finder = Finder::new(bytes);
+    let mut file = File::open(path)?;
+    let (mut buffer, mut kept) = (vec![0; BUFFER_BYTES], 0);
+    loop {
+        let read = file.read(&mut buffer[kept..])?;
+        let end = kept + read;
+        if finder.find(&buffer[..end]).is_some() {
+            return Ok(true);
+        }
+        if read == 0 {
+            return Ok(false);
+        }
+        // It may begin in what was read and end behind it.
+        kept = end.min(bytes.len() - 1);
+        buffer.copy_within(end - kept..end, 0);
+    }
 }

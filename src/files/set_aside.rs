@@ -23,6 +23,9 @@ pub enum Unreadable {
     /// It describes a copy that no conversation owns, and the file is not known to be the one that was written.
     #[error("no conversation owns the copy, but its file may have been used since it was written")]
     CopyChanged,
+    /// It holds the originals of a move that was recorded, and not all of them are in the new places.
+    #[error("the files of a finished move are not known to be where they went, so its originals are kept")]
+    OriginalsDiffer,
     /// A newer version of the program wrote it.
     #[error(
         "a newer version of sessiond wrote it, in format {version}; this version reads formats up to {newest}"

@@ -6,7 +6,7 @@
 //! made.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ use super::locate;
 use super::meter::Metered;
 use super::side_files::Beside;
 use crate::files::durable::{self, NewFile};
+use crate::files::identity::same_content;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -250,28 +251,6 @@ pub(super) fn settle(temporary: &Temporary, target: &Path) -> Result<(), Transcr
         }
         TranscriptError::io("sync the folder", folder)(error)
     })
-}
-
-/// Whether two files hold the same; what is no regular file is like no other.
-fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
-    let (ours, theirs) = (left.symlink_metadata()?, right.symlink_metadata()?);
-    if !theirs.is_file() || ours.len() != theirs.len() {
-        return Ok(false);
-    }
-    let mut left = BufReader::with_capacity(BUFFER_BYTES, File::open(left)?);
-    let mut right = BufReader::with_capacity(BUFFER_BYTES, File::open(right)?);
-    loop {
-        let (one, other) = (left.fill_buf()?, right.fill_buf()?);
-        let length = one.len().min(other.len());
-        if length == 0 {
-            return Ok(one.len() == other.len());
-        }
-        if one[..length] != other[..length] {
-            return Ok(false);
-        }
-        left.consume(length);
-        right.consume(length);
-    }
 }
 
 /// The id of the session with this transcript.

@@ -2,8 +2,8 @@
 //!
 //! Owns how that is done so that it is done wholly or not at all, whenever the program ends: everything is copied beside its
 //! new place, synced and compared with its source before a name changes; then the copies get their names and the sources go
-//! into the daemon's own folder, where they are kept for a while. What is about to happen stands in a [journal] before it
-//! happens. A file that is there and differs is never replaced, and no source is touched that changed meanwhile or that
+//! into the daemon's own folder, where they are kept until the move is recorded. What is about to happen stands in a [journal]
+//! before it happens. A file that is there and differs is never replaced, and no source is touched that changed meanwhile or that
 //! another process holds open. Blocks; knows nothing of who asked for it.
 
 mod carrying;
@@ -23,11 +23,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::lent::{Taken, lend};
-use super::relocate::Relocation;
+use super::relocate::{RESULTS, Relocation};
 use super::{TranscriptError, parts};
+use crate::files::file_contains;
 
 pub use carrying::{Moving, Watched};
-pub use journal::{Finished, KEPT_FOR, finish, finished, name, newest, settle, take_back};
+pub use journal::{settle, take_back};
 pub use neighbours::{Neighbours, SharedNeighbours};
 
 /// What each message of a fork says of where it came from.
@@ -49,20 +50,6 @@ pub enum Kind {
     SideFile,
 }
 
-/// Where the content of a file comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Content {
-    /// The file itself, with other folders in its records.
-    Relocated,
-    /// What the file was before it was moved, as far as it still begins with what was made of that then; what was appended
-    /// since comes behind, with other folders in its records.
-    Restored {
-        /// The file that was kept.
-        original: PathBuf,
-    },
-}
-
 /// One file that goes elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,8 +68,6 @@ pub struct Step {
     pub stays: bool,
     /// The folders that its records name, and what they name instead.
     pub folders: Vec<(String, String)>,
-    /// Where its content comes from.
-    pub content: Content,
 }
 
 impl Step {
@@ -143,6 +128,8 @@ pub fn plan(
         parts.left_out.extend(lend(&mut parts.files, &mut taken)?);
     }
     let is_lender = own > 1 && neighbours.has_fork(project, transcript, &session)?;
+    let records: Vec<PathBuf> = parts.files.iter().map(|part| part.path.clone()).collect();
+    let mut are_named = None;
     let mut steps = Vec::new();
     for (number, part) in parts.files.into_iter().enumerate() {
         let metadata = fs::symlink_metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
@@ -152,7 +139,7 @@ pub fn plan(
             .is_some_and(|folder| folder.ends_with("tool-results"));
         let is_lent = number >= own || (number > 0 && is_lender);
         let name = part.known_as.as_ref().unwrap_or(&part.name);
-        let step = Step {
+        let mut step = Step {
             session: session.clone().into_owned(),
             to: folder.join(name),
             from: part.path,
@@ -163,13 +150,19 @@ pub fn plan(
             bytes: metadata.len(),
             stays: is_result || is_lent,
             folders: folders.to_vec(),
-            content: Content::Relocated,
         };
         let in_place = step
             .is_in_place()
             .map_err(TranscriptError::io("read", &step.to))?;
-        // What is there already, and says nothing else, has nowhere to go.
-        if !(in_place && step.relocation().is_nothing()) {
+        if is_result && !is_lent && !in_place && step.to.is_file() && comparing::is_made_of(&step)? {
+            // On the way back it is the copy that the way here made, unless records name this folder.
+            step.stays = match are_named {
+                Some(known) => known,
+                None => *are_named.insert(name_results_in(&records, project, &session)?),
+            };
+        }
+        // What is there already, and stays or says nothing else, has nowhere to go.
+        if !in_place || !step.stays && !step.relocation().is_nothing() {
             steps.push(step);
         }
     }
@@ -200,7 +193,6 @@ pub fn plan_memory(project: &Path, folder: &Path, stays: bool) -> Result<Session
             bytes: metadata.len(),
             stays,
             folders: Vec::new(),
-            content: Content::Relocated,
         };
         let is_in_place = step
             .is_in_place()
@@ -214,6 +206,24 @@ pub fn plan_memory(project: &Path, folder: &Path, stays: bool) -> Result<Session
         }
     }
     Ok(plan)
+}
+
+/// Whether any of these files names a result of a session's tools in the folder of this project.
+fn name_results_in(records: &[PathBuf], project: &Path, session: &str) -> Result<bool, TranscriptError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let project = project.file_name().unwrap_or_default().to_string_lossy();
+    if !project.bytes().chain(session.bytes()).all(is_plain) {
+        // Records may write it in other ways.
+        return Ok(true);
+    }
+    let named = format!("{project}/{session}{RESULTS}");
+    for path in records.iter().filter(|path| parts::is_lines(path)) {
+        let contains = file_contains(path, named.as_bytes());
+        if contains.map_err(TranscriptError::io("read", path))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether these are the first bytes of a fork.

@@ -5,19 +5,14 @@
 //! stay. Blocks.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-
-use memchr::memmem::Finder;
 
 use super::TranscriptError;
 use super::moving::{FORKED, MEMORY};
 use super::parts::is_lines;
-use crate::files::is_absence;
-
-/// How much of a transcript is looked through at once, in bytes.
-const BUFFER_BYTES: usize = 256 * 1024;
+use crate::files::{file_contains, is_absence};
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,31 +40,13 @@ impl Forks {
         for entry in fs::read_dir(project).map_err(reading)? {
             let path = entry.map_err(reading)?.path();
             if path != transcript && is_lines(&path) && path.is_file() {
-                found = found || says_forked(&path).map_err(TranscriptError::io("read", &path))?;
+                // In what people say the quotes are escaped.
+                found = found
+                    || file_contains(&path, FORKED.as_bytes()).map_err(TranscriptError::io("read", &path))?;
             }
         }
         self.folders.insert(project.to_owned(), found);
         Ok(found)
-    }
-}
-
-/// Whether it is said anywhere in a file that a message came from another session. In what people say the quotes are escaped.
-fn says_forked(path: &Path) -> io::Result<bool> {
-    let finder = Finder::new(FORKED);
-    let mut file = File::open(path)?;
-    let (mut buffer, mut kept) = (vec![0; BUFFER_BYTES], 0);
-    loop {
-        let read = file.read(&mut buffer[kept..])?;
-        let end = kept + read;
-        if finder.find(&buffer[..end]).is_some() {
-            return Ok(true);
-        }
-        if read == 0 {
-            return Ok(false);
-        }
-        // It may begin in what was read and end behind it.
-        kept = end.min(FORKED.len() - 1);
-        buffer.copy_within(end - kept..end, 0);
     }
 }
 
@@ -108,6 +85,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::files::BUFFER_BYTES;
 
     fn put(path: &Path, text: &str) -> PathBuf {
         fs::create_dir_all(path.parent().unwrap()).unwrap();

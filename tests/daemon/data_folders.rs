@@ -255,6 +255,19 @@ async fn conversations_of_version_1_continue() {
         assert_eq!(app.remembered(recorded.id(name)).await, prompts, "{name}");
     }
 
+    // Moves are undone although the originals are gone.
+    assert!(!recorded.home.data().join("moves").exists());
+    let home = recorded.home.path();
+    let undo = json!({"undoId": recorded.expected["undoId"]});
+    fs::rename(home.join("work/tree-new"), home.join("work/tree-old")).unwrap();
+    app.call("transcript/undo", undo).await.unwrap();
+    app.ask("conversation/undo", recorded.id("moved")).await;
+    for (name, folder) in [("moved", "work/second"), ("tree-moved", "work/tree-old/app")] {
+        let id = recorded.id(name);
+        assert_eq!(Path::new(&app.get(id).await.cwd), home.join(folder));
+        assert_eq!(app.remembered(id).await.len(), 3, "{name}");
+    }
+
     let edited = recorded.id("edited");
     assert_eq!(app.remembered(edited).await[2], "Gamma, edited");
     let undo = json!({"conversationId": edited});

@@ -7,12 +7,15 @@ use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::UpstreamId;
+use bridge_protocol::{ConversationId, UpstreamId};
+use uuid::Uuid;
 
 use super::super::bundle::{BundledSession, Trouble};
 use super::super::work::{EndedEarly, Progress};
-use super::plan::{Hashed, Plan, Staging};
+use super::plan::KIND;
 use crate::files::durable::missing_folders;
+use crate::files::identity::{Hashed, Identity};
+use crate::files::intent::{Intent, NewName, Step};
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::{TranscriptError, copy, parts};
 
@@ -22,25 +25,31 @@ pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 /// Files and folders that an import created. Dropping this deletes those that are unchanged, except after [`Placed::keep`]. If the
 /// daemon is killed, the next one reads the plan and deletes them.
 pub(in crate::conversation) struct Placed {
-    plan: Plan,
+    intent: Intent<ConversationId>,
     stays: bool,
     may_have_owner: MayHaveOwner,
-    // Dropped after the plan was undone.
-    staging: Staging,
 }
 
 /// Whether a conversation owns a session, or may own it: a client may adopt a session while it is being imported.
 pub(super) type MayHaveOwner = Box<dyn Fn(&UpstreamId) -> bool + Send>;
 
 impl Placed {
-    /// Nothing yet.
-    pub(super) fn new(staging: Staging, plan: Plan, may_have_owner: MayHaveOwner) -> Self {
-        Self {
-            plan,
+    /// Nothing yet, for a conversation of this id.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] if that cannot be written down.
+    pub(super) fn begin(
+        data: &Path,
+        id: ConversationId,
+        may_have_owner: MayHaveOwner,
+    ) -> Result<Self, TranscriptError> {
+        let name = Uuid::new_v4().to_string();
+        let intent = Intent::begin(&KIND, data, &name, id, Vec::new());
+        Ok(Self {
+            intent: intent.map_err(TranscriptError::io("create", &data.join(KIND.folder).join(name)))?,
             stays: false,
             may_have_owner,
-            staging,
-        }
+        })
     }
 
     /// The files stay. Does not block. Dropping this afterwards does, because it deletes what was unpacked.
@@ -50,7 +59,7 @@ impl Placed {
 
     /// The folder in which the bundle is unpacked.
     pub(super) fn staged(&self) -> &Path {
-        self.staging.folder()
+        self.intent.path()
     }
 
     /// Puts a file of a session where it belongs, unless the same file is there already. `fill` writes its content.
@@ -64,33 +73,52 @@ impl Placed {
         fill: impl FnOnce(&mut dyn Write) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         self.make_folder(target.parent().unwrap_or(Path::new("/")))?;
-        let plan = std::cell::RefCell::new(&mut self.plan);
+        let placed = std::cell::RefCell::new(self);
         copy::create_or_find(
             target,
-            |temporary| -> Result<(), Trouble> { Ok(plan.borrow_mut().temporary(temporary)?) },
+            |temporary| -> Result<(), Trouble> {
+                Ok(placed.borrow_mut().step(Step::Temporary(temporary.to_owned()))?)
+            },
             |writer| {
                 let mut hashed = Hashed::new(writer);
                 fill(&mut hashed)?;
                 Ok(hashed.digest())
             },
-            |metadata, digest| Ok(plan.borrow_mut().file(target, session, metadata, digest)?),
+            |metadata, digest| {
+                let file = NewName {
+                    path: target.to_owned(),
+                    identity: Identity::of(metadata),
+                    sha256: Some(digest),
+                    session: Some(session.as_str().to_owned()),
+                };
+                Ok(placed.borrow_mut().step(Step::File(file))?)
+            },
         )?;
         Ok(())
     }
 
     fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
         for missing in missing_folders(folder) {
-            self.plan.folder(missing)?;
+            self.step(Step::Folder(missing.to_owned()))?;
         }
         copy::make_folder(folder)
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TranscriptError> {
+        let written = self.intent.step(vec![vec![step]]);
+        written.map_err(TranscriptError::io("write", self.intent.path()))
     }
 }
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if !self.stays && !self.plan.undo(&self.may_have_owner) {
-            self.staging.keep();
-        }
+        // What could not be undone or deleted is in the log, and the next import or start tries again.
+        let _is_settled = match self.stays {
+            true => self.intent.commit().is_ok(),
+            false => self
+                .intent
+                .undo(&|session| (self.may_have_owner)(&session.into())),
+        };
     }
 }
 
@@ -160,8 +188,6 @@ mod tests {
     use std::fs;
     use std::sync::Arc;
 
-    use bridge_protocol::ConversationId;
-
     use super::super::super::work::Works;
     use super::*;
     use crate::transcript::relocate::HELD_LINE_LIMIT_BYTES;
@@ -169,10 +195,8 @@ mod tests {
 
     /// Three files of an import: one as it was put there, one that was added to, one that is another by now.
     fn placed(data: &Path) -> (Placed, [PathBuf; 3]) {
-        let staging = Staging::make(data).unwrap();
-        let plan = Plan::begin(&staging, ConversationId::mint()).unwrap();
         let may_have_owner = |session: &UpstreamId| session.as_str() == "adopted";
-        let mut placed = Placed::new(staging, plan, Box::new(may_have_owner));
+        let mut placed = Placed::begin(data, ConversationId::mint(), Box::new(may_have_owner)).unwrap();
         let files = ["a/b/ours", "a/grown", "c/replaced"].map(|name| data.join(name));
         for file in &files {
             let filled = placed.file(file, &"s".into(), |writer| {
@@ -222,7 +246,7 @@ mod tests {
         let (mut placed, [ours, ..]) = placed(data.path());
         // No file, so that it cannot be removed as one.
         let stuck = data.path().join("a/stuck.tmp");
-        placed.plan.temporary(&stuck).unwrap();
+        placed.step(Step::Temporary(stuck.clone())).unwrap();
         fs::create_dir(&stuck).unwrap();
         drop(placed);
         assert!(!ours.exists() && data.path().join("imports").exists());

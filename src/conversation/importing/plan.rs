@@ -1,398 +1,86 @@
-//! Plans of imports: what an import is about to put into the agents' folders, on disk before it happens.
+//! Plans of imports: what an import is about to put into the agents' folders.
 //!
-//! Owns the folder in which a bundle is unpacked, and the plan in it. A daemon that finds the plan of a killed import undoes it: it
-//! deletes a file only if that is still the file that was written, byte for byte, and if the conversation was not recorded. Blocks.
+//! Owns how an import that a daemon left unfinished is settled: its files are deleted, unless its conversation was recorded. Where the
+//! store cannot tell, the plan is set aside. Blocks.
 
-use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
-use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bridge_protocol::{ConversationId, UpstreamId};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use uuid::Uuid;
+use serde_json::Value;
 
-use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::entries;
-use crate::files::set_aside::{self, Unreadable, set_aside};
-use crate::paths::names::IMPORTS;
-use crate::transcript::TranscriptError;
-use crate::transcript::copy::make_folder;
+use super::super::unfinished::Verdict;
+use crate::files::intent::{self, Intent, Kind, Outcome, Said, Step};
+use crate::paths::names;
 
-/// The plan's name there.
-pub(in crate::conversation) const PLAN: &str = "plan";
+/// The intents of imports. What a bundle holds is unpacked beside the log.
+pub(crate) const KIND: Kind<ConversationId> = Kind {
+    folder: names::IMPORTS,
+    log: Some("plan"),
+    old,
+};
 
-/// How much is read at once, in bytes.
-const BUFFER_BYTES: usize = 256 * 1024;
-
-/// One line of a plan.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Step {
-    /// The conversation that the import creates. The first line.
-    Conversation(ConversationId),
-    /// A folder that is created.
-    Folder(OsString),
-    /// A file under a temporary name.
-    Temporary(OsString),
-    /// The same file, when it is whole and gets its name.
-    File(PlannedFile),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct PlannedFile {
-    path: OsString,
-    /// The session whose transcript it is, or beside whose transcript it belongs.
-    session: UpstreamId,
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    sha256: String,
-}
-
-/// The plan of a running import.
-#[derive(Debug)]
-pub(super) struct Plan {
-    path: PathBuf,
-    file: CheckedFile,
-    /// What is in the file. A step that could not be written there was not begun.
-    steps: Vec<Step>,
-}
-
-impl Plan {
-    /// Creates the plan for a conversation of this id.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub(super) fn begin(staging: &Staging, id: ConversationId) -> Result<Self, TranscriptError> {
-        let path = staging.folder().join(PLAN);
-        let begun = Step::Conversation(id);
-        let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
-        Ok(Self {
-            path,
-            file,
-            steps: vec![begun],
-        })
-    }
-
-    pub(super) fn folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {
-        self.record(Step::Folder(folder.into()))
-    }
-
-    pub(super) fn temporary(&mut self, path: &Path) -> Result<(), TranscriptError> {
-        self.record(Step::Temporary(path.into()))
-    }
-
-    pub(super) fn file(
-        &mut self,
-        path: &Path,
-        session: &UpstreamId,
-        metadata: &Metadata,
-        sha256: String,
-    ) -> Result<(), TranscriptError> {
-        self.record(Step::File(PlannedFile {
-            path: path.into(),
-            session: session.clone(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            sha256,
-        }))
-    }
-
-    /// Undoes it, as [`undo_all`] does: the conversation was not recorded. Whether everything is undone.
-    pub(super) fn undo(&self, may_have_owner: &impl Fn(&UpstreamId) -> bool) -> bool {
-        undo(&self.steps, &|_| false, may_have_owner)
-    }
-
-    fn record(&mut self, step: Step) -> Result<(), TranscriptError> {
-        let written = self.file.append(&step);
-        written.map_err(TranscriptError::io("write", &self.path))?;
-        self.steps.push(step);
-        Ok(())
-    }
-}
-
-/// Undoes all imports that are unfinished, and deletes what they unpacked. `is_written` says whether a conversation was recorded,
-/// `may_have_owner` whether a conversation may own a session by now: its files may have been there for long. Whether each of them
-/// is undone or set aside.
-pub(in crate::conversation) fn undo_all(
-    data: &Path,
-    is_written: impl Fn(ConversationId) -> bool,
-    may_have_owner: impl Fn(&UpstreamId) -> bool,
-) -> bool {
-    each_folder(data, |folder, steps| {
-        let is_undone = undo(&steps, &is_written, &may_have_owner);
-        if is_undone {
-            remove(folder);
-        }
-        // Otherwise a later start may be able to delete the rest.
-        is_undone
+/// Older versions wrote the conversation first, and then one step a line.
+fn old(lines: Vec<Value>) -> Option<Said<ConversationId>> {
+    let mut lines = lines.into_iter();
+    let id = lines.next()?.get_mut("conversation")?.take();
+    let step = |line| serde_json::from_value::<Step>(line).ok().map(|step| vec![step]);
+    Some(Said {
+        about: vec![serde_json::from_value(id).ok()?],
+        groups: lines.map(step).collect::<Option<_>>()?,
     })
 }
 
-/// Sets all imports aside that are unfinished: what they put in place stays. Whether that succeeded for each of them.
-pub(in crate::conversation) fn set_aside_all(data: &Path, why: &Unreadable) -> bool {
-    // The log says what became of each.
-    each_folder(data, |folder, _| set_aside(folder, why).is_ok())
-}
-
-/// Passes on the folder and the plan of each unfinished import. Folders without a readable plan are handled here. Whether every
-/// import is settled: `settle` says so of those with a plan.
-fn each_folder(data: &Path, mut settle: impl FnMut(&Path, Vec<Step>) -> bool) -> bool {
-    let all = data.join(IMPORTS);
-    let mut is_all_settled = true;
-    match entries(&all) {
-        Ok(folders) => {
-            for folder in folders.iter().filter(|folder| !set_aside::is_name(folder)) {
-                is_all_settled &= match read_plan(folder) {
-                    Ok(Some(steps)) => settle(folder, steps),
-                    Ok(None) => true,
-                    // The log has it.
-                    Err(_) => false,
-                };
-            }
-        }
-        Err(error) => {
-            tracing::warn!(path = %all.display(), %error, "cannot list the unfinished imports");
-            return false;
-        }
-    }
-    // Fails if something is left in it.
-    let _ = fs::remove_dir(&all);
-    is_all_settled
-}
-
-/// The plan in the folder of an import. `None` if there is none that can be used; then nothing else is to be done.
-///
-/// # Errors
-/// The system's error, which is logged: the folder stays for a later start.
-fn read_plan(folder: &Path) -> io::Result<Option<Vec<Step>>> {
-    let path = folder.join(PLAN);
-    let why = match checked_lines::read::<Step>(&path) {
-        Ok(steps) if matches!(steps.first(), Some(Step::Conversation(_))) => return Ok(Some(steps)),
-        Ok(_) => Unreadable::Damaged("it does not begin with the conversation".to_owned()),
-        Err(ReadError::Unreadable(why)) => why,
-        // A file is not the folder of an import.
-        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
-        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return remove_unbegun(folder).map(|()| None);
-        }
-        Err(ReadError::Io(error)) => {
-            // Nothing else knows which files are in the agents' folders; the next start may be able to read it.
-            tracing::warn!(path = %path.display(), %error, "cannot read the plan of an import; the plan and the imported files stay");
-            return Err(error);
-        }
-    };
-    // The log says what became of it.
-    set_aside(folder, &why)?;
-    Ok(None)
-}
-
-/// Deletes the folder of an import that was killed before it began. Nothing is unpacked there yet. If something is, the plan was
-/// lost, and the folder is set aside.
-///
-/// # Errors
-/// The system's error, which is logged: the folder stays for a later start.
-fn remove_unbegun(folder: &Path) -> io::Result<()> {
-    let entries = entries(folder).inspect_err(|error| {
-        tracing::warn!(path = %folder.display(), %error, "cannot list what an import left");
-    })?;
-    if entries.iter().all(|path| checked_lines::is_unbegun(path)) {
-        remove(folder);
-        return Ok(());
-    }
-    let why = Unreadable::Damaged("no plan says what was put in place".to_owned());
-    // The log says what became of it.
-    set_aside(folder, &why).map(drop)
-}
-
-/// Undoes a plan, the last step first. Whether everything is undone that can be.
-fn undo(
-    steps: &[Step],
-    is_written: &impl Fn(ConversationId) -> bool,
-    may_have_owner: &impl Fn(&UpstreamId) -> bool,
+/// Settles the imports that are unfinished. `is_written` says whether a conversation was recorded, `may_have_owner` whether a
+/// conversation may own a session by now: its files may have been there for long. Whether each of them is settled.
+pub(in crate::conversation) fn settle(
+    data: &Path,
+    verdict: &Verdict,
+    is_written: impl Fn(ConversationId) -> bool,
+    may_have_owner: impl Fn(&UpstreamId) -> bool,
 ) -> bool {
-    let Some(Step::Conversation(id)) = steps.first() else {
-        return true;
+    let decide = |intent: &Intent<ConversationId>| match (verdict, intent.about().first()) {
+        (Verdict::Leave, _) => Outcome::Later,
+        (Verdict::SetAside(why), _) => Outcome::SetAside(why.clone()),
+        (Verdict::Undo, Some(id)) if is_written(*id) => Outcome::Commit,
+        (Verdict::Undo, _) => Outcome::Undo,
     };
-    let stays = is_written(*id);
-    let mut is_done = true;
-    for step in steps.iter().rev() {
-        let (path, removed) = match step {
-            Step::Conversation(_) => continue,
-            Step::Temporary(path) => (path, fs::remove_file(path)),
-            Step::File(_) | Step::Folder(_) if stays => continue,
-            Step::File(file) if may_have_owner(&file.session) => continue,
-            Step::File(file) => match is_unchanged(file) {
-                Ok(true) => (&file.path, fs::remove_file(&file.path)),
-                Ok(false) => {
-                    tracing::warn!(path = ?file.path, "a file of an unfinished import was changed or replaced, and stays");
-                    continue;
-                }
-                Err(error) => (&file.path, Err(error)),
-            },
-            // Fails if other files are in it.
-            Step::Folder(path) => (path, fs::remove_dir(path)),
-        };
-        match removed {
-            Ok(()) => tracing::info!(?path, "undid a step of an unfinished import"),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty
-                ) => {}
-            Err(error) => {
-                tracing::warn!(?path, %error, "could not undo a step of an unfinished import");
-                is_done = false;
-            }
-        }
-    }
-    is_done
-}
-
-/// Whether a file is still the one that the import wrote.
-fn is_unchanged(planned: &PlannedFile) -> io::Result<bool> {
-    let found = fs::symlink_metadata(&planned.path)?;
-    let is_same = found.is_file()
-        && (found.dev(), found.ino(), found.len()) == (planned.device, planned.inode, planned.bytes);
-    if !is_same {
-        return Ok(false);
-    }
-    holds(Path::new(&planned.path), planned.bytes, &planned.sha256)
-}
-
-/// Whether a file is a regular one of this size and hash. No link is followed.
-///
-/// # Errors
-/// The system's error.
-pub(super) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
-    let found = fs::symlink_metadata(path)?;
-    if !found.is_file() || found.len() != bytes {
-        return Ok(false);
-    }
-    let mut nowhere = io::sink();
-    let mut hashed = Hashed::new(&mut nowhere);
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?.take(bytes));
-    io::copy(&mut reader, &mut hashed)?;
-    Ok(hashed.digest().eq_ignore_ascii_case(sha256))
-}
-
-/// A folder of the daemon's own in which a bundle is unpacked. Dropping it deletes the folder, except after [`Staging::keep`].
-#[derive(Debug)]
-pub(super) struct Staging {
-    all: PathBuf,
-    folder: PathBuf,
-    stays: bool,
-}
-
-impl Staging {
-    /// Creates a new one beside those that exist.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub(super) fn make(data: &Path) -> Result<Self, TranscriptError> {
-        let all = data.join(IMPORTS);
-        let staging = Self {
-            folder: all.join(Uuid::new_v4().to_string()),
-            all,
-            stays: false,
-        };
-        make_folder(&staging.folder)?;
-        Ok(staging)
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// The folder stays for the next import or start, which reads the plan in it.
-    pub(super) fn keep(&mut self) {
-        self.stays = true;
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if !self.stays {
-            remove(&self.folder);
-        }
-        // Fails if other imports left something.
-        let _ = fs::remove_dir(&self.all);
-    }
-}
-
-/// Deletes a folder with its contents, or a file in its place. The plan goes last: a kill must not leave contents without it, which
-/// would be set aside.
-fn remove(folder: &Path) {
-    let contents = entries(folder).unwrap_or_default().into_iter();
-    for path in contents.filter(|path| !path.ends_with(PLAN)) {
-        // What cannot be deleted is reported below.
-        let _ = match path.is_dir() && !path.is_symlink() {
-            true => fs::remove_dir_all(&path),
-            false => fs::remove_file(&path),
-        };
-    }
-    let removed = match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder),
-        removed => removed,
-    };
-    if let Err(error) = removed
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %folder.display(), %error, "could not delete what an import unpacked");
-    }
-}
-
-/// A writer that hashes what it passes on.
-pub(super) struct Hashed<'a> {
-    writer: &'a mut dyn Write,
-    hash: Sha256,
-}
-
-impl<'a> Hashed<'a> {
-    pub(super) fn new(writer: &'a mut dyn Write) -> Self {
-        Self {
-            writer,
-            hash: Sha256::new(),
-        }
-    }
-
-    /// The hash of what was written, in hexadecimal digits.
-    pub(super) fn digest(self) -> String {
-        let digits = self.hash.finalize();
-        digits.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-impl Write for Hashed<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let count = self.writer.write(buffer)?;
-        self.hash.update(&buffer[..count]);
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
-    }
+    // The log has what cannot be listed.
+    intent::existing(&KIND, data)
+        .is_ok_and(|left| intent::settle(&KIND, &left, &|session| may_have_owner(&session.into()), decide))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{self, Write};
+
     use super::*;
     use crate::files::durable::tests::Disk;
+    use crate::files::entries;
+    use crate::files::identity::{Hashed, Identity};
+    use crate::files::intent::NewName;
+    use crate::files::set_aside::Unreadable;
+
+    fn undo_all(
+        data: &Path,
+        is_written: impl Fn(ConversationId) -> bool,
+        may_have_owner: impl Fn(&UpstreamId) -> bool,
+    ) -> bool {
+        settle(data, &Verdict::Undo, is_written, may_have_owner)
+    }
+
+    fn begin(data: &Path, id: ConversationId) -> Intent<ConversationId> {
+        Intent::begin(&KIND, data, &id.to_string(), id, Vec::new()).unwrap()
+    }
 
     /// What a killed daemon leaves: a plan with these files, which are in place, and one that is half written.
     fn killed(data: &Path, files: &[(&Path, &str)]) -> ConversationId {
         let id = ConversationId::mint();
         let disk = Disk::of(data);
-        let staging = Staging::make(data).unwrap();
-        let mut plan = Plan::begin(&staging, id).unwrap();
+        let mut plan = begin(data, id);
         for (path, text) in files {
             let folder = path.parent().unwrap();
-            plan.folder(folder).unwrap();
+            plan.step(vec![vec![Step::Folder(folder.to_owned())]]).unwrap();
             let lost = disk.lost();
             assert!(
                 lost.iter().all(|path| path.starts_with("agent")),
@@ -400,25 +88,29 @@ mod tests {
             );
             fs::create_dir_all(folder).unwrap();
             let temporary = folder.join(".t.tmp");
-            plan.temporary(&temporary).unwrap();
+            plan.step(vec![vec![Step::Temporary(temporary.clone())]]).unwrap();
             fs::write(&temporary, text).unwrap();
             let mut nowhere = io::sink();
             let mut hashed = Hashed::new(&mut nowhere);
             hashed.write_all(text.as_bytes()).unwrap();
-            let metadata = fs::metadata(&temporary).unwrap();
-            let session = UpstreamId::new(path.file_name().unwrap().to_str().unwrap());
-            plan.file(path, &session, &metadata, hashed.digest()).unwrap();
+            let file = NewName {
+                path: path.to_path_buf(),
+                identity: Identity::at(&temporary).unwrap(),
+                sha256: Some(hashed.digest()),
+                session: path.file_name().unwrap().to_str().map(str::to_owned),
+            };
+            plan.step(vec![vec![Step::File(file)]]).unwrap();
             fs::rename(&temporary, path).unwrap();
         }
-        plan.temporary(&data.join("agent/.last.tmp")).unwrap();
+        let last = data.join("agent/.last.tmp");
+        plan.step(vec![vec![Step::Temporary(last.clone())]]).unwrap();
         fs::create_dir_all(data.join("agent")).unwrap();
-        fs::write(data.join("agent/.last.tmp"), "half").unwrap();
+        fs::write(last, "half").unwrap();
         // Torn, as a kill may leave a line.
-        let mut torn = fs::read(&plan.path).unwrap();
+        let log = plan.path().join("plan");
+        let mut torn = fs::read(&log).unwrap();
         torn.extend(b"{\"version\":1,\"crc32\":12");
-        fs::write(&plan.path, torn).unwrap();
-        // A kill runs no destructors.
-        let _ = std::mem::ManuallyDrop::new(staging);
+        fs::write(log, torn).unwrap();
         id
     }
 
@@ -444,7 +136,7 @@ mod tests {
         assert!(undo_all(data.path(), |_| false, |_| false));
         assert!(!ours.exists() && !at(".last.tmp").exists());
         assert!(grown.exists() && edited.exists() && replaced.exists());
-        assert!(!data.path().join(IMPORTS).exists());
+        assert!(!data.path().join(KIND.folder).exists());
     }
 
     #[test]
@@ -463,7 +155,8 @@ mod tests {
                 (one.exists(), other.exists(), at("p").exists()),
                 (stays, stays, stays)
             );
-            assert!(!at(".last.tmp").exists());
+            // Before a conversation is recorded all files have their names.
+            assert_eq!(at(".last.tmp").exists(), stays);
         }
     }
 
@@ -480,7 +173,7 @@ mod tests {
             |session| session.as_str() == "a"
         ));
         assert!(adopted.exists() && !other.exists());
-        assert!(!data.path().join(IMPORTS).exists());
+        assert!(!data.path().join(KIND.folder).exists());
     }
 
     #[test]
@@ -488,11 +181,11 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let left = data.path().join("agent/p/a");
         killed(data.path(), &[(&left, "one")]);
-        drop(Staging::make(data.path()).unwrap());
+        begin(data.path(), ConversationId::mint()).commit().unwrap();
         assert!(left.exists());
         // And it can still be undone.
         assert!(undo_all(data.path(), |_| false, |_| false));
-        assert!(!left.exists() && !data.path().join(IMPORTS).exists());
+        assert!(!left.exists() && !data.path().join(KIND.folder).exists());
     }
 
     #[test]
@@ -500,23 +193,23 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let (other, taken) = (data.path().join("agent/p/a"), data.path().join("agent/q/b"));
         killed(data.path(), &[(&other, "one")]);
-        let imports = data.path().join(IMPORTS);
+        let imports = data.path().join(KIND.folder);
         let folder = fs::read_dir(&imports).unwrap().next().unwrap().unwrap().path();
         // Reading a folder fails for root too.
-        fs::rename(folder.join(PLAN), folder.join("aside")).unwrap();
-        fs::create_dir(folder.join(PLAN)).unwrap();
+        fs::rename(folder.join("plan"), folder.join("aside")).unwrap();
+        fs::create_dir(folder.join("plan")).unwrap();
         killed(data.path(), &[(&taken, "two")]);
         assert!(!undo_all(data.path(), |_| false, |_| false));
         assert!(other.exists() && !taken.exists());
         assert_eq!(fs::read_dir(&imports).unwrap().count(), 1);
-        fs::remove_dir(folder.join(PLAN)).unwrap();
-        fs::rename(folder.join("aside"), folder.join(PLAN)).unwrap();
+        fs::remove_dir(folder.join("plan")).unwrap();
+        fs::rename(folder.join("aside"), folder.join("plan")).unwrap();
 
         // A folder in the place of a file that was about to be written cannot be removed as a file.
         let temporary = data.path().join("agent/.last.tmp");
         fs::create_dir_all(&temporary).unwrap();
         assert!(!undo_all(data.path(), |_| false, |_| false));
-        assert!(folder.join(PLAN).exists() && !other.exists());
+        assert!(folder.join("plan").exists() && !other.exists());
         fs::remove_dir(&temporary).unwrap();
         assert!(undo_all(data.path(), |_| false, |_| false));
         assert!(!imports.exists());
@@ -528,15 +221,16 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let file = data.path().join("agent/p/a");
         killed(data.path(), &[(&file, "one")]);
-        let imports = data.path().join(IMPORTS);
+        let imports = data.path().join(KIND.folder);
         fs::create_dir(imports.join("unbegun")).unwrap();
-        assert!(set_aside_all(data.path(), &Unreadable::OwnerUnknown));
+        let verdict = Verdict::SetAside(Unreadable::OwnerUnknown);
+        assert!(settle(data.path(), &verdict, |_| false, |_| false));
         // A later start knows nothing of the loss.
         assert!(undo_all(data.path(), |_| false, |_| false));
         assert_eq!(fs::read_to_string(&file).unwrap(), "one");
         let left = entries(&imports).unwrap();
         assert!(
-            matches!(&left[..], [aside] if aside.join(PLAN).exists()),
+            matches!(&left[..], [aside] if aside.join("plan").exists()),
             "{left:?}"
         );
     }
@@ -545,7 +239,7 @@ mod tests {
     fn an_import_that_had_not_begun_is_deleted_and_one_without_a_readable_plan_is_set_aside() {
         let data = tempfile::tempdir().unwrap();
         assert!(undo_all(data.path(), |_| false, |_| false));
-        let imports = data.path().join(IMPORTS);
+        let imports = data.path().join(KIND.folder);
         for (name, text) in [
             ("unbegun/plan.new", "{"),
             ("lost/0", "unpacked"),

@@ -38,8 +38,8 @@ use holding::Held;
 pub(super) use planning::ShelvedRoot;
 use planning::{Planned, plan, plan_back};
 
-/// For how long such a move can be undone: as long as the files are kept that it took from their places.
-const KNOWN_FOR: Duration = files::KEPT_FOR;
+/// For how long such a move can be undone. A person has seen by then whether everything is in the right place.
+const KNOWN_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What every refusal says that changes nothing.
 const NOTHING_MOVED: &str = "; nothing was moved";
@@ -372,10 +372,8 @@ impl Registry {
             return Err(after(self.take_back(known, rest).await, store_failed(&error)));
         }
         if let Some(rest) = rest {
-            let keeping = tokio::task::spawn_blocking(move || rest.keep());
-            if let Ok(Err(error)) = keeping.await {
-                tracing::warn!(%error, "the end of a move could not be noted; its undo or the next start does");
-            }
+            // What could not be deleted is in the log.
+            let _kept = tokio::task::spawn_blocking(move || rest.keep()).await;
         }
         if let Some(undone) = undoes {
             self.note_undone(undone).await;

@@ -8,12 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use uuid::Uuid;
+
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, sync_folder};
 use super::super::relocate::relocate;
-use super::journal::{Journal, Note, Written, rename};
-use super::{Content, Step, comparing, holders, is_same_file};
-use crate::files::durable::NewFile;
+use super::journal::{self, About, KIND};
+use super::{Step, comparing, holders, is_same_file};
+use crate::files::durable::{NewFile, missing_folders};
+use crate::files::identity::{Identity, same_content};
+use crate::files::intent::{self, Intent};
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -39,7 +43,10 @@ pub struct Watched<'a> {
 /// killed by [`settle`](super::settle).
 #[derive(Debug)]
 pub struct Moving {
-    journal: Journal,
+    intent: Intent<About>,
+    steps: Vec<Step>,
+    /// The files that are written first, one for each step.
+    temporary: Vec<PathBuf>,
     is_over: bool,
     /// Of tests: after how many changes on disk it breaks off, as if the program were killed.
     #[cfg(test)]
@@ -48,12 +55,12 @@ pub struct Moving {
 
 /// A source as it was when it was copied.
 struct Seen {
-    written: Written,
+    identity: Identity,
     tail: Vec<u8>,
 }
 
 impl Moving {
-    /// Writes down what is about to move, under a [name](super::name) of its own. `subject` says whose move it is, for
+    /// Writes down what is about to move, under a name of its own. `subject` says whose move it is, for
     /// [`settle`](super::settle).
     ///
     /// # Errors
@@ -64,8 +71,23 @@ impl Moving {
         subject: String,
         steps: Vec<Step>,
     ) -> Result<Self, TranscriptError> {
+        let mut folders = Vec::new();
+        let mut temporary = Vec::new();
+        for step in &steps {
+            let target = step.to.parent().unwrap_or(Path::new("/"));
+            for folder in missing_folders(target) {
+                if !folders.iter().any(|known| known == folder) {
+                    folders.push(folder.to_owned());
+                }
+            }
+            temporary.push(target.join(format!(".{}.tmp", Uuid::new_v4())));
+        }
+        let groups = journal::begun(folders, temporary.clone());
+        let intent = Intent::begin(&KIND, data, name, About::Subject(subject), groups);
         Ok(Self {
-            journal: Journal::begin(data, name, subject, steps)?,
+            intent: intent.map_err(TranscriptError::io("create", &data.join(KIND.folder).join(name)))?,
+            steps,
+            temporary,
             is_over: false,
             #[cfg(test)]
             breaks_off_after: None,
@@ -80,27 +102,34 @@ impl Moving {
     /// [`TranscriptError::InUse`] for one that somebody else uses, [`TranscriptError::Unlike`] for a copy that went wrong,
     /// and what cannot be read or written.
     pub fn carry_out(&mut self, watched: &mut Watched<'_>) -> Result<(), TranscriptError> {
-        let steps = self.journal.steps().to_vec();
+        let steps = self.steps.clone();
         let leaving = steps.iter().filter(|step| !step.stays);
         let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
         holders::check(&leaving)?;
         let copied = self.copy_all(&steps, watched.step)?;
-        let (seen, written): (Vec<Seen>, Vec<Option<Written>>) = copied.into_iter().unzip();
-        self.journal.note(Note::Copied(written.clone()))?;
+        let (seen, written): (Vec<Seen>, Vec<Option<Identity>>) = copied.into_iter().unzip();
+        let in_place = steps.iter().map(|step| {
+            let is_in_place = step.is_in_place();
+            is_in_place.map_err(TranscriptError::io("read", &step.to))
+        });
+        let in_place = in_place.collect::<Result<Vec<bool>, _>>()?;
+        let moved = steps.iter().enumerate().map(|(number, step)| {
+            let way = (step.from.as_path(), step.to.as_path());
+            journal::moved(number, way, step.stays, in_place[number], written[number])
+        });
+        let noted = self.intent.step(moved.collect());
+        noted.map_err(TranscriptError::io("write", self.intent.path()))?;
         self.changed()?;
 
         let mut folders = BTreeSet::new();
-        let mut in_place = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             let Some(written) = written[number] else { continue };
             (watched.placing)(step, written.bytes);
-            let is_in_place = step.is_in_place();
-            if is_in_place.map_err(TranscriptError::io("read", &step.to))? {
+            if in_place[number] {
                 // Its source has to make room first.
-                in_place.push(number);
                 continue;
             }
-            rename(&self.journal.temporary(number), &step.to)?;
+            rename(&self.temporary[number], &step.to)?;
             self.changed()?;
             folders.extend(step.to.parent().map(Path::to_owned));
         }
@@ -111,32 +140,40 @@ impl Moving {
             if step.stays {
                 continue;
             }
-            let kept = self.journal.kept(number);
+            let kept = self.kept(number, step);
             seen[number].check(&step.from)?;
             folders.extend(step.from.parent().map(Path::to_owned));
             rename(&step.from, &kept)?;
             self.changed()?;
             // Whoever had it open may have written to it until now.
             seen[number].check_bytes(&kept, &step.from)?;
-            if in_place.contains(&number) {
-                rename(&self.journal.temporary(number), &step.to)?;
+            if in_place[number] {
+                rename(&self.temporary[number], &step.to)?;
                 self.changed()?;
             }
         }
         for folder in folders.clone().into_iter().rev() {
             remove_emptied(&folder, &mut folders);
         }
-        folders.insert(self.journal.kept_folder());
+        if let Some(kept) = steps
+            .first()
+            .and_then(|step| self.kept(0, step).parent().map(Path::to_owned))
+        {
+            folders.insert(kept);
+        }
         sync_folders(&mut folders)
     }
 
-    /// It is done, and not taken back any more.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`] when that cannot be written down; the move is to be [settled](super::settle) then.
-    pub fn keep(mut self) -> Result<(), TranscriptError> {
+    /// Where an original is kept.
+    fn kept(&self, number: usize, step: &Step) -> PathBuf {
+        self.intent.kept(&journal::original(number, &step.from, &step.to))
+    }
+
+    /// It is recorded: the originals go. Those that cannot be deleted now are [settled](super::settle) later.
+    pub fn keep(mut self) {
         self.is_over = true;
-        self.journal.note(Note::Done)
+        // What could not be deleted is in the log.
+        let _is_finished = self.intent.commit();
     }
 
     /// Leaves it to [`settle`](super::settle) whether it is done.
@@ -147,7 +184,7 @@ impl Moving {
     /// Puts everything back where it was. Whether nothing is left of the move.
     pub fn take_back(mut self) -> bool {
         self.is_over = true;
-        self.journal.take_back()
+        self.intent.undo(&|_| false)
     }
 
     /// Copies all, some at a time: while one waits for the disk another is rewritten.
@@ -155,7 +192,7 @@ impl Moving {
         &self,
         steps: &[Step],
         watch: Watch<'_>,
-    ) -> Result<Vec<(Seen, Option<Written>)>, TranscriptError> {
+    ) -> Result<Vec<(Seen, Option<Identity>)>, TranscriptError> {
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let has_failed = || failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let work = || {
@@ -200,7 +237,7 @@ impl Moving {
         number: usize,
         step: &Step,
         watch: Watch<'_>,
-    ) -> Result<(Seen, Option<Written>), TranscriptError> {
+    ) -> Result<(Seen, Option<Identity>), TranscriptError> {
         make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
         let seen = self.copy(number, step, watch)?;
         Ok((seen, self.is_new(number, step)?))
@@ -208,7 +245,7 @@ impl Moving {
 
     /// Writes what will be in the new place beside it.
     fn copy(&self, number: usize, step: &Step, watch: Watch<'_>) -> Result<Seen, TranscriptError> {
-        let temporary = self.journal.temporary(number);
+        let temporary = self.temporary[number].clone();
         let source = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
         let before = source
             .metadata()
@@ -229,7 +266,7 @@ impl Moving {
         made.sync().map_err(TranscriptError::io("sync", &temporary))?;
         comparing::check_lines(&step.from, &temporary, watch)?;
         let seen = Seen {
-            written: Written::of(&before),
+            identity: Identity::of(&before),
             tail: tail(&source, before.len()).map_err(TranscriptError::io("read", &step.from))?,
         };
         seen.check(&step.from)?;
@@ -237,10 +274,10 @@ impl Moving {
     }
 
     /// The file that was written, unless the same is there already: then it goes.
-    fn is_new(&self, number: usize, step: &Step) -> Result<Option<Written>, TranscriptError> {
-        let temporary = self.journal.temporary(number);
+    fn is_new(&self, number: usize, step: &Step) -> Result<Option<Identity>, TranscriptError> {
+        let temporary = self.temporary[number].clone();
         let metadata = fs::metadata(&temporary).map_err(TranscriptError::io("read", &temporary))?;
-        let written = Some(Written::of(&metadata));
+        let written = Some(Identity::of(&metadata));
         let there = match fs::symlink_metadata(&step.to) {
             Ok(there) => there,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(written),
@@ -250,7 +287,8 @@ impl Moving {
         if is_same_file(&source, &there) {
             return Ok(written);
         }
-        if !there.is_file() || !comparing::is_same(&temporary, &step.to)? {
+        let is_same = same_content(&temporary, &step.to);
+        if !is_same.map_err(TranscriptError::io("compare", &step.to))? {
             let path = step.to.clone();
             return Err(TranscriptError::AlreadyExists { path });
         }
@@ -286,7 +324,7 @@ impl Moving {
 impl Drop for Moving {
     fn drop(&mut self) {
         if !self.is_over {
-            self.journal.take_back();
+            self.intent.undo(&|_| false);
         }
     }
 }
@@ -295,7 +333,7 @@ impl Seen {
     /// Checks that the source is as it was.
     fn check(&self, path: &Path) -> Result<(), TranscriptError> {
         let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
-        if Written::of(&metadata) != self.written {
+        if !self.identity.is(&metadata) {
             let path = path.to_owned();
             return Err(TranscriptError::Changed { path });
         }
@@ -307,9 +345,9 @@ impl Seen {
         let file = File::open(path).map_err(TranscriptError::io("open", path))?;
         let looked = file
             .metadata()
-            .and_then(|metadata| Ok((metadata.len(), tail(&file, self.written.bytes)?)));
+            .and_then(|metadata| Ok((metadata.len(), tail(&file, self.identity.bytes)?)));
         let (length, tail) = looked.map_err(TranscriptError::io("read", path))?;
-        if length == self.written.bytes && tail == self.tail {
+        if length == self.identity.bytes && tail == self.tail {
             return Ok(());
         }
         let path = source.to_owned();
@@ -328,29 +366,26 @@ fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
 /// Writes what the file is in its new place. Gives how many lines were too long to be changed.
 fn fill(
     step: &Step,
-    mut source: &File,
+    source: &File,
     bytes: u64,
     writer: &mut dyn Write,
     watch: Watch<'_>,
 ) -> Result<u64, TranscriptError> {
-    let mut begin = 0;
-    if let Content::Restored { original } = &step.content
-        && let Some(restored) = comparing::made_of(original, &step.from, step)?
-    {
-        let file = File::open(original).map_err(TranscriptError::io("open", original))?;
-        let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-        io::copy(&mut reader, writer).map_err(TranscriptError::io("copy", original))?;
-        begin = restored;
-    }
-    let place = source.seek(SeekFrom::Start(begin));
-    place.map_err(TranscriptError::io("read", &step.from))?;
-    let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes - begin));
+    let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes));
     let relocation = step.relocation();
     let written = relocate(reader, writer, |line| relocation.line(line), watch);
     let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
     Ok(match relocation.is_nothing() {
         true => 0,
         false => passed,
+    })
+}
+
+/// Gives a file another name where that is free.
+fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+    intent::rename(from, to).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => TranscriptError::AlreadyExists { path: to.to_owned() },
+        _ => TranscriptError::io("rename", from)(error),
     })
 }
 

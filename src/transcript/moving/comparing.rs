@@ -8,7 +8,7 @@ use super::super::TranscriptError;
 use super::super::fields::Fields;
 use super::super::lines::trimmed;
 use super::super::relocate::{HELD_LINE_LIMIT_BYTES, relocate};
-use super::{Content, Step};
+use super::Step;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -92,21 +92,8 @@ fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
     rest.is_some_and(|folder| serde_json::from_slice::<String>(folder).is_ok())
 }
 
-/// Whether two files hold the same.
-pub(super) fn is_same(left: &Path, right: &Path) -> Result<bool, TranscriptError> {
-    let file = File::open(left).map_err(TranscriptError::io("open", left))?;
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut matcher = Matcher::open(right)?;
-    io::copy(&mut reader, &mut matcher).map_err(TranscriptError::io("read", left))?;
-    matcher.was_all().map_err(TranscriptError::io("read", right))
-}
-
 /// Whether the file in the new place holds already what the step would put there.
 pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
-    let Content::Relocated = step.content else {
-        // What is put back is never there in part.
-        return Ok(false);
-    };
     let file = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let relocation = step.relocation();
@@ -116,25 +103,10 @@ pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
     matcher.was_all().map_err(TranscriptError::io("read", &step.to))
 }
 
-/// How much of the file `copy` is what was made of `original` by this relocation: all of that, or none.
-pub(super) fn made_of(original: &Path, copy: &Path, step: &Step) -> Result<Option<u64>, TranscriptError> {
-    let file = File::open(original).map_err(TranscriptError::io("open", original))?;
-    let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut relocation = step.relocation();
-    for (from, to) in &mut relocation.folders {
-        std::mem::swap(from, to);
-    }
-    let mut matcher = Matcher::open(copy)?;
-    relocate(reader, &mut matcher, |line| relocation.line(line), |_| Ok(()))
-        .map_err(TranscriptError::io("read", original))?;
-    Ok(matcher.is_alike.then_some(matcher.bytes))
-}
-
 /// Compares what is written to it with a file.
 struct Matcher {
     reader: BufReader<File>,
     found: Vec<u8>,
-    bytes: u64,
     is_alike: bool,
 }
 
@@ -144,7 +116,6 @@ impl Matcher {
         Ok(Self {
             reader: BufReader::with_capacity(BUFFER_BYTES, file),
             found: Vec::new(),
-            bytes: 0,
             is_alike: true,
         })
     }
@@ -162,7 +133,6 @@ impl Write for Matcher {
             let mut part = self.reader.by_ref().take(bytes.len() as u64);
             part.read_to_end(&mut self.found)?;
             self.is_alike = self.found == bytes;
-            self.bytes += bytes.len() as u64;
         }
         Ok(bytes.len())
     }

@@ -1,534 +1,227 @@
-//! What a move is about to do, on disk before it does it, so that whoever finds it half done can end it.
+//! The journal of a move: what it is about to do, and the originals that it took from their places.
 //!
-//! Owns the folder of each move: its journal, and the files that it took from their places. Until the end of a move is
-//! noted, all of it can be taken back. A move whose journal cannot be read is set aside with those files. Blocks.
+//! Owns how a move that a daemon left unfinished is settled: it is taken back unless it was recorded. The originals of a recorded one
+//! are deleted only if the new places hold all that they hold. Blocks.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File, Metadata};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use serde_json::Value;
 
-use super::super::TranscriptError;
-use super::super::copy::{make_folder, rename_if_free, sync_folder};
-use super::comparing::is_same;
-use super::{Content, Step};
-use crate::files::checked_lines::{self, CheckedFile, ReadError};
-use crate::files::durable::missing_folders;
-use crate::files::entries;
-use crate::files::set_aside::{self, Unreadable, set_aside};
-use crate::paths::names::MOVES;
+use super::comparing::begin_alike;
+use super::is_same_file;
+use crate::files::identity::Identity;
+use crate::files::intent::{self, Intent, Kind, NewName, Original, Outcome, Said, Step};
+use crate::files::is_absence;
+use crate::files::set_aside::Unreadable;
+use crate::paths::names;
 
-/// The journal's name there.
-pub const JOURNAL: &str = "journal";
+/// The intents of moves.
+pub(crate) const KIND: Kind<About> = Kind {
+    folder: names::MOVES,
+    log: Some("journal"),
+    old,
+};
 
-/// The folder beside it for the files that were taken from their places.
-const KEPT: &str = "kept";
-
-/// For how long what a move took from its place is kept, so that it can be undone to the byte. Everything is in the new
-/// place by then, as a person can see.
-pub const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// A line of a journal.
+/// What a journal says of its move.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Note {
-    /// What the move is, and all that it makes. The first line.
-    #[serde(rename_all = "camelCase")]
+pub(crate) enum About {
+    /// Whose move it is, in the words of who asked for it.
+    Subject(String),
+    /// It is recorded. Older versions wrote this, and kept the originals.
+    Recorded,
+}
+
+/// A line of an older version.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum OldLine {
     Begun {
-        /// Whose move it is, in the words of who asked for it.
         subject: String,
-        /// What goes where.
-        steps: Vec<Step>,
-        /// The files that are written first, one for each step.
+        steps: Vec<OldStep>,
         temporary: Vec<PathBuf>,
-        /// The folders that are made.
         folders: Vec<PathBuf>,
     },
-    /// All copies are whole; their names follow. None for one that was there already.
-    Copied(Vec<Option<Written>>),
-    /// It is done, and not to be taken back.
+    Copied(Vec<Option<OldWritten>>),
     Done,
 }
 
-/// A file as it was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Deserialize)]
+struct OldStep {
+    from: PathBuf,
+    to: PathBuf,
+    stays: bool,
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Written {
+struct OldWritten {
     device: u64,
     inode: u64,
-    pub(super) bytes: u64,
+    bytes: u64,
     modified_secs: i64,
     modified_nanos: i64,
 }
 
-impl Written {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified_secs: metadata.mtime(),
-            modified_nanos: metadata.mtime_nsec(),
-        }
-    }
-}
-
-/// The journal of one move.
-#[derive(Debug)]
-pub(super) struct Journal {
-    folder: PathBuf,
-    file: CheckedFile,
-    notes: Vec<Note>,
-}
-
-impl Journal {
-    /// Writes down a move that is about to begin.
-    pub(super) fn begin(
-        data: &Path,
-        name: &str,
-        subject: String,
-        steps: Vec<Step>,
-    ) -> Result<Self, TranscriptError> {
-        let all = data.join(MOVES);
-        let folder = all.join(name);
-        make_folder(&folder.join(KEPT))?;
-        let mut folders = Vec::new();
-        for step in &steps {
-            let target = step.to.parent().unwrap_or(Path::new("/"));
-            for folder in missing_folders(target) {
-                if !folders.iter().any(|known| known == folder) {
-                    folders.push(folder.to_owned());
-                }
-            }
-        }
-        let temporary = steps.iter().map(|step| {
-            let folder = step.to.parent().unwrap_or(Path::new("/"));
-            folder.join(format!(".{}.tmp", Uuid::new_v4()))
-        });
-        let temporary = temporary.collect();
-        let begun = Note::Begun {
-            subject,
-            steps,
-            temporary,
-            folders,
-        };
-        let path = folder.join(JOURNAL);
-        let file = CheckedFile::create(&path, &begun).map_err(TranscriptError::io("create", &path))?;
-        Ok(Self {
-            folder,
-            file,
-            notes: vec![begun],
-        })
-    }
-
-    pub(super) fn note(&mut self, note: Note) -> Result<(), TranscriptError> {
-        let written = self.file.append(&note);
-        written.map_err(TranscriptError::io("write", &self.folder.join(JOURNAL)))?;
-        self.notes.push(note);
-        Ok(())
-    }
-
-    pub(super) fn steps(&self) -> &[Step] {
-        match self.notes.first() {
-            Some(Note::Begun { steps, .. }) => steps,
-            _ => &[],
-        }
-    }
-
-    pub(super) fn temporary(&self, number: usize) -> PathBuf {
-        match self.notes.first() {
-            Some(Note::Begun { temporary, .. }) => temporary.get(number).cloned().unwrap_or_default(),
-            _ => PathBuf::new(),
-        }
-    }
-
-    pub(super) fn kept(&self, number: usize) -> PathBuf {
-        kept(&self.folder, number)
-    }
-
-    pub(super) fn kept_folder(&self) -> PathBuf {
-        self.folder.join(KEPT)
-    }
-
-    /// Takes all of it back. Whether nothing of it is left.
-    pub(super) fn take_back(&self) -> bool {
-        let is_done = put_all_back(&self.folder, &self.notes);
-        if is_done {
-            remove_taken_back(&self.folder);
-            // That of other moves stays.
-            let _ = self.folder.parent().map(fs::remove_dir);
-        }
-        is_done
-    }
-}
-
-/// A move that was done, as far as it is needed to undo it.
-#[derive(Debug)]
-pub struct Finished {
-    /// What was moved.
-    pub steps: Vec<Step>,
-    folder: PathBuf,
-    is_ours: Vec<bool>,
-}
-
-impl Finished {
-    /// Has steps that lead back where this move came from put back what it took: to the byte, as far as nobody has changed it.
-    pub fn restore(&self, steps: &mut [Step]) {
-        for step in steps {
-            let mut then = self.steps.iter().enumerate();
-            let way = then.find(|(_, then)| then.to == step.from && then.from == step.to);
-            let Some((number, then)) = way else { continue };
-            if then.stays {
-                // What records name lies where it goes, and this is the copy that was made of it.
-                step.stays = !self.is_ours.get(number).copied().unwrap_or_default();
-                continue;
-            }
-            // Two folders may have one name at the agent: to the other one it is no way back.
-            let is_from = |to: &String| then.folders.iter().any(|(from, _)| from == to);
-            let leads_back = step.folders.iter().all(|(_, to)| is_from(to));
-            let original = kept(&self.folder, number);
-            if leads_back && original.exists() {
-                let folders = then.folders.iter().rev();
-                step.folders = folders.map(|(from, to)| (to.clone(), from.clone())).collect();
-                step.content = Content::Restored { original };
-            }
-        }
-    }
-}
-
-/// The name of a move: by it the moves of one owner are found without looking into those of all.
-#[must_use]
-pub fn name(whose: &str, id: Uuid) -> String {
-    format!("{whose}.{id}")
-}
-
-/// The newest move of this owner that was done, as far as what it took is still kept.
-#[must_use]
-pub fn newest(data: &Path, whose: &str) -> Option<Finished> {
-    let entries = fs::read_dir(data.join(MOVES)).ok()?.flatten();
-    let mut found: Vec<_> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            name.strip_prefix(whose)?.starts_with('.').then_some(())?;
-            let journal = fs::metadata(entry.path().join(JOURNAL)).ok()?;
-            Some((journal.modified().ok()?, name))
-        })
-        .collect();
-    found.sort();
-    let mut newest = found.into_iter().rev();
-    newest.find_map(|(_, name)| finished(data, &name).ok()?)
-}
-
-/// The move of this name, if it was done and what it took is still kept.
-///
-/// # Errors
-/// [`TranscriptError::Io`] when its journal cannot be read.
-pub fn finished(data: &Path, name: &str) -> Result<Option<Finished>, TranscriptError> {
-    let folder = data.join(MOVES).join(name);
-    let path = folder.join(JOURNAL);
-    let notes = match read(&path) {
-        Ok(notes) => notes,
-        Err(error) if error.is_absence() => return Ok(None),
-        Err(error) => return Err(TranscriptError::io("read", &path)(error.into())),
-    };
-    if !matches!(notes.last(), Some(Note::Done)) {
-        return Ok(None);
-    }
-    let is_ours = written(&notes).iter().map(Option::is_some).collect();
-    let Some(Note::Begun { steps, .. }) = notes.into_iter().next() else {
-        return Ok(None);
-    };
-    Ok(Some(Finished {
-        steps,
-        folder,
-        is_ours,
-    }))
-}
-
-/// Takes back what is left of the move of this name that was not done. Whether nothing of it is left.
-#[must_use]
-pub fn take_back(data: &Path, name: &str) -> bool {
-    let folder = data.join(MOVES).join(name);
-    let notes = match read(&folder.join(JOURNAL)) {
-        Ok(notes) => notes,
-        Err(error) => return error.is_absence(),
-    };
-    let is_back = !matches!(notes.last(), Some(Note::Done)) && put_all_back(&folder, &notes);
-    if is_back {
-        remove_taken_back(&folder);
-    }
-    is_back
-}
-
-/// Notes of the move of this name that it is done, where that is not noted yet.
-///
-/// # Errors
-/// [`TranscriptError::Io`].
-pub fn finish(data: &Path, name: &str) -> Result<(), TranscriptError> {
-    let path = data.join(MOVES).join(name).join(JOURNAL);
-    let noted = match read(&path) {
-        Ok(notes) if matches!(notes.last(), Some(Note::Done)) => Ok(()),
-        Ok(_) => note_done(&path),
-        Err(error) if error.is_absence() => Ok(()),
-        Err(error) => Err(error.into()),
-    };
-    noted.map_err(TranscriptError::io("write", &path))
-}
-
-/// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
-/// done, any other is taken back, and one of which it does not know waits on. What was kept of old ones goes.
-pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
-    let all = data.join(MOVES);
-    let entries = match fs::read_dir(&all) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-        Err(error) => {
-            tracing::warn!(path = %all.display(), %error, "what moves have left cannot be looked at");
-            return;
-        }
-    };
-    for folder in entries.flatten().map(|entry| entry.path()) {
-        if !set_aside::is_name(&folder) {
-            settle_one(&folder, &is_written);
-        }
-    }
-    // One that is not empty is kept.
-    let _ = fs::remove_dir(&all);
-}
-
-fn settle_one(folder: &Path, is_written: impl Fn(&str) -> Option<bool>) {
-    let path = folder.join(JOURNAL);
-    let notes = match read(&path) {
-        Ok(notes) => notes,
-        // It was killed before it had begun, and had taken nothing.
-        Err(error) if error.is_absence() => return remove_taken_back(folder),
-        Err(ReadError::Io(error)) => {
-            tracing::warn!(path = %path.display(), %error, "the journal of a move cannot be read; what it has done stays, and the journal too");
-            return;
-        }
-        Err(ReadError::Unreadable(why)) => {
-            // What became of it is in the log.
-            let _reported = set_aside(folder, &why);
-            return;
-        }
-    };
-    match (notes.first(), notes.last()) {
-        (Some(Note::Begun { .. }), Some(Note::Done)) => {
-            if is_old(&path) {
-                remove(folder);
-            }
-        }
-        (Some(Note::Begun { subject, .. }), _) => match is_written(subject) {
-            Some(true) => {
-                tracing::info!(subject, "a move that was cut short after its end is done");
-                if let Err(error) = note_done(&path) {
-                    tracing::warn!(path = %path.display(), %error, "the end of a move cannot be noted");
-                }
-            }
-            Some(false) => {
-                tracing::info!(subject, "a move that was cut short is taken back");
-                if put_all_back(folder, &notes) {
-                    remove_taken_back(folder);
-                }
-            }
-            None => tracing::warn!(
-                subject,
-                "it is not known whether a move that was cut short is done"
-            ),
-        },
-        _ => {
-            let why = Unreadable::Damaged("it does not begin with what the move is".to_owned());
-            let _reported = set_aside(folder, &why);
-        }
-    }
-}
-
-fn is_old(journal: &Path) -> bool {
-    let modified = fs::metadata(journal).and_then(|metadata| metadata.modified());
-    let age = modified.map(|modified| SystemTime::now().duration_since(modified));
-    matches!(age, Ok(Ok(age)) if age > KEPT_FOR)
-}
-
-fn note_done(path: &Path) -> io::Result<()> {
-    CheckedFile::open(path)?.append(&Note::Done)
-}
-
-fn read(journal: &Path) -> Result<Vec<Note>, ReadError> {
-    checked_lines::read(journal)
-}
-
-fn written(notes: &[Note]) -> &[Option<Written>] {
-    let copied = notes.iter().find_map(|note| match note {
-        Note::Copied(files) => Some(files.as_slice()),
-        _ => None,
-    });
-    copied.unwrap_or_default()
-}
-
-/// Whether nothing is left that could be taken back later.
-fn put_all_back(folder: &Path, notes: &[Note]) -> bool {
-    let Some(Note::Begun {
+fn old(lines: Vec<Value>) -> Option<Said<About>> {
+    let mut lines = lines.into_iter().map(serde_json::from_value::<OldLine>);
+    let Some(Ok(OldLine::Begun {
+        subject,
         steps,
         temporary,
         folders,
-        ..
-    }) = notes.first()
+    })) = lines.next()
     else {
-        return true;
+        return None;
     };
-    let written = written(notes);
-    let mut is_done = true;
-    let mut note = |path: &Path, result: Result<(), TranscriptError>| {
-        if let Err(error) = result {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::warn!(path = %path.display(), %error, cause, "a move could not be taken back wholly");
-            is_done = false;
-        }
+    let mut said = Said {
+        about: vec![About::Subject(subject)],
+        groups: begun(folders, temporary),
     };
-    let mut touched = BTreeSet::new();
-    for (number, step) in steps.iter().enumerate() {
-        let kept = kept(folder, number);
-        let temporary = temporary.get(number);
-        let ours = written.get(number).copied().flatten();
-        // In one place the new file makes room; else the source is back before the copy goes.
-        let in_place = is_one_place(&step.from, &step.to);
-        if in_place {
-            note(&step.to, remove_ours(&step.to, ours));
+    for line in lines {
+        match line.ok()? {
+            OldLine::Begun { .. } => return None,
+            OldLine::Done => said.about.push(About::Recorded),
+            OldLine::Copied(copied) => {
+                let pairs = steps.iter().zip(copied).enumerate();
+                said.groups.extend(pairs.map(|(number, (step, written))| {
+                    let identity = written.map(|written| Identity {
+                        device: written.device,
+                        inode: written.inode,
+                        bytes: written.bytes,
+                        modified: Some((written.modified_secs, written.modified_nanos)),
+                    });
+                    let is_in_place = is_one_place(&step.from, &step.to);
+                    moved(number, (&step.from, &step.to), step.stays, is_in_place, identity)
+                }));
+            }
         }
-        let back = match kept.exists() {
-            true => put_back(&kept, &step.from),
-            false => Ok(()),
-        };
-        let is_back = back.is_ok();
-        note(&step.from, back);
-        if is_back && !in_place {
-            note(&step.to, remove_ours(&step.to, ours));
-        }
-        if let Some(temporary) = temporary {
-            note(temporary, remove_file(temporary));
-        }
-        touched.extend([&step.from, &step.to].map(|path| path.parent().map(Path::to_owned)));
     }
-    for folder in folders.iter().rev() {
-        // What somebody else has put something into stays.
-        let _ = fs::remove_dir(folder);
+    Some(said)
+}
+
+/// What a move makes before its copies are whole.
+pub(super) fn begun(folders: Vec<PathBuf>, temporary: Vec<PathBuf>) -> Vec<Vec<Step>> {
+    let mut groups = vec![folders.into_iter().map(Step::Folder).collect()];
+    groups.extend(temporary.into_iter().map(|path| vec![Step::Temporary(path)]));
+    groups
+}
+
+/// How one file goes. In its own place the original makes room for the new file; otherwise it stays until that has its name.
+pub(super) fn moved(
+    number: usize,
+    (from, to): (&Path, &Path),
+    stays: bool,
+    is_in_place: bool,
+    identity: Option<Identity>,
+) -> Vec<Step> {
+    let file = identity.map(|identity| {
+        Step::File(NewName {
+            path: to.to_owned(),
+            identity,
+            sha256: None,
+            session: None,
+        })
+    });
+    let taken = (!stays).then(|| Step::Taken(original(number, from, to)));
+    let steps = match is_in_place {
+        true => [taken, file],
+        false => [file, taken],
+    };
+    steps.into_iter().flatten().collect()
+}
+
+pub(super) fn original(number: usize, from: &Path, to: &Path) -> Original {
+    Original {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        kept: number.to_string(),
     }
-    for folder in touched.into_iter().flatten().filter(|folder| folder.exists()) {
-        note(&folder, sync_folder(&folder));
-    }
-    is_done
 }
 
 /// Whether two paths are one name in one folder.
 fn is_one_place(left: &Path, right: &Path) -> bool {
     let folder = |path: &Path| fs::metadata(path.parent()?).ok();
     let folders = (folder(left), folder(right));
-    let is_one = matches!(&folders, (Some(left), Some(right)) if super::is_same_file(left, right));
+    let is_one = matches!(&folders, (Some(left), Some(right)) if is_same_file(left, right));
     is_one && left.file_name() == right.file_name()
 }
 
-/// Removes a file if it still is what was written there.
-fn remove_ours(path: &Path, ours: Option<Written>) -> Result<(), TranscriptError> {
-    let (Some(ours), Ok(there)) = (ours, fs::symlink_metadata(path)) else {
-        return Ok(());
+/// Takes back what is left of the move of this name that was not recorded. Whether nothing of it is left.
+#[must_use]
+pub fn take_back(data: &Path, name: &str) -> bool {
+    match Intent::find(&KIND, data, name) {
+        Ok(intent) => !is_recorded(&intent) && intent.undo(&|_| false),
+        Err(error) => error.is_absence(),
+    }
+}
+
+/// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
+/// finished, any other is taken back, and one of which it does not know waits on.
+pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
+    // The log has what cannot be listed or settled.
+    let Ok(left) = intent::existing(&KIND, data) else {
+        return;
     };
-    if Written::of(&there) == ours {
-        return remove_file(path);
-    }
-    if (there.dev(), there.ino()) == (ours.device, ours.inode) {
-        tracing::warn!(path = %path.display(), "somebody went on with what a move that was cut short had put there; it stays");
-    }
-    Ok(())
-}
-
-fn remove_file(path: &Path) -> Result<(), TranscriptError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(TranscriptError::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Puts a file that was kept where it was. What is there by now stays, and the other is kept on.
-fn put_back(kept: &Path, from: &Path) -> Result<(), TranscriptError> {
-    make_folder(from.parent().unwrap_or(Path::new("/")))?;
-    match rename(kept, from) {
-        Err(TranscriptError::AlreadyExists { .. }) if is_same(kept, from)? => remove_file(kept),
-        other => other,
-    }
-}
-
-/// Gives a file another name where that is free, on another file system too.
-pub(super) fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
-    match rename_if_free(from, to) {
-        Ok(()) => {
-            // Some file systems only link.
-            let both = (fs::symlink_metadata(from), fs::symlink_metadata(to));
-            match both {
-                (Ok(left), Ok(right)) if super::is_same_file(&left, &right) => remove_file(from),
-                _ => Ok(()),
+    let _is_settled = intent::settle(&KIND, &left, &|_| false, |intent| {
+        let Some(About::Subject(subject)) = intent.about().first() else {
+            return Outcome::SetAside(Unreadable::Damaged("it does not say whose move it is".to_owned()));
+        };
+        match is_recorded(intent)
+            .then_some(true)
+            .or_else(|| is_written(subject))
+        {
+            Some(true) => finished(intent),
+            Some(false) => {
+                tracing::info!(subject, "a move that was cut short is taken back");
+                Outcome::Undo
+            }
+            None => {
+                tracing::warn!(
+                    subject,
+                    "it is not known whether a move that was cut short is done"
+                );
+                Outcome::Later
             }
         }
-        Err(TranscriptError::Io { source, .. }) if source.kind() == io::ErrorKind::CrossesDevices => {
-            copy_over(from, to)
+    });
+}
+
+fn is_recorded(intent: &Intent<About>) -> bool {
+    matches!(intent.about().last(), Some(About::Recorded))
+}
+
+/// What becomes of a move that was recorded. If a new place does not hold what its original does, something else happened since.
+fn finished(intent: &Intent<About>) -> Outcome {
+    let mut originals = intent.groups().iter().flatten().filter_map(Step::original);
+    let is_missing = originals.find_map(|original| match holds(&original.to, &intent.kept(original)) {
+        Ok(true) => None,
+        missing => Some(missing),
+    });
+    match is_missing {
+        None => Outcome::Commit,
+        Some(Ok(_)) => Outcome::SetAside(Unreadable::OriginalsDiffer),
+        Some(Err(error)) => {
+            tracing::warn!(path = %intent.path().display(), %error, "the originals of a move cannot be compared; the next start tries again");
+            Outcome::Later
         }
+    }
+}
+
+/// Whether a file begins with the lines of an original, each the same or naming another folder. An original that is missing is held
+/// by any.
+fn holds(path: &Path, original: &Path) -> io::Result<bool> {
+    let open = |path| match File::open(path) {
+        Ok(file) => Ok(Some(BufReader::new(file))),
+        Err(error) if is_absence(&error) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-fn copy_over(from: &Path, to: &Path) -> Result<(), TranscriptError> {
-    let mut source = File::open(from).map_err(TranscriptError::io("open", from))?;
-    let modified = source.metadata().and_then(|metadata| metadata.modified());
-    super::super::copy::create(to, |writer| -> Result<(), TranscriptError> {
-        io::copy(&mut source, writer)
-            .map(drop)
-            .map_err(TranscriptError::io("copy", from))
-    })?;
-    let set = modified.and_then(|modified| File::open(to)?.set_modified(modified));
-    set.map_err(TranscriptError::io("set the time of", to))?;
-    if !is_same(from, to)? {
-        remove_file(to)?;
-        let path = from.to_owned();
-        return Err(TranscriptError::Changed { path });
-    }
-    remove_file(from)
-}
-
-fn kept(folder: &Path, number: usize) -> PathBuf {
-    folder.join(KEPT).join(number.to_string())
-}
-
-/// Removes the folder of a move that was taken back, or had not begun. Where anything is left in it that is not the move's own
-/// bookkeeping, it is set aside: files that the move took, for one.
-fn remove_taken_back(folder: &Path) {
-    let is_bookkeeping = |path: &PathBuf| match path.file_name().and_then(|name| name.to_str()) {
-        Some(JOURNAL) => true,
-        Some(KEPT) => entries(path).is_ok_and(|kept| kept.is_empty()),
-        _ => checked_lines::is_unbegun(path),
     };
-    match entries(folder) {
-        Ok(entries) if entries.iter().all(is_bookkeeping) => remove(folder),
-        Ok(_) => {
-            let why = Unreadable::Damaged("no journal says where the files in it belong".to_owned());
-            // What became of it is in the log.
-            let _reported = set_aside(folder, &why);
-        }
-        Err(error) => {
-            tracing::warn!(path = %folder.display(), %error, "what a move left cannot be looked at");
-        }
-    }
-}
-
-fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %folder.display(), %error, "what a move left could not be removed");
+    match (open(original)?, open(path)?) {
+        (None, _) => Ok(true),
+        (Some(_), None) => Ok(false),
+        (Some(original), Some(file)) => begin_alike(original, file),
     }
 }

@@ -10,6 +10,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::files::durable::tests::Disk;
+use crate::files::intent::Intent;
+use crate::files::{entries, set_aside};
 
 const OLD: &str = "/home/u/my.app";
 const NEW: &str = "/home/u/other";
@@ -111,40 +113,26 @@ impl Stage {
     }
 
     /// The steps of the way back.
-    fn back(&self, id: &str) -> Vec<Step> {
-        self.back_to(OLD, id)
-    }
-
-    /// The same, to a folder that the agent calls by the same name.
-    fn back_to(&self, to: &str, id: &str) -> Vec<Step> {
-        let folders = [(NEW.to_owned(), to.to_owned())];
-        let mut steps = Vec::new();
-        for session in ["s1", "s2"] {
+    fn back(&self) -> Vec<Step> {
+        let folders = [(NEW.to_owned(), OLD.to_owned())];
+        let plans = ["s1", "s2"].map(|session| {
             let transcript = self.at(&format!("-home-u-other/{session}.jsonl"));
-            steps.extend(
-                plan(
-                    &transcript,
-                    &self.at("-home-u-my-app"),
-                    &folders,
-                    &mut Neighbours::default(),
-                )
-                .unwrap()
-                .steps,
-            );
-        }
-        let last = newest(&self.data, "o").unwrap();
-        assert!(newest(&self.data, "other").is_none());
-        assert_eq!(last.steps, finished(&self.data, id).unwrap().unwrap().steps);
-        last.restore(&mut steps);
-        steps
+            let folder = self.at("-home-u-my-app");
+            plan(&transcript, &folder, &folders, &mut Neighbours::default()).unwrap()
+        });
+        plans.into_iter().flat_map(|plan| plan.steps).collect()
     }
 
-    fn begin(&self, steps: Vec<Step>) -> (String, Moving) {
-        let id = name("o", Uuid::new_v4());
-        (
-            id.clone(),
-            Moving::begin(&self.data, &id, "subject".to_owned(), steps).unwrap(),
-        )
+    fn begin(&self, steps: Vec<Step>) -> Moving {
+        let name = Uuid::new_v4().to_string();
+        Moving::begin(&self.data, &name, "subject".to_owned(), steps).unwrap()
+    }
+
+    /// A whole move that is neither recorded nor taken back, as a kill leaves it.
+    fn killed(&self) {
+        let mut moving = self.begin(self.steps("-home-u-other", NEW));
+        carry_out(&mut moving).unwrap();
+        moving.leave();
     }
 
     /// All of it, as a loss of power would leave it.
@@ -153,7 +141,7 @@ impl Stage {
     }
 
     fn has_leftovers(&self) -> bool {
-        self.data.join("moves").exists()
+        fs::read_dir(self.data.join("moves")).is_ok_and(|mut moves| moves.next().is_some())
     }
 }
 
@@ -165,14 +153,14 @@ fn carry_out(moving: &mut Moving) -> Result<(), TranscriptError> {
 }
 
 #[test]
-fn a_move_takes_everything_along_and_its_undoing_puts_back_every_byte() {
+fn a_move_takes_everything_along_and_the_way_back_is_a_move_too() {
     let stage = Stage::new();
     let before = stage.tree();
     let steps = stage.steps("-home-u-other", NEW);
     assert_eq!(check_free(&steps).map_err(|error| error.to_string()), Ok(()));
-    let (id, mut moving) = stage.begin(steps);
+    let mut moving = stage.begin(steps);
     carry_out(&mut moving).unwrap();
-    moving.keep().unwrap();
+    moving.keep();
 
     for session in ["s1", "s2"] {
         assert!(!stage.at(&format!("-home-u-my-app/{session}.jsonl")).exists());
@@ -206,55 +194,57 @@ fn a_move_takes_everything_along_and_its_undoing_puts_back_every_byte() {
     assert!(files.iter().all(|(_, modified)| *modified == then), "{files:?}");
     assert_eq!(files.len(), 6);
 
-    // The next start leaves it as it is.
-    settle(&stage.data, |_| panic!("it was done"));
-    let (_, mut back) = stage.begin(stage.back(&id));
+    assert!(!stage.has_leftovers());
+    let mut back = stage.begin(stage.back());
     carry_out(&mut back).unwrap();
-    back.keep().unwrap();
-    let left: Vec<_> = before.into_iter().collect();
-    let now: Vec<_> = stage.tree().into_iter().collect();
-    assert_eq!(now, left);
+    back.keep();
+    // One record had named the new folder from the beginning, which no later one can tell.
+    let named = |said: String| said.replace(&record("2b", NEW), &record("2b", OLD));
+    let before = before
+        .into_iter()
+        .map(|(path, file)| (path, file.map(|(said, time)| (named(said), time))));
+    assert_eq!(stage.tree(), before.collect());
+}
+
+/// Results that were written in the new place are named by their path there.
+#[test]
+fn results_that_records_name_stay_where_they_are_named() {
+    let stage = Stage::new();
+    stage.killed();
+    let there = stage.at("-home-u-other/s1/tool-results/r.txt");
+    let named = format!(
+        "{{\"uuid\":\"5\",\"content\":\"saved to: {}\"}}\n",
+        there.display()
+    );
+    stage.put("-home-u-other/s1.jsonl", &named);
+    let is_result = |step: &&Step| step.from == there;
+    assert!(stage.back().iter().find(is_result).unwrap().stays);
+    stage.put("-home-u-other/s1.jsonl", &text(NEW));
+    assert!(!stage.back().iter().find(is_result).unwrap().stays);
+    // What differs is not the copy of what is there.
+    stage.put("-home-u-other/s1/tool-results/r.txt", "another");
+    assert!(stage.back().iter().find(is_result).unwrap().stays);
 }
 
 #[test]
 fn what_was_said_in_the_new_place_comes_back_too() {
     let stage = Stage::new();
-    let (id, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
-    moving.keep().unwrap();
+    moving.keep();
     let transcript = stage.at("-home-u-other/s1.jsonl");
     let said = fs::read_to_string(&transcript).unwrap();
     fs::write(&transcript, format!("{said}}}\n{}", record("5", NEW))).unwrap();
-    // Of one that was written anew nothing is put back from before.
     fs::write(stage.at("-home-u-other/s2.jsonl"), record("6", NEW)).unwrap();
-    let (_, mut back) = stage.begin(stage.back(&id));
+    let mut back = stage.begin(stage.back());
     carry_out(&mut back).unwrap();
-    back.keep().unwrap();
+    back.keep();
     assert_eq!(
         stage.read("-home-u-my-app/s1.jsonl"),
-        format!("{}}}\n{}", text(OLD), record("5", OLD))
+        format!("{}}}\n{}", text(OLD), record("5", OLD)).replace(&record("2b", NEW), &record("2b", OLD))
     );
     assert_eq!(stage.read("-home-u-my-app/s2.jsonl"), record("6", OLD));
     assert!(!stage.at("-home-u-other").exists());
-}
-
-/// Agents call two folders by one name: what goes from elsewhere to the second does not find in its records the first one, which
-/// it came from.
-#[test]
-fn the_way_to_another_folder_of_the_same_name_is_no_way_back() {
-    let stage = Stage::new();
-    let (id, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
-    carry_out(&mut moving).unwrap();
-    moving.keep().unwrap();
-    let there = stage.read("-home-u-other/s1.jsonl");
-    let (_, mut on) = stage.begin(stage.back_to("/home/u/my-app", &id));
-    carry_out(&mut on).unwrap();
-    on.keep().unwrap();
-    let cwd = |folder: &str| format!(r#""cwd":"{folder}"#);
-    assert_eq!(
-        stage.read("-home-u-my-app/s1.jsonl"),
-        there.replace(&cwd(NEW), &cwd("/home/u/my-app"))
-    );
 }
 
 /// Breaks moves off behind each change on disk; the next start takes them back, or finds them done.
@@ -264,7 +254,7 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
         let (stage, steps) = make();
         let before = stage.tree();
         let disk = stage.disk();
-        let (_, mut moving) = stage.begin(steps);
+        let mut moving = stage.begin(steps);
         moving.breaks_off_after = Some(breaks.into());
         let is_whole = carry_out(&mut moving).is_ok();
         // As if it were killed here.
@@ -272,12 +262,11 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
         let after = stage.tree();
         if is_whole {
             settle(&stage.data, |subject| Some(subject == "subject"));
-            assert_eq!(stage.tree(), after);
-            assert!(stage.has_leftovers());
+            assert!(!stage.has_leftovers());
         }
         settle(&stage.data, |_| Some(false));
         if is_whole {
-            // It was noted as done.
+            // It is finished.
             assert_eq!(stage.tree(), after);
             disk.check_lasts("a move");
             break;
@@ -292,7 +281,7 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
     let (stage, steps) = make();
     let before = stage.tree();
     let disk = stage.disk();
-    let (_, mut moving) = stage.begin(steps);
+    let mut moving = stage.begin(steps);
     carry_out(&mut moving).unwrap();
     assert!(moving.take_back());
     assert_eq!(stage.tree(), before);
@@ -316,11 +305,11 @@ fn nothing_leaves_its_place_before_its_copy_is_on_disk() {
     let steps = stage.steps("-home-u-other", NEW);
     let leaving = steps.iter().filter(|step| !step.stays).count();
     let disk = stage.disk();
-    let (_, mut moving) = stage.begin(steps);
+    let mut moving = stage.begin(steps);
     // What is about to be done is written down.
     assert_eq!(disk.lost(), BTreeSet::new());
     carry_out(&mut moving).unwrap();
-    moving.keep().unwrap();
+    moving.keep();
     disk.check_lasts("a move");
     let copy = |path: &Path| path.starts_with("agent/projects/-home-u-other");
     let names = disk.names();
@@ -346,9 +335,9 @@ fn a_session_whose_folder_keeps_its_name_is_written_anew_in_its_place() {
     let (stage, steps) = make();
     // What says nothing of a folder has nowhere to go.
     assert_eq!(steps.len(), 3);
-    let (_, mut moving) = stage.begin(steps);
+    let mut moving = stage.begin(steps);
     carry_out(&mut moving).unwrap();
-    moving.keep().unwrap();
+    moving.keep();
     assert!(
         stage
             .read("-home-u-my-app/s1.jsonl")
@@ -359,6 +348,26 @@ fn a_session_whose_folder_keeps_its_name_is_written_anew_in_its_place() {
             .read("-home-u-my-app/s1/subagents/agent-1.jsonl")
             .contains("\"cwd\":\"/home/u/my-app\"")
     );
+}
+
+/// A fork in the same folder finds it there, and it cannot name two folders.
+#[test]
+fn what_a_fork_borrows_is_not_written_anew_in_its_place() {
+    let stage = Stage::new();
+    stage.put(
+        "-home-u-my-app/s3.jsonl",
+        "{\"forkedFrom\":{\"sessionId\":\"s1\"}}\n",
+    );
+    let mut moving = stage.begin(stage.steps("-home-u-my-app", "/home/u/my-app"));
+    carry_out(&mut moving).unwrap();
+    moving.keep();
+    assert_eq!(
+        stage.read("-home-u-my-app/s1/subagents/agent-1.jsonl"),
+        record("a", OLD)
+    );
+    let is_hidden = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with('.');
+    let left: Vec<_> = stage.tree().into_keys().filter(is_hidden).collect();
+    assert_eq!(left, [] as [PathBuf; 0]);
 }
 
 /// As where the case of letters does not count.
@@ -372,9 +381,9 @@ fn a_folder_that_is_the_same_under_another_name_is_seen_as_such() {
     };
     break_off_everywhere(make);
     let (stage, steps) = make();
-    let (_, mut moving) = stage.begin(steps);
+    let mut moving = stage.begin(steps);
     carry_out(&mut moving).unwrap();
-    moving.keep().unwrap();
+    moving.keep();
     assert!(
         stage
             .read("-home-u-my-app/s2.jsonl")
@@ -392,7 +401,7 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
     assert!(
         matches!(&refused, TranscriptError::AlreadyExists { path } if path.ends_with("-home-u-other/s2.jsonl"))
     );
-    let (_, mut moving) = stage.begin(steps.clone());
+    let mut moving = stage.begin(steps.clone());
     let refused = carry_out(&mut moving).unwrap_err();
     assert!(
         matches!(refused, TranscriptError::AlreadyExists { .. }),
@@ -411,7 +420,7 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
     stage.put("-home-u-other/s2.jsonl", std::str::from_utf8(&same).unwrap());
     let before = stage.tree();
     check_free(&steps).unwrap();
-    let (_, mut moving) = stage.begin(steps.clone());
+    let mut moving = stage.begin(steps.clone());
     carry_out(&mut moving).unwrap();
     assert!(!stage.at("-home-u-my-app/s2.jsonl").exists());
     // What was there before it stays when it is taken back.
@@ -422,7 +431,7 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
 #[test]
 fn a_source_that_somebody_writes_to_stays_with_what_was_written() {
     let stage = Stage::new();
-    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     let source = stage.at("-home-u-my-app/s2.jsonl");
     let refused = moving.carry_out(&mut Watched {
         step: &|_| Ok(()),
@@ -439,7 +448,7 @@ fn a_source_that_somebody_writes_to_stays_with_what_was_written() {
 #[test]
 fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
     let stage = Stage::new();
-    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
     moving.leave();
     fs::write(stage.at("-home-u-other/s1.jsonl"), "gone on\n").unwrap();
@@ -450,7 +459,7 @@ fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
 
     // And where somebody began anew in the old one.
     let stage = Stage::new();
-    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
     moving.leave();
     stage.put("-home-u-my-app/s1.jsonl", "stub\n");
@@ -471,7 +480,7 @@ fn a_file_that_another_process_holds_open_is_not_moved() {
         .stdin(Stdio::from(held))
         .spawn()
         .unwrap();
-    let (_, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
+    let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     let refused = carry_out(&mut moving);
     holder.kill().unwrap();
     holder.wait().unwrap();
@@ -483,19 +492,54 @@ fn a_file_that_another_process_holds_open_is_not_moved() {
     assert_eq!(stage.tree(), before);
 }
 
+/// A kill between the record and the deletion of the originals, or an older version, which kept them.
 #[test]
-fn what_was_kept_of_old_moves_goes() {
-    let stage = Stage::new();
-    let (id, mut moving) = stage.begin(stage.steps("-home-u-other", NEW));
-    carry_out(&mut moving).unwrap();
-    moving.keep().unwrap();
-    settle(&stage.data, |_| Some(false));
-    assert!(finished(&stage.data, &id).unwrap().is_some());
-    let journal = stage.data.join("moves").join(&id).join("journal");
-    let then = SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60);
-    fs::File::open(&journal).unwrap().set_modified(then).unwrap();
-    settle(&stage.data, |_| Some(false));
-    assert!(finished(&stage.data, &id).unwrap().is_none() && !stage.has_leftovers());
+fn the_originals_of_a_recorded_move_go_if_all_that_they_hold_is_where_it_went() {
+    let (transcript, side) = (
+        "-home-u-other/s1.jsonl",
+        "-home-u-other/s1/subagents/agent-1.jsonl",
+    );
+    let changes: [(&str, bool, &dyn Fn(&Stage)); 5] = [
+        ("nothing", true, &|_| {}),
+        ("grown", true, &|stage| {
+            stage.put(
+                transcript,
+                &format!("{}\n{}", stage.read(transcript), record("5", NEW)),
+            );
+        }),
+        ("moved on", false, &|stage| {
+            fs::rename(stage.at(transcript), stage.at("-home-u-other/s3.jsonl")).unwrap();
+        }),
+        ("written anew", false, &|stage| {
+            stage.put(transcript, &record("6", NEW));
+        }),
+        ("cut", false, &|stage| stage.put(side, "")),
+    ];
+    for is_of_older_version in [false, true] {
+        for (what, is_held, change) in &changes {
+            let stage = Stage::new();
+            stage.killed();
+            let moves = stage.data.join("moves");
+            if is_of_older_version {
+                let folder = entries(&moves).unwrap().remove(0);
+                let name = folder.file_name().unwrap().to_str().unwrap();
+                let mut intent = Intent::find(&journal::KIND, &stage.data, name).unwrap();
+                intent.note(journal::About::Recorded).unwrap();
+            }
+            change(&stage);
+            let before = stage.tree();
+            settle(&stage.data, |_| (!is_of_older_version).then_some(true));
+            assert_eq!(stage.has_leftovers(), !is_held, "{what}");
+            assert_eq!(stage.tree(), before, "{what}");
+            let aside = set_aside::all_in(&moves).unwrap();
+            assert_eq!(aside.len(), usize::from(!is_held), "{what}");
+            // None of them is deleted.
+            let originals = aside
+                .iter()
+                .flat_map(|folder| entries(&folder.join("kept")).unwrap());
+            assert_eq!(originals.count(), if *is_held { 0 } else { 4 }, "{what}");
+        }
+    }
 }
 
 #[test]

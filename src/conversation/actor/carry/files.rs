@@ -8,7 +8,6 @@ use crate::conversation::effect::Input;
 use crate::conversation::error::ConversationError;
 use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::repairing::{self, Done, RepairRequest};
-use crate::conversation::services::chain_text;
 use crate::conversation::work::Progress;
 use crate::transcript::moving::Moving;
 use crate::transcript::moving::SharedNeighbours;
@@ -26,7 +25,7 @@ impl Actor {
             record: self.model.record.clone(),
             destination,
             closed: self.closed.clone(),
-            noting: self.noting.take(),
+            finishing: self.finishing.take(),
             progress,
             neighbours,
         };
@@ -36,17 +35,10 @@ impl Actor {
         self.job = Some(Job::on_files(work, Some(progress)));
     }
 
-    /// The move is on disk. It is marked as done beside the loop; without the mark, the next start finds that out.
+    /// The move is recorded. Its originals are deleted beside the loop; after a kill, the next start does it.
     pub(in crate::conversation::actor) fn keep_move(&mut self) {
         let Some(moved) = self.moved.take() else { return };
-        self.noting = Some(tokio::task::spawn_blocking(move || {
-            if let Err(error) = moved.keep() {
-                tracing::warn!(
-                    error = chain_text(&error),
-                    "a move could not be marked as done; the next start marks it"
-                );
-            }
-        }));
+        self.finishing = Some(tokio::task::spawn_blocking(move || moved.keep()));
     }
 
     pub(super) fn take_move_back(&mut self, job: u64) {

@@ -23,7 +23,7 @@ use super::{of_conversation, store_failed};
 use crate::store::ConversationRecord;
 use crate::transcript::fields::Fields;
 use crate::transcript::locate::{own_folder, project_folder};
-use crate::transcript::moving::{self as files, Kind, Neighbours, SessionPlan, SharedNeighbours, Step};
+use crate::transcript::moving::{self as files, Neighbours, SessionPlan, SharedNeighbours, Step};
 use crate::transcript::shelf::{self, Format, ShelfEntry};
 
 /// How much of a transcript is looked at for the folder that it began in, in bytes.
@@ -207,47 +207,52 @@ pub(super) fn plan_back(services: &Services, id: Uuid) -> Result<(Tree, Planned)
     Ok((back, planned))
 }
 
-/// The files that were no conversation's when they went, back to where they were.
+/// The transcripts that went and belong to none of the conversations that went with them, back to where they were.
 fn plan_rest_back(
     services: &Services,
     known: &TreeMove,
     back: &Tree,
     planned: &mut Planned,
 ) -> Result<(), ConversationError> {
-    let name = TreeMove::name(known.id);
-    // Where that could not be noted then.
-    files::finish(&services.data, &name).map_err(move_error)?;
-    let went = files::finished(&services.data, &name).map_err(move_error)?;
-    let Some(went) = went else { return Ok(()) };
-    let mut held = HashSet::new();
+    let went = known.answer.iter().flat_map(|answer| &answer.plan);
+    let went = went.filter(|one| one.kind == MovedKind::Transcript);
+    let went: Vec<_> = went
+        .map(|one| (Path::new(&one.from), Path::new(&one.to)))
+        .collect();
+    let goes_itself = |id| known.begun.parts.iter().any(|part| part.conversation_id == id);
+    let (mut held, mut go_with_theirs) = (HashSet::new(), HashSet::new());
     for found in services.store.recent(None) {
         let (_, record) = found.map_err(|error| store_error(&error))?;
-        held.extend(sessions(&record));
+        match goes_itself(record.id) {
+            true => go_with_theirs.extend(sessions(&record)),
+            false => held.extend(sessions(&record)),
+        }
     }
-    let transcripts = went.steps.iter().filter(|step| step.kind == Kind::Transcript);
-    let mut neighbours = Neighbours::of(transcripts.clone().map(|step| step.to.clone()).collect());
-    let (mut targets, first) = (Targets::new(), planned.rest.len());
-    for step in transcripts {
-        if !step.to.exists() {
-            let gone = step.to.display();
+    let mut neighbours = Neighbours::of(went.iter().map(|(_, to)| to.to_path_buf()).collect());
+    let mut targets = Targets::new();
+    for (from, to) in went {
+        let session = to.file_stem().unwrap_or_default().to_string_lossy();
+        if go_with_theirs.contains(&*session) {
+            continue;
+        }
+        if !to.exists() {
+            let gone = to.display();
             planned
                 .left_out
                 .push(format!("{gone} is not where it went any more"));
             continue;
         }
-        if held.contains(&step.session) {
+        if held.contains(&*session) {
             planned.left_out.push(format!(
-                "the session {} is a conversation's by now, and stays",
-                step.session
+                "the session {session} is a conversation's by now, and stays"
             ));
             continue;
         }
-        let folder = step.from.parent().unwrap_or(Path::new("/"));
-        let session = files::plan(&step.to, folder, &back.folders(), &mut neighbours).map_err(move_error)?;
+        let folder = from.parent().unwrap_or(Path::new("/"));
+        let session = files::plan(to, folder, &back.folders(), &mut neighbours).map_err(move_error)?;
         planned.add(session, &mut targets);
     }
     planned.remember(&mut targets)?;
-    went.restore(&mut planned.rest[first..]);
     files::check_free(&planned.rest).map_err(move_error)
 }
 

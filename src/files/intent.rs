@@ -1,0 +1,623 @@
+//! Intents: what the daemon is about to change in the folders of others, on disk before it changes anything.
+//!
+//! Copies that no conversation owns yet, imports, moves and tree moves have this in common: a log is synced before the first
+//! change, it says what the work is and each step before that begins, and it is deleted when a record elsewhere says that the work
+//! is done. A start that finds a log asks its owner whether there is such a record: then the work is committed, else undone. A
+//! log that cannot be read is set aside, one of a newer version stays in its place, and neither is undone.
+//!
+//! | work | log | what it needs beside that |
+//! |---|---|---|
+//! | copies | `copies/ID` | which file it is, once that is whole; the call that asked; a fork's files, which are brought again |
+//! | imports | `imports/ID/plan` | a folder of its own for what is unpacked; each file's session, which may have an owner by now |
+//! | moves | `moves/NAME/journal` | originals, which are kept until the record is written |
+//! | tree moves | `trees/ID` | no steps: the moves of its parts have theirs. It stays after its end, so that it can be undone |
+//!
+//! Owns the form of a log and how a step is undone. An undo deletes a file only if it is still the one that was written, and never
+//! replaces one. Blocks; does not know what the work is for.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::checked_lines::{self, CheckedFile, ReadError};
+use super::durable::{self, NewFile, make_folders, rename_if_free, sync_folder};
+use super::identity::{Identity, holds, same_content};
+use super::set_aside::{self, Unreadable, set_aside};
+use super::{entries, is_absence};
+
+/// The format of a log.
+const FORMAT: u64 = 1;
+
+/// The folder of an intent that holds the originals that it took.
+const KEPT: &str = "kept";
+
+/// Read by those who make a folder of intents, written by those who remove one: none is removed before its first log.
+static FOLDERS: RwLock<()> = RwLock::new(());
+
+/// A kind of intents. `S` is what their owner writes of the work.
+pub(crate) struct Kind<S> {
+    /// The folder below the daemon's own that holds them.
+    pub(crate) folder: &'static str,
+    /// The name of the log in the folder of an intent. `None` if an intent has no folder, only a log.
+    pub(crate) log: Option<&'static str>,
+    /// Reads the lines of versions that wrote no header.
+    pub(crate) old: fn(Vec<Value>) -> Option<Said<S>>,
+}
+
+/// What a log says.
+#[derive(Debug)]
+pub(crate) struct Said<S> {
+    /// What the work is; what was noted later follows.
+    pub(crate) about: Vec<S>,
+    /// Steps that belong together: if one cannot be undone, those before it in its group stay too.
+    pub(crate) groups: Vec<Vec<Step>>,
+}
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Step {
+    /// A folder is created. Undone: it is removed if it is empty.
+    Folder(#[serde(with = "any_path")] PathBuf),
+    /// A file is written under a name that nobody else uses. Undone: it is deleted.
+    Temporary(#[serde(with = "any_path")] PathBuf),
+    /// A file gets its name. Undone: it is deleted if it is still this file.
+    File(NewName),
+    /// The original of a file that was copied is taken from its place. Undone: it is put back.
+    Taken(Original),
+}
+
+/// A file that gets its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NewName {
+    #[serde(with = "any_path")]
+    pub(crate) path: PathBuf,
+    #[serde(flatten)]
+    pub(crate) identity: Identity,
+    /// The hash of its content, if that is to be compared too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sha256: Option<String>,
+    /// The session that it belongs to, if that may have an owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<String>,
+}
+
+/// A file that is taken from its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Original {
+    #[serde(with = "any_path")]
+    pub(crate) from: PathBuf,
+    /// Where what it holds is instead.
+    #[serde(with = "any_path")]
+    pub(crate) to: PathBuf,
+    /// Its name in the intent's own folder.
+    pub(crate) kept: String,
+}
+
+/// A line of a log.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Line<S> {
+    /// The first one.
+    Intent {
+        format: u64,
+        /// The folder of its kind.
+        kind: String,
+        about: S,
+        groups: Vec<Vec<Step>>,
+    },
+    Steps(Vec<Step>),
+    About(S),
+}
+
+/// What to do with an intent that a start finds.
+pub(crate) enum Outcome {
+    /// The work is done, or nothing is left to undo.
+    Commit,
+    Undo,
+    /// Nobody can tell.
+    SetAside(Unreadable),
+    /// A later start may be able to tell.
+    Later,
+}
+
+/// Work that is under way.
+#[derive(Debug)]
+pub(crate) struct Intent<S> {
+    /// Its folder, or its log.
+    path: PathBuf,
+    log: Option<&'static str>,
+    file: Option<CheckedFile>,
+    said: Said<S>,
+}
+
+impl<S: Serialize + DeserializeOwned> Intent<S> {
+    /// Writes down work that is about to begin, with the steps that are known already. An intent's folder may exist.
+    ///
+    /// # Errors
+    /// The system's error; [`io::ErrorKind::AlreadyExists`] if there is such an intent.
+    pub(crate) fn begin(
+        kind: &Kind<S>,
+        data: &Path,
+        name: &str,
+        about: S,
+        groups: Vec<Vec<Step>>,
+    ) -> io::Result<Self> {
+        let path = data.join(kind.folder).join(name);
+        let log = log_of(&path, kind.log);
+        let line = Line::Intent {
+            format: FORMAT,
+            kind: kind.folder.to_owned(),
+            about: &about,
+            groups: groups.clone(),
+        };
+        let _nothing_is_removed = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
+        make_folders(log.parent().unwrap_or(data))?;
+        let file = CheckedFile::create(&log, &line)?;
+        Ok(Self {
+            path,
+            log: kind.log,
+            file: Some(file),
+            said: Said {
+                about: vec![about],
+                groups,
+            },
+        })
+    }
+
+    /// The intent of this name.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub(crate) fn find(kind: &Kind<S>, data: &Path, name: &str) -> Result<Self, ReadError> {
+        Self::read(kind, &data.join(kind.folder).join(name))
+    }
+
+    fn read(kind: &Kind<S>, path: &Path) -> Result<Self, ReadError> {
+        let lines: Vec<Value> = checked_lines::read(&log_of(path, kind.log))?;
+        let wrong = |why: String| Unreadable::Damaged(why);
+        check_format(&lines)?;
+        let has_header = lines.first().is_some_and(|first| first.get("intent").is_some());
+        let said = if has_header {
+            let mut said = Said {
+                about: Vec::new(),
+                groups: Vec::new(),
+            };
+            for (number, line) in lines.into_iter().enumerate() {
+                let line = serde_json::from_value(line);
+                match line.map_err(|error| wrong(format!("line {}: {error}", number + 1)))? {
+                    Line::Intent { kind: found, .. } if number > 0 || found != kind.folder => {
+                        return Err(wrong(format!("line {}: it is not of this intent", number + 1)).into());
+                    }
+                    Line::Intent { about, groups, .. } => {
+                        said.about.push(about);
+                        said.groups = groups;
+                    }
+                    Line::Steps(group) => said.groups.push(group),
+                    Line::About(about) => said.about.push(about),
+                }
+            }
+            said
+        } else {
+            (kind.old)(lines).ok_or_else(|| wrong("it does not begin with what the work is".to_owned()))?
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            log: kind.log,
+            file: None,
+            said,
+        })
+    }
+
+    /// What the work is; what was noted later follows.
+    pub(crate) fn about(&self) -> &[S] {
+        &self.said.about
+    }
+
+    pub(crate) fn groups(&self) -> &[Vec<Step>] {
+        &self.said.groups
+    }
+
+    /// Its own folder, or its log if it has none.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it keeps an original.
+    pub(crate) fn kept(&self, original: &Original) -> PathBuf {
+        self.path.join(KEPT).join(&original.kept)
+    }
+
+    /// Writes down steps that are about to begin, one group a line. They are synced together.
+    ///
+    /// # Errors
+    /// The system's error; then they must not begin.
+    pub(crate) fn step(&mut self, groups: Vec<Vec<Step>>) -> io::Result<()> {
+        if groups.iter().flatten().any(|step| step.original().is_some()) {
+            make_folders(&self.path.join(KEPT))?;
+        }
+        let lines: Vec<Line<&S>> = groups.iter().cloned().map(Line::Steps).collect();
+        self.file()?.append_all(&lines)?;
+        self.said.groups.extend(groups);
+        Ok(())
+    }
+
+    /// Notes something more about the work.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn note(&mut self, about: S) -> io::Result<()> {
+        self.file()?.append(&Line::About(&about))?;
+        self.said.about.push(about);
+        Ok(())
+    }
+
+    fn file(&mut self) -> io::Result<&mut CheckedFile> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => CheckedFile::open(&log_of(&self.path, self.log))?,
+        };
+        Ok(self.file.insert(file))
+    }
+
+    /// The work is done: deletes the originals and the log.
+    ///
+    /// # Errors
+    /// The system's error, which is logged; a later start tries again.
+    pub(crate) fn commit(&self) -> io::Result<()> {
+        let removed = remove(&self.path, self.log);
+        if let Err(error) = &removed {
+            tracing::warn!(path = %self.path.display(), %error, "could not delete the log of work that is done; the next start tries again");
+        }
+        removed
+    }
+
+    /// Undoes every step, the last group first, and deletes the log. A file that was changed or replaced stays, and so does one of
+    /// a session that may have an owner. Whether nothing is left to undo; otherwise the log stays.
+    pub(crate) fn undo(&self, may_have_owner: &dyn Fn(&str) -> bool) -> bool {
+        let mut is_done = true;
+        let mut touched = BTreeSet::new();
+        for group in self.said.groups.iter().rev() {
+            touched.extend(group.iter().flat_map(Step::paths).filter_map(Path::parent));
+            let undo_step = |step| self.undo_step(step, may_have_owner);
+            let undone = self.check_originals(group);
+            if let Err(error) = undone.and_then(|()| group.iter().rev().try_for_each(undo_step)) {
+                tracing::warn!(?group, %error, "could not undo steps of unfinished work");
+                is_done = false;
+            }
+        }
+        for folder in touched.into_iter().filter(|folder| folder.exists()) {
+            if let Err(error) = sync_folder(folder) {
+                tracing::warn!(path = %folder.display(), %error, "could not sync a folder in which a step was undone");
+                is_done = false;
+            }
+        }
+        is_done && self.is_removed_undone()
+    }
+
+    /// Deletes the log of work that was undone. Originals that no step names are set aside with it.
+    fn is_removed_undone(&self) -> bool {
+        match fs::remove_dir(self.path.join(KEPT)) {
+            Err(error) if !is_absence(&error) => {
+                let why = Unreadable::Damaged("no log says where the files in it belong".to_owned());
+                set_aside(&self.path, &why).is_ok()
+            }
+            _ => self.commit().is_ok(),
+        }
+    }
+
+    /// Checks that each original is kept or in its place: otherwise the new file is all that is left of it.
+    fn check_originals(&self, group: &[Step]) -> io::Result<()> {
+        for original in group.iter().filter_map(Step::original) {
+            let there = match fs::symlink_metadata(&original.from) {
+                Err(error) if is_absence(&error) => None,
+                found => Some(found?),
+            };
+            let is_new = |step: &Step| match (step, &there) {
+                (Step::File(file), Some(there)) => file.identity.is(there),
+                _ => false,
+            };
+            if !is_there(&self.kept(original))? && (there.is_none() || group.iter().any(is_new)) {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "its original is missing"));
+            }
+        }
+        Ok(())
+    }
+
+    fn undo_step(&self, step: &Step, may_have_owner: &dyn Fn(&str) -> bool) -> io::Result<()> {
+        match step {
+            Step::Folder(path) => match fs::remove_dir(path) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+                removed => if_there(removed),
+            },
+            Step::Temporary(path) => if_there(fs::remove_file(path)),
+            Step::File(file) => {
+                let is_owned = file.session.as_deref().is_some_and(may_have_owner);
+                let is_unchanged = match file.is_unchanged() {
+                    Err(error) if is_absence(&error) => return Ok(()),
+                    found => found?,
+                };
+                if is_owned || !is_unchanged {
+                    tracing::warn!(path = %file.path.display(), is_owned, "a file of unfinished work was changed, replaced or taken over, and stays");
+                    return Ok(());
+                }
+                if_there(fs::remove_file(&file.path))
+            }
+            Step::Taken(original) => put_back(&self.kept(original), &original.from),
+        }
+    }
+}
+
+impl Step {
+    pub(crate) fn original(&self) -> Option<&Original> {
+        match self {
+            Self::Taken(original) => Some(original),
+            _ => None,
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let (first, second) = match self {
+            Self::Folder(path) | Self::Temporary(path) => (path, None),
+            Self::File(file) => (&file.path, None),
+            Self::Taken(original) => (&original.from, Some(&original.to)),
+        };
+        std::iter::once(first).chain(second).map(PathBuf::as_path)
+    }
+}
+
+impl NewName {
+    /// Whether this file is still there.
+    fn is_unchanged(&self) -> io::Result<bool> {
+        let found = fs::symlink_metadata(&self.path)?;
+        if !found.is_file() || !self.identity.is(&found) {
+            return Ok(false);
+        }
+        match &self.sha256 {
+            Some(sha256) => holds(&self.path, self.identity.bytes, sha256),
+            None => Ok(true),
+        }
+    }
+}
+
+/// The intents of a kind that exist, in no particular order.
+///
+/// # Errors
+/// The system's error, which is logged.
+pub(crate) fn existing<S>(kind: &Kind<S>, data: &Path) -> io::Result<Vec<PathBuf>> {
+    let all = data.join(kind.folder);
+    let found = entries(&all).inspect_err(|error| {
+        tracing::warn!(path = %all.display(), %error, "cannot list unfinished work");
+    });
+    Ok(found?
+        .into_iter()
+        .filter(|path| !set_aside::is_name(path))
+        .collect())
+}
+
+/// Settles the intents that earlier daemons left: `decide` says how. Whether each of them is settled; the others are in the log.
+pub(crate) fn settle<S: Serialize + DeserializeOwned>(
+    kind: &Kind<S>,
+    left: &[PathBuf],
+    may_have_owner: &dyn Fn(&str) -> bool,
+    mut decide: impl FnMut(&Intent<S>) -> Outcome,
+) -> bool {
+    let mut is_all_settled = true;
+    for path in left {
+        is_all_settled &= match Intent::read(kind, path) {
+            Ok(intent) => match decide(&intent) {
+                Outcome::Commit => intent.commit().is_ok(),
+                Outcome::Undo => intent.undo(may_have_owner),
+                // The log says what became of it.
+                Outcome::SetAside(why) => set_aside(path, &why).is_ok(),
+                Outcome::Later => false,
+            },
+            Err(error) => is_settled_unread(kind.log, path, error),
+        };
+    }
+    if let Some(all) = left.first().and_then(|path| path.parent()) {
+        remove_if_empty(all);
+    }
+    is_all_settled
+}
+
+/// Settles an intent without a log that can be read. Whether that succeeded.
+fn is_settled_unread(log: Option<&'static str>, path: &Path, error: ReadError) -> bool {
+    let why = match error {
+        // Nothing was done before the log had its name.
+        ReadError::Unreadable(_) if log.is_none() && checked_lines::is_unbegun(path) => {
+            return fs::remove_file(path).is_ok();
+        }
+        ReadError::Unreadable(why) => why,
+        // A file is not the folder of an intent.
+        ReadError::Io(error) if log.is_some() && error.kind() == io::ErrorKind::NotADirectory => return true,
+        ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound => match entries(path) {
+            Ok(entries) if entries.iter().all(|path| is_unbegun(path)) => {
+                return remove(path, log).is_ok();
+            }
+            Ok(_) => Unreadable::Damaged("no log says where the files in it belong".to_owned()),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot list what unfinished work left");
+                return false;
+            }
+        },
+        ReadError::Io(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot read the log of unfinished work; it stays, with all that was done");
+            return false;
+        }
+    };
+    // The log says what became of it.
+    set_aside(path, &why).is_ok()
+}
+
+/// Whether an entry of an intent's folder is left of one that did not begin.
+fn is_unbegun(path: &Path) -> bool {
+    let is_empty_folder = || entries(path).is_ok_and(|kept| kept.is_empty());
+    checked_lines::is_unbegun(path) || path.ends_with(KEPT) && is_empty_folder()
+}
+
+/// Says so if a newer version of the program wrote a log.
+pub(crate) fn newer_version(log: &Path) -> Option<Unreadable> {
+    let format = checked_lines::read::<Value>(log).and_then(|lines| Ok(check_format(&lines)?));
+    match format {
+        Err(ReadError::Unreadable(why @ Unreadable::Newer { .. })) => Some(why),
+        _ => None,
+    }
+}
+
+fn check_format(lines: &[Value]) -> Result<(), Unreadable> {
+    let format = lines.first().and_then(|first| first["intent"]["format"].as_u64());
+    match format {
+        Some(version) if version > FORMAT => Err(Unreadable::Newer {
+            version,
+            newest: FORMAT,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn log_of(path: &Path, log: Option<&'static str>) -> PathBuf {
+    log.map_or_else(|| path.to_owned(), |log| path.join(log))
+}
+
+/// Deletes an intent, its log last: what is left without one would be set aside.
+fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
+    if let Some(log) = log {
+        for path in entries(path)?.into_iter().filter(|path| !path.ends_with(log)) {
+            if_there(match path.is_dir() && !path.is_symlink() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_file(&path),
+            })?;
+        }
+        if path.exists() {
+            sync_folder(path)?;
+        }
+        if_there(fs::remove_dir_all(path))?;
+    } else {
+        if_there(fs::remove_file(path))?;
+    }
+    if let Some(all) = path.parent() {
+        remove_if_empty(all);
+    }
+    Ok(())
+}
+
+fn remove_if_empty(all: &Path) {
+    let _nothing_begins = FOLDERS.write().unwrap_or_else(PoisonError::into_inner);
+    // Fails if something is in it.
+    let _ = fs::remove_dir(all);
+}
+
+fn is_there(path: &Path) -> io::Result<bool> {
+    match path.symlink_metadata() {
+        Err(error) if is_absence(&error) => Ok(false),
+        found => found.map(|_| true),
+    }
+}
+
+fn if_there(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if is_absence(&error) => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Puts an original where it was. What is there by now stays, and so does the original, unless both are the same.
+fn put_back(kept: &Path, from: &Path) -> io::Result<()> {
+    if !is_there(kept)? {
+        // It was not taken, or is back.
+        return Ok(());
+    }
+    make_folders(from.parent().unwrap_or(Path::new("/")))?;
+    match rename(kept, from) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && same_content(kept, from)? => {
+            fs::remove_file(kept)
+        }
+        renamed => renamed,
+    }
+}
+
+/// Gives a file another name where that is free, on another file system too.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] if it is not free, and the system's error.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match rename_if_free(from, to) {
+        Ok(()) => {
+            // Some file systems only link.
+            let both = (fs::symlink_metadata(from), fs::symlink_metadata(to));
+            match both {
+                (Ok(left), Ok(right)) if Identity::of(&left) == Identity::of(&right) => fs::remove_file(from),
+                _ => Ok(()),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => copy_over(from, to),
+        Err(error) => Err(error),
+    }
+}
+
+fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let mut name = OsString::from(".");
+    name.push(to.file_name().unwrap_or_default());
+    name.push(".new");
+    let temporary = to.with_file_name(name);
+    let mut copy = || -> io::Result<()> {
+        let mut file = NewFile::anew(&temporary)?;
+        io::copy(&mut source, &mut file)?;
+        io::Write::flush(&mut file)?;
+        file.file().set_modified(source.metadata()?.modified()?)?;
+        file.sync()?;
+        if !same_content(from, &temporary)? {
+            return Err(io::Error::other("it changed while it was copied"));
+        }
+        rename_if_free(&temporary, to)?;
+        durable::sync_folder_of(to)
+    };
+    let copied = copy();
+    // Where the file system only links, the copy has both names.
+    if_there(fs::remove_file(&temporary))?;
+    copied?;
+    fs::remove_file(from)
+}
+
+/// Paths as text; those that are not UTF-8 as the system's bytes.
+mod any_path {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum AnyPath {
+        Text(String),
+        Bytes(OsString),
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        match path.to_str() {
+            Some(text) => text.serialize(serializer),
+            None => path.as_os_str().serialize(serializer),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Ok(match AnyPath::deserialize(deserializer)? {
+            AnyPath::Text(path) => path.into(),
+            AnyPath::Bytes(path) => path.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
