@@ -9,6 +9,16 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+/// What a test needs; a test that cannot have it is over, and the reason is printed.
+macro_rules! or_skip {
+    ($wanted:expr) => {
+        match $wanted {
+            Some(had) => had,
+            None => return,
+        }
+    };
+}
+
 #[path = "support/branching.rs"]
 mod branching;
 #[path = "support/bridge.rs"]

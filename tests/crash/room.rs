@@ -2,7 +2,7 @@
 //! daemon works again when there is room.
 //!
 //! The disk is a small one in memory, in a mount namespace of its own. Where such a namespace is not to be
-//! had, the tests that need one say so and do nothing.
+//! had, the tests that need one say so and do nothing; the words that they check are checked elsewhere too.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::home::{Daemon, Home};
+use crate::daemon::error_words;
 
 /// A namespace in which the data folder of a home is a disk in memory, as long as this lives.
 struct Disk {
@@ -100,11 +101,7 @@ fn assert_store_failed(error: &Value) {
     assert_eq!(error["code"], 1015, "{error}");
     assert_eq!(error["data"]["kind"], "storeFailed", "{error}");
     assert_eq!(error["data"]["retryable"], true, "{error}");
-    let message = error["message"].as_str().unwrap();
-    assert!(
-        message.contains("free some room on the disk of /"),
-        "what to do, and where: {message}"
-    );
+    error_words::check("a full disk", "storeFailed", error["message"].as_str().unwrap());
 }
 
 fn recalled(client: &mut Client, id: &str) -> String {
@@ -269,18 +266,7 @@ fn a_disk_that_cannot_be_written_is_told_at_the_start() {
     };
     let mut daemon = disk.spawn(&home);
     assert!(!daemon.wait_ready(), "it started");
-    assert_eq!(daemon.wait().code(), Some(1));
-    let words = home.last_words();
-    let data = home.data();
-    assert!(
-        words.contains("error: ") && words.contains(data.to_str().unwrap()),
-        "{words}"
-    );
-    assert!(words.contains("Read-only"), "{words}");
-    assert!(
-        words.contains("hint: nothing was changed; make it writable"),
-        "{words}"
-    );
+    error_words::check_start("on a read-only disk", daemon.wait().code(), &home.last_words());
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 

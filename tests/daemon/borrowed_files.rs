@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::ConversationId;
 use serde_json::{Value, json};
 
+use super::copied_files::name_in_result;
 use super::error_words;
 use crate::carrying::{bundle, import};
 use crate::home::Home;
@@ -32,24 +33,7 @@ async fn forked(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     let transcript = home
         .transcript(app.get(fork).await.head.unwrap().as_str())
         .unwrap();
-    let text = fs::read_to_string(&transcript).unwrap();
-    let mut changed = 0;
-    let lines = text.lines().map(|line| {
-        let mut record: Value = serde_json::from_str(line).unwrap();
-        if record["message"]["content"][0]["type"] == "tool_result" {
-            let said = format!(
-                "<persisted-output>\nFull output saved to: {}\n\nPreview:\na",
-                named.display()
-            );
-            record["message"]["content"][0]["content"] = json!(said);
-            record["toolUseResult"] = json!({"persistedOutputPath": named, "agentId": "x1"});
-            changed += 1;
-        }
-        format!("{record}\n")
-    });
-    let text: String = lines.collect();
-    assert_eq!(changed, 1, "{text}");
-    fs::write(&transcript, text).unwrap();
+    name_in_result(&transcript, &named, Some("x1"));
     (fork, lender)
 }
 

@@ -2,7 +2,7 @@
 //! test writes what it would.
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::method::{Checkpoints, Resume};
+use bridge_protocol::method::Checkpoints;
 use std::fs;
 use std::io::Write;
 
@@ -129,12 +129,7 @@ async fn what_codex_loads_is_told_with_its_size() {
         .unwrap();
     assert_eq!(page["messages"].as_array().unwrap().len(), 15);
     let mut events = app.events(id).await;
-    within(app.client.call(Resume {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap();
+    app.ask("conversation/resume", id).await;
     // It ends with a compaction, which kept one prompt.
     let expected = Event::CheckpointLoaded {
         upstream_id: ROOT_ID.into(),

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 
-/// Names these files in the record of the one tool's result.
-fn name_in_result(transcript: &Path, result: &Path, agent: &str) {
+/// Says in the record of the one tool's result that all of it is in this file, and, if it came of a subagent, which one.
+pub(crate) fn name_in_result(transcript: &Path, result: &Path, agent: Option<&str>) {
     let text = fs::read_to_string(transcript).unwrap();
     let mut changed = 0;
     let lines = text.lines().map(|line| {
@@ -21,7 +21,10 @@ fn name_in_result(transcript: &Path, result: &Path, agent: &str) {
                 result.display()
             );
             record["message"]["content"][0]["content"] = json!(said);
-            record["toolUseResult"] = json!({"persistedOutputPath": result, "agentId": agent});
+            record["toolUseResult"] = json!({"persistedOutputPath": result});
+            if let Some(agent) = agent {
+                record["toolUseResult"]["agentId"] = json!(agent);
+            }
             changed += 1;
         }
         format!("{record}\n")
@@ -64,7 +67,7 @@ async fn a_copy_under_a_new_id_outlives_the_files_of_the_old_one() {
     put(beside.join("subagents/agent-x1.meta.json"), "{}");
     // Nothing names it, as where the agent was killed over the call.
     put(beside.join("subagents/agent-x2.jsonl"), "{}\n");
-    name_in_result(&transcript, &result, "x1");
+    name_in_result(&transcript, &result, Some("x1"));
 
     let turn = app.send(id, "three").await;
     let resumed = turn.resumed.unwrap();

@@ -155,7 +155,7 @@ async fn what_the_copy_lacks_is_told() {
         let history = app.call("conversation/history", by_id.clone()).await.unwrap();
         assert_eq!(history["gaps"][0]["kind"], "behind", "{with_command}: {history}");
         let detail = history["gaps"][0]["detail"].as_str().unwrap();
-        error_words::check("conversation/history of a kept copy", "behind", detail);
+        error_words::check_counted("conversation/history of a kept copy", "behind", detail, &[1, 2]);
         let exported = bundle(&app, id).await;
         assert_eq!(exported["missing"][0]["detail"], history["gaps"][0]["detail"]);
         // Where nothing is kept the transcript is missing, as before.

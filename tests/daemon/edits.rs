@@ -548,23 +548,23 @@ async fn an_undo_goes_back_to_what_can_be_had_again() {
     assert_eq!(app.remembered(id).await[..3], PROMPTS);
 }
 
-/// Of transcripts that nobody here can read, none is missed.
-#[tokio::test]
-async fn an_undo_to_what_only_its_agent_can_read_is_done() {
-    let home = Home::new();
+/// Has an agent "opaque", of whose transcripts nobody here knows the format.
+pub(crate) fn configure_opaque(home: &Home) {
     let agent = format!(
         "[agents.opaque]\nkind = \"generic\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\n",
         env!("CARGO_BIN_EXE_sessiond"),
         home.data().display()
     );
     home.configure(&agent);
+}
+
+/// Of transcripts that nobody here can read, none is missed.
+#[tokio::test]
+async fn an_undo_to_what_only_its_agent_can_read_is_done() {
+    let home = Home::new();
+    configure_opaque(&home);
     let (_daemon, app) = home.opened().await;
-    let made = app.call(
-        "conversation/new",
-        json!({"agent": "opaque", "cwd": home.project()}),
-    );
-    let made = made.await.unwrap();
-    let id: ConversationId = made["conversation"]["id"].as_str().unwrap().parse().unwrap();
+    let id = app.make_of(&home.project(), "opaque").await;
     app.send(id, "one").await;
     let head = app.get(id).await.head;
     app.call(

@@ -32,6 +32,15 @@ pub(crate) fn check(call: &str, kind: &str, message: &str) {
     );
 }
 
+/// The same of words with counts, which the file does not have; fails if they are others.
+#[track_caller]
+pub(crate) fn check_counted(call: &str, kind: &str, message: &str, counts: &[u64]) {
+    check(call, kind, message);
+    let digits = message.split(|letter: char| !letter.is_ascii_digit());
+    let counted: Vec<u64> = digits.filter_map(|digits| digits.parse().ok()).collect();
+    assert_eq!(counted, counts, "{message}");
+}
+
 /// Fails if a daemon that does not start prints words that are not in the file of what commands print; gives
 /// the error's line.
 #[track_caller]

@@ -10,6 +10,7 @@ use bridge_protocol::keep::{KeepAnswer, KeepTotal, RestoreAnswer};
 use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::carrying::folders_in;
 use crate::home::Home;
 use crate::moved_trees::move_tree;
@@ -148,7 +149,10 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
         app.call("conversation/resume", strict).await,
         ErrorKind::NotResumable,
     );
-    assert_eq!(error.detail("attempts")[1]["via"], "archive", "{error:?}");
+    let last = &error.detail("attempts")[1];
+    assert_eq!(last["via"], "archive", "{error:?}");
+    let why = last["error"].as_str().unwrap();
+    error_words::check_counted("the last way to resume a kept copy", "attempt", why, &[1, 2]);
     lose(&home);
     let resumed = app.send(id, "go on").await.resumed.unwrap();
     assert_eq!(

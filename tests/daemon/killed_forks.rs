@@ -4,8 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-
+use super::copied_files::name_in_result;
 use crate::home::Home;
 use crate::signs::Watched;
 
@@ -20,28 +19,6 @@ fn unfinished(transcript: &Path) -> Vec<PathBuf> {
     unfinished.collect()
 }
 
-/// Says in the record of the one tool's result that all of it is in this file.
-fn name_in_result(transcript: &Path, result: &Path) {
-    let text = fs::read_to_string(transcript).unwrap();
-    let mut changed = 0;
-    let lines = text.lines().map(|line| {
-        let mut record: Value = serde_json::from_str(line).unwrap();
-        if record["message"]["content"][0]["type"] == "tool_result" {
-            let said = format!(
-                "<persisted-output>\nFull output saved to: {}\n\nPreview:\na",
-                result.display()
-            );
-            record["message"]["content"][0]["content"] = json!(said);
-            record["toolUseResult"] = json!({"persistedOutputPath": result});
-            changed += 1;
-        }
-        format!("{record}\n")
-    });
-    let text: String = lines.collect();
-    assert_eq!(changed, 1, "{text}");
-    fs::write(transcript, text).unwrap();
-}
-
 #[tokio::test]
 async fn files_of_a_fork_that_a_kill_cut_short_are_brought_by_the_next_start() {
     let home = Home::keeping_nothing();
@@ -54,7 +31,7 @@ async fn files_of_a_fork_that_a_kill_cut_short_are_brought_by_the_next_start() {
     fs::create_dir_all(&results).unwrap();
     let result = results.join("long.txt");
     File::create(&result).unwrap().set_len(RESULT_BYTES).unwrap();
-    name_in_result(&lender, &result);
+    name_in_result(&lender, &result, None);
 
     let fork = app.fork(source, false).await.unwrap().conversation.id;
     let watched = Watched::below(&home.data());

@@ -1,14 +1,11 @@
 //! What is told of transcripts when an agent loads them. For Codex see `codex_watching`.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::Resume;
 use std::fs;
 
 use bridge_protocol::event::Event;
 use serde_json::{Value, json};
 
 use crate::home::Home;
-use crate::support::within;
 use crate::watching::{kinds, turn, until_saved};
 
 #[tokio::test]
@@ -27,12 +24,7 @@ async fn what_an_agent_loads_is_told_with_its_size() {
     );
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
-    within(app.client.call(Resume {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap();
+    app.ask("conversation/resume", id).await;
     let expected = Event::CheckpointLoaded {
         upstream_id: head.clone(),
         step: 2,
@@ -40,12 +32,7 @@ async fn what_an_agent_loads_is_told_with_its_size() {
     };
     assert_eq!(events.until("checkpointLoaded").await, expected);
     // The open one is not loaded again.
-    within(app.client.call(Resume {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap();
+    app.ask("conversation/resume", id).await;
     app.send(id, "three").await;
     let all = until_saved(&mut events, 3).await;
     assert_eq!(kinds(&all, &["checkpointLoaded"]), [] as [&str; 0]);
@@ -77,12 +64,7 @@ async fn of_a_compacted_transcript_the_summary_and_what_follows_it_is_loaded() {
     let history = app.ask("conversation/history", id).await;
     assert_eq!(history["messages"].as_array().unwrap().len(), 5);
     let mut events = app.events(id).await;
-    within(app.client.call(Resume {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap();
+    app.ask("conversation/resume", id).await;
     let expected = Event::CheckpointLoaded {
         upstream_id: "s1".into(),
         step: 2,

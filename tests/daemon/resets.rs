@@ -6,6 +6,7 @@ use bridge_protocol::link::LineageReason;
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
+use super::edits::configure_opaque;
 use crate::home::Home;
 use crate::support::{App, refused};
 
@@ -62,12 +63,7 @@ async fn to_adopt_what_no_turn_acknowledged_brings_it_back() {
 #[tokio::test]
 async fn a_fork_that_was_never_prompted_comes_back() {
     let home = Home::new();
-    let agent = format!(
-        "[agents.opaque]\nkind = \"generic\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\n",
-        env!("CARGO_BIN_EXE_sessiond"),
-        home.data().display()
-    );
-    home.configure(&agent);
+    configure_opaque(&home);
     let (_daemon, app) = home.opened().await;
     let id = app.make_of(&home.project(), "opaque").await;
     app.send(id, "one").await;

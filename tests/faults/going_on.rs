@@ -15,14 +15,9 @@ use crate::crash::ledger::text;
 /// How long limits last, in seconds. Their ends are told in whole seconds, rounded up.
 const LIMITS: [&str; 3] = ["0.01", "0.01", "0.4"];
 
-/// What goes out later than this is waited for by nobody: the end of its limit had passed, or was not told.
+/// What goes out later than this is waited for by nobody: the end of its limit had passed, or was not told. It chooses between
+/// waiting and asking for another time, and measures nothing.
 const SOON: SignedDuration = SignedDuration::from_secs(3);
-
-/// How long a conversation may take from the time at which it is to go on: as long as any call.
-const LONGEST_DELAY: Duration = Duration::from_secs(60);
-
-/// After how long it is asked what is in the way of one that is to go on.
-const LATE: Duration = Duration::from_secs(1);
 
 impl Round {
     /// A script that meets a limit, and whether it has an effect when it ends well.
@@ -138,23 +133,17 @@ impl Round {
     /// Once no more faults are done, each conversation goes on that is to.
     pub(crate) fn keep_promises(&mut self) {
         self.settle();
-        let since = Instant::now();
         while let Some(talk) = self.promises.iter().position(|promise| promise.at().is_some()) {
-            let promise = &self.promises[talk];
-            assert!(since.elapsed() < LONGEST_DELAY, "it does not go on: {promise:#?}");
-            let at: Timestamp = promise.at().unwrap().parse().unwrap();
-            let left = at.duration_since(Timestamp::now());
-            if left > SOON {
+            let at: Timestamp = self.promises[talk].at().unwrap().parse().unwrap();
+            if at.duration_since(Timestamp::now()) > SOON {
                 if self.random.chance(50) {
                     self.call_off(talk);
                 } else {
                     self.go_on_at(talk, &in_milliseconds(0));
                 }
             } else {
-                let left = Duration::try_from(left).unwrap_or_default() + LATE;
-                if self.read_within(left) == 0 {
-                    self.clear_the_way(talk);
-                }
+                self.clear_the_way(talk);
+                self.read_on();
             }
             self.settle();
         }

@@ -20,19 +20,19 @@ use crate::crash::home::{Daemon, Home};
 use crate::crash::ledger::{Answered, Ledger, text};
 use crate::random::Random;
 
-/// After how long a silence a turn is cancelled.
+/// After how long a silence a turn is cancelled: the patience of a person, which no check depends on. What a fault took from
+/// a turn may be all that it waits for, so that nothing but a cancellation ends it.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// The same once no more faults are done: longer than the agent's start and the opening of a session may
 /// take.
 const CALM_QUIET: Duration = Duration::from_secs(5);
 
-/// How long any call may take: the longest is a climb of the whole ladder of which each rung is met by a
-/// fault.
-const LONGEST_CALL: Duration = Duration::from_secs(60);
+/// How long the daemon may say nothing while something is waited for; only a hang meets it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long it may take until nothing runs any more: a turn may go on by itself some times.
-const LONGEST_WAIT: Duration = Duration::from_secs(120);
+/// How many lines may be read until nothing runs any more: a turn may go on by itself some times, and no more.
+const MOST_LINES: usize = 20_000;
 
 /// Calls that are open at a time.
 const MOST_OPEN: usize = 3;
@@ -155,7 +155,7 @@ struct Open {
     talk: Option<usize>,
     method: &'static str,
     params: Value,
-    since: Instant,
+    /// When something was heard of its conversation last.
     heard: Instant,
     /// Whether it was cancelled, being silent.
     is_cancelled: bool,
@@ -258,28 +258,19 @@ impl Round {
 
     /// Waits until all that was asked for is answered, and nothing goes on by itself either.
     pub(crate) fn settle(&mut self) {
-        let since = Instant::now();
+        let mut read = 0;
         while !self.open.is_empty() || self.promises.iter().any(Promise::runs) {
-            self.read_on();
-            assert!(since.elapsed() < LONGEST_WAIT, "it does not come to rest");
+            read += self.read_on();
+            assert!(read < MOST_LINES, "it does not come to rest");
         }
         for promise in &self.promises {
             promise.assert_explained();
         }
     }
 
-    /// Reads a line, unless none comes before something has to be done; how many were read.
+    /// Reads a line, unless a turn has to be cancelled before one comes; how many were read.
     pub(crate) fn read_on(&mut self) -> usize {
-        self.read_within(LONGEST_CALL)
-    }
-
-    /// The same within this time.
-    pub(crate) fn read_within(&mut self, limit: Duration) -> usize {
         let now = Instant::now();
-        for open in self.open.values() {
-            let waited = now - open.since;
-            assert!(waited < LONGEST_CALL, "nobody answers for {waited:?}: {open:?}");
-        }
         let quiet = if self.is_calm { CALM_QUIET } else { QUIET };
         let silent: Vec<u64> = self
             .open
@@ -297,9 +288,8 @@ impl Round {
             .values()
             .filter(|open| open.is_turn() && !open.is_cancelled);
         let due = turns.map(|open| open.heard + quiet).chain(due_by_itself).min();
-        let due = due.map_or(limit, |due| due.saturating_duration_since(Instant::now()));
-        let limit = limit.min(due);
-        match self.client.read_within(limit) {
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        match self.client.read_within(left.unwrap_or(PATIENCE)) {
             Ok(Some(Line::Event(event))) => {
                 let event = Rc::new(event);
                 if event["event"]["type"] != "update" {
@@ -311,7 +301,10 @@ impl Round {
                 self.past.push(Past::Answered(id, answer.clone()));
                 self.answered(id, answer);
             }
-            Ok(None) => return 0,
+            Ok(None) => {
+                assert!(due.is_some(), "nothing is said for {PATIENCE:?}");
+                return 0;
+            }
             Err(Gone) => panic!("the daemon is gone"),
         }
         1
@@ -343,14 +336,12 @@ impl Round {
             panic!("the daemon is gone");
         };
         self.past.push(Past::Asked(id, method, params.clone()));
-        let now = Instant::now();
         let open = Open {
             asked,
             talk,
             method,
             params,
-            since: now,
-            heard: now,
+            heard: Instant::now(),
             is_cancelled: false,
             may_be_cancelled: false,
         };

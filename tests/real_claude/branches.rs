@@ -19,9 +19,7 @@ fn echoed(text: &str) -> [Said; 2] {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_in_place_goes_on_and_leaves_its_source_whole() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     let source = bridge.head(id);
@@ -66,9 +64,7 @@ fn a_branch_in_place_goes_on_and_leaves_its_source_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_side_by_side_and_its_source_both_go_on() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let source = bridge.conversation(Settings::default());
     bridge.prompted(source, "first");
     let fork = bridge.fork(source, false);
@@ -104,9 +100,7 @@ fn a_branch_side_by_side_and_its_source_both_go_on() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     bridge.prompted(id, PARALLEL);
@@ -141,9 +135,7 @@ fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_at_a_checkpoint_stands_when_its_source_is_deleted() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     let agent = r#"[[tool Agent {"description":"d","prompt":"words for the subagent","subagent_type":"general-purpose","run_in_background":false}]] [[text asked]]"#;
     for prompt in ["first", LONG, agent] {
@@ -200,9 +192,7 @@ fn a_branch_that_was_never_prompted_outlives_the_daemon() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let source = bridge.conversation(Settings::default());
     bridge.prompted(source, "first");
     let unfinished = "unfinished [[slow 40 0.1]]";

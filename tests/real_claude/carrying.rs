@@ -40,9 +40,7 @@ pub(crate) fn with_names(mut said: Vec<Said>) -> Vec<Said> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_bundle_goes_on_whole_in_another_home_and_folder() {
-    let Some(there) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let there = or_skip!(Bridge::start(Account::Key));
     let Some(mut here) = Bridge::start(Account::Key) else {
         return;
     };
@@ -112,12 +110,8 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_from_another_conversation_comes_along() {
-    let Some(there) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let Some(here) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let there = or_skip!(Bridge::start(Account::Key));
+    let here = or_skip!(Bridge::start(Account::Key));
     let source = there.conversation(Settings::default());
     there.prompted(source, LONG);
     let lender = there.head(source);

@@ -83,9 +83,7 @@ fn sent(bridge: &Bridge) -> Vec<String> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = three_turns(&bridge, |lines| {
         let torn = reply_to(lines, "number two");
         lines[torn].replace_range(1..20, "@");
@@ -126,9 +124,7 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_lost_tail_is_told() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = three_turns(&bridge, |lines| {
         let prompt = lines.iter().position(|line| line.contains("number three"));
         lines.truncate(prompt.expect("the last prompt"));
@@ -155,9 +151,7 @@ fn a_lost_tail_is_told() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let mut back = String::new();
     let mut end = String::new();
     let id = three_turns(&bridge, |lines| {
@@ -204,9 +198,7 @@ fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn commands_of_the_agents_own_are_no_loss() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     for text in ["number one", "/cost", "number two", "/compact", "number three"] {
         bridge.prompted(id, text);
@@ -223,9 +215,7 @@ fn commands_of_the_agents_own_are_no_loss() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_transcript_of_garbage_is_not_resumed() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = three_turns(&bridge, |lines| *lines = vec!["@@@".to_owned()]);
     let error = bridge
         .prompt(id, "go on")
@@ -243,9 +233,7 @@ fn a_transcript_of_garbage_is_not_resumed() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn an_empty_transcript_is_restored_from_its_copy() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     for text in ["number one", "number two"] {
         bridge.prompted(id, text);
@@ -498,9 +486,7 @@ const DAMAGES: [Damage; 13] = [
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_damage_is_found_and_read_as_the_agent_reads_it() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let adapter = bridge.lab.adapter();
     let opening = json!({"cwd": bridge.lab.project(), "mcpServers": []});
     let sessions = DAMAGES.each_ref().map(|_| {

@@ -24,9 +24,7 @@ const BROKEN_OFF: &str = "cut short [[slow 300 0.1]]";
 #[test]
 #[ignore = "installs the real adapter"]
 fn f31_a_child_killed_in_a_turn_fails_it_and_the_next_prompt_has_it_all() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let (id, head) = conversed(&bridge);
     let running = bridge.begin_prompt(id, BROKEN_OFF, None);
     bridge.wait_written(id, BROKEN_OFF);
@@ -78,9 +76,7 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
-        let Some(bridge) = Bridge::start(Account::Key) else {
-            return;
-        };
+        let bridge = or_skip!(Bridge::start(Account::Key));
         let (id, head) = conversed(&bridge);
         let lasting = lasting_tool();
         let running = bridge.begin_prompt(id, &lasting, None);
@@ -105,9 +101,7 @@ mod smoke {
 #[test]
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_adapter_go_on_apart() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let both = [(); 2].map(|()| conversed(&bridge));
     let prompts = ["one [[slow 300 0.1]]", "two [[slow 300 0.1]]"];
     let ids = [0, 1].map(|which| both[which].0);
@@ -140,9 +134,7 @@ fn f23_turns_that_died_with_their_adapter_go_on_apart() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() {
-    let Some(bridge) = Bridge::start_changed(Account::Key, |entry| entry.keeps = false) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start_changed(Account::Key, |entry| entry.keeps = false));
     let (id, head) = conversed(&bridge);
     remove_transcript(&bridge, &head);
     let turn = bridge.prompted(id, "second");
@@ -173,9 +165,7 @@ fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() 
 #[test]
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_that_is_closed_is_said_to_be_lost() {
-    let Some(bridge) = Bridge::start_changed(Account::Key, |entry| entry.keeps = false) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start_changed(Account::Key, |entry| entry.keeps = false));
     let (id, head) = conversed(&bridge);
     remove_transcript(&bridge, &head);
     close(&bridge, id);

@@ -18,9 +18,7 @@ mod smoke {
             (Account::Key, ("api_key", Severity::Ok)),
             (Account::Subscription, ("none", Severity::Warning)),
         ] {
-            let Some(bridge) = Bridge::start(account) else {
-                return;
-            };
+            let bridge = or_skip!(Bridge::start(account));
             let (kind, severity) = signed_in(&bridge, "@agentclientprotocol/claude-agent-acp");
             assert_eq!((kind.as_str().expect("a kind"), severity), expected);
             // The agent that was asked is fit for work afterwards.

@@ -24,9 +24,7 @@ fn a_session_that_the_adapter_compacts_while_it_is_idle_goes_on_whole() {
             change("CLAUDE_CODE_IDLE_COMPACT_MIN_TOKENS", "100000"),
         ]);
     };
-    let Some(bridge) = Bridge::start_changed(Account::Key, at_once) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start_changed(Account::Key, at_once));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     bridge.lab.model.tell_tokens("second", 150_000);

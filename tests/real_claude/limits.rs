@@ -47,9 +47,7 @@ fn meet_limit(bridge: &Bridge, id: ConversationId) -> String {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_limit_is_told_with_its_end_and_the_session_stays() {
-    let Some(bridge) = Bridge::start(Account::Subscription) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Subscription));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     let head = bridge.head(id);
@@ -142,9 +140,7 @@ mod smoke {
 #[test]
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_session_that_is_refused_goes_on_as_a_copy() {
-    let Some(bridge) = Bridge::start(Account::Subscription) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Subscription));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     let head = bridge.head(id);
@@ -166,9 +162,9 @@ fn after_a_limit_a_session_that_is_refused_goes_on_as_a_copy() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
-    let Some(bridge) = Bridge::start_changed(Account::Subscription, |entry| entry.keeps = false) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start_changed(Account::Subscription, |entry| entry
+        .keeps =
+        false));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     bridge.fork(id, true);
@@ -252,9 +248,9 @@ fn after_a_limit_a_history_that_the_agent_will_not_have_is_told_in_words() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
-    let Some(bridge) = Bridge::start_changed(Account::Subscription, |entry| entry.keeps = false) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start_changed(Account::Subscription, |entry| entry
+        .keeps =
+        false));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     let head = bridge.head(id);

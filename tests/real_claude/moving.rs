@@ -141,9 +141,7 @@ const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text wo
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let source = bridge.conversation(Settings::default());
     for prompt in [LONG, SUBAGENT] {
         bridge.prompted(source, prompt);
@@ -172,9 +170,7 @@ fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     for prompt in ["first words", PARALLEL] {
         bridge.prompted(id, prompt);
@@ -250,9 +246,7 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_outlives_its_source() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let source = bridge.conversation(Settings::default());
     for prompt in [LONG, SUBAGENT] {
         bridge.prompted(source, prompt);

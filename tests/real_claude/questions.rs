@@ -15,9 +15,7 @@ const MAKES_A_FILE: &str = r#"[[tool Bash {"command":"echo made > made.txt; cat 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_permission_is_asked_and_what_is_allowed_is_done() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     asked_and_done(&bridge, id, MAKES_A_FILE);
     bridge.prompted(id, "next");
@@ -35,9 +33,7 @@ fn a_permission_is_asked_and_what_is_allowed_is_done() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_is_refused_is_not_done() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
     let interrupt = bridge.question(id);
@@ -102,9 +98,7 @@ mod smoke {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_cancelled_turn_takes_its_question_along() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
     bridge.question(id);

@@ -1,11 +1,9 @@
 //! Repaired copies: what the agent makes of them, by what the model is sent.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::Check;
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::check::{CheckAnswer, FindingKind};
+use bridge_protocol::check::FindingKind;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
@@ -16,19 +14,6 @@ use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
 
 const WITH_TWO: &str = r#"[[tool Bash {"command":"echo a","description":"a"};;Bash {"command":"echo b","description":"b"}]] [[text done]]"#;
-
-pub(crate) fn repair(bridge: &Bridge, id: ConversationId) -> CheckAnswer {
-    let client = bridge.client();
-    let repaired = bridge.call(async move {
-        let call = client.call(Check {
-            conversation_id: Some(id.into()),
-            repair: true,
-            ..Default::default()
-        });
-        call.await
-    });
-    repaired.expect("transcript/check")
-}
 
 /// Changes the lines of the head's transcript.
 fn change(bridge: &Bridge, id: ConversationId, change: impl FnOnce(&mut Vec<String>)) {
@@ -54,9 +39,7 @@ fn take_result(lines: &mut Vec<String>, output: &str) {
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_the_repaired_history() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     for text in ["number one", WITH_TOOL, "number two"] {
         bridge.prompted(id, text);
@@ -70,7 +53,7 @@ fn the_model_is_sent_the_repaired_history() {
         lines[reply].replace_range(1..20, "@");
     });
     assert!(bridge.get(id).live);
-    let answer = repair(&bridge, id);
+    let answer = bridge.repair(id);
     let kinds: Vec<FindingKind> = answer.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(
         kinds,
@@ -111,9 +94,7 @@ fn the_model_is_sent_the_repaired_history() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_of_several_calls_has_a_result() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let table: [(&[&str], [&str; 2]); 3] = [
         // As the agent appends it.
         (&["a"], ["b", INTERRUPTED]),
@@ -131,7 +112,7 @@ fn each_of_several_calls_has_a_result() {
                 take_result(lines, output);
             }
         });
-        let answer = repair(&bridge, id);
+        let answer = bridge.repair(id);
         let filled_in = answer.repairs.expect("a copy").filled_in;
         assert_eq!(filled_in, gone.len() as u64);
         let text = format!("go on {number}");

@@ -25,9 +25,7 @@ fn after_tool() -> Vec<Said> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_killed_adapters_conversation_goes_on_whole() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, WITH_TOOL);
     let head = bridge.head(id);
@@ -47,9 +45,7 @@ fn a_killed_adapters_conversation_goes_on_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, WITH_TOOL);
     let cut_short = "cut short [[slow 300 0.1]]";
@@ -76,9 +72,7 @@ fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_whose_child_was_killed_while_it_rested_goes_on_whole() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, WITH_TOOL);
     let head = bridge.head(id);
@@ -95,9 +89,7 @@ fn a_session_whose_child_was_killed_while_it_rested_goes_on_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_that_is_refused_late_goes_on_whole_in_the_same_turn() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, WITH_TOOL);
     let head = bridge.head(id);
@@ -199,9 +191,7 @@ fn a_daemon_killed_during_a_turn_tells_so_and_goes_on() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_closed_conversation_gives_the_memory_of_its_agent_back() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let [id, other] = [(); 2].map(|()| bridge.conversation(Settings::default()));
     bridge.prompted(id, "first");
     let of_first: Vec<Process> = bridge.agent_processes();
@@ -224,9 +214,7 @@ fn a_closed_conversation_gives_the_memory_of_its_agent_back() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_deleted_conversations_transcript_does_not_come_back() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     let head = bridge.head(id);

@@ -26,9 +26,7 @@ const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text wo
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     for prompt in ["first words", PARALLEL, SUBAGENT, LONG] {
         bridge.prompted(id, prompt);
@@ -148,9 +146,7 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_was_compacted_away_stays_readable() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     for prompt in ["first words", PARALLEL] {
         bridge.prompted(id, prompt);
@@ -225,9 +221,7 @@ fn what_was_compacted_away_stays_readable() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn forks_and_cleared_sessions_are_listed_and_read_each_as_its_own() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first words");
     bridge.prompted(id, PARALLEL);
@@ -286,9 +280,7 @@ fn forks_and_cleared_sessions_are_listed_and_read_each_as_its_own() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let cwd = bridge.lab.scratch().join("Größe & more");
     fs::create_dir_all(&cwd).expect("a folder");
     let adapter = bridge.lab.adapter();
@@ -343,9 +335,7 @@ fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let adapter = bridge.lab.adapter();
     let sessions = forks_of_forks(&adapter, &bridge.lab.project());
     adapter.stop();
@@ -363,9 +353,7 @@ fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_other_versions_wrote_goes_on_whole() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let project = bridge.lab.transcript_root().join("projects/-home-u-project");
     fs::create_dir_all(&project).expect("a folder");
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts/claude");

@@ -20,9 +20,7 @@ const WITH_TOOL: &str =
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_turn_with_a_tool_and_a_thought_is_told_and_is_history_for_the_next() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     let first = bridge.prompted(id, WITH_TOOL);
     let resumed = first.resumed.as_ref().expect("the first prompt opened a session");
@@ -109,9 +107,7 @@ fn updates_arrive_byte_for_byte() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_cancelled_turn_ends_as_cancelled_and_the_next_gets_its_own_answer() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     let running = bridge.begin_prompt(id, "long [[slow 300 0.1]]", None);
@@ -156,9 +152,7 @@ fn a_cancelled_turn_ends_as_cancelled_and_the_next_gets_its_own_answer() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_agents_own_clear_is_seen_as_a_roll() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "before");
     let cleared = bridge.head(id);

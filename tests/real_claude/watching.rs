@@ -70,9 +70,7 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn compactions_clears_and_branches_are_no_foreign_writing() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     bridge.prompted(id, "second");
@@ -117,9 +115,7 @@ fn compactions_clears_and_branches_are_no_foreign_writing() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_second_writer_is_noticed_and_its_turn_is_saved() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "here");
     bridge.saved_until(id, "here");

@@ -77,9 +77,7 @@ fn asked(bridge: &Bridge, prompt: &str) -> Prefix {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = whole(&bridge);
     let source = bridge.lab.transcript(&bridge.head(id)).expect("the source");
     let before = fs::read(&source).expect("the source");
@@ -94,9 +92,7 @@ fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_before_a_compaction_stands_what_was_compacted() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     bridge.prompted(id, PARALLEL);
@@ -148,9 +144,7 @@ fn d7_before_a_compaction_stands_what_was_compacted() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_the_vendors_own_forks_have_the_same_history() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = whole(&bridge);
     let head = bridge.head(id);
     for (index, checkpoint) in bridge.checkpoints(id).iter().enumerate() {
@@ -216,9 +210,7 @@ fn pictured(bridge: &Bridge, text: &str) -> Vec<What> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
-    let Some(bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     bridge.prompted(id, PARALLEL);

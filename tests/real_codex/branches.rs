@@ -17,9 +17,7 @@ const LAST: &str = "at the end";
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first words");
     bridge.prompted(id, WITH_TOOL);
@@ -105,9 +103,7 @@ fn d7_a_branch_at_a_message_has_its_whole_turn() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let source = bridge.conversation(Settings::default());
     bridge.prompted(source, "first words");
     let unfinished = "unfinished [[slow 40 0.1]]";

@@ -15,9 +15,7 @@ use crate::transfers::without_ids;
 #[test]
 #[ignore = "installs the real adapter"]
 fn bundles_go_on_whole_in_another_home_and_folder() {
-    let Some(there) = Bridge::start() else {
-        return;
-    };
+    let there = or_skip!(Bridge::start());
     let Some(mut here) = Bridge::start() else {
         return;
     };

@@ -13,9 +13,7 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn the_doctor_is_told_who_is_signed_in() {
-        let Some(bridge) = Bridge::start() else {
-            return;
-        };
+        let bridge = or_skip!(Bridge::start());
         let (kind, severity) = signed_in(&bridge, "@agentclientprotocol/codex-acp");
         assert_eq!(
             (kind.as_str().expect("a kind"), severity),

@@ -48,9 +48,7 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn f26_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
-        let Some(bridge) = Bridge::start() else {
-            return;
-        };
+        let bridge = or_skip!(Bridge::start());
         let other = conversed(&bridge);
         let cases = CASES.map(|case| (conversed(&bridge), case));
         told_each_for_itself(&bridge, cases, (other, "beside them [[slow 20 0.1]]"));
@@ -80,9 +78,7 @@ mod smoke {
 #[test]
 #[ignore = "installs the real adapter"]
 fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = conversed(&bridge);
     let refused = r#"[[err 429 n=1 then tool exec_command {"cmd":"echo hi"}]] [[err 400]]"#;
     let turn = bridge.prompt(id, refused).expect("a turn result");
@@ -109,9 +105,7 @@ fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn f1_a_sign_in_that_is_asked_for_is_told_and_the_sessions_go_on_in_another_process() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let (id, sibling) = (conversed(&bridge), conversed(&bridge));
     let heads = [id, sibling].map(|id| bridge.head(id));
     let old = bridge.agent_processes();

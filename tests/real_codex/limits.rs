@@ -18,9 +18,7 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {
-        let Some(bridge) = Bridge::start() else {
-            return;
-        };
+        let bridge = or_skip!(Bridge::start());
         let id = bridge.conversation(Settings::default());
         bridge.prompted(id, "first");
         let resets_at = Timestamp::now().as_second() + 5400;

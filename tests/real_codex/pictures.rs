@@ -105,9 +105,7 @@ fn d2_a_picture_that_is_made_smaller_is_the_same_on_each_branch_and_behind_each_
 #[test]
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first words");
     bridge.prompted(id, TOOLS);

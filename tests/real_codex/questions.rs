@@ -28,9 +28,7 @@ fn asking() -> Settings {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_permission_is_asked_and_what_is_allowed_is_done() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(asking());
     asked_and_done(&bridge, id, MAKES_A_FILE);
     bridge.prompted(id, "next");
@@ -48,9 +46,7 @@ fn a_permission_is_asked_and_what_is_allowed_is_done() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_is_refused_is_not_done() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(asking());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
     let interrupt = bridge.question(id);
@@ -109,9 +105,7 @@ mod smoke {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d15_a_question_outlives_the_server_that_asked_and_its_answer_reaches_the_model_once() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(asking());
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
     let interrupt = bridge.question(id);

@@ -1,7 +1,5 @@
 //! Repaired copies of rollouts: what the agent makes of them, by what the model is sent.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::Check;
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
@@ -16,9 +14,7 @@ use crate::support::model_server::{model, user};
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(Settings::default());
     for text in ["number one", "number two"] {
         bridge.prompted(id, text);
@@ -33,16 +29,7 @@ fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
     lines[reply].truncate(40);
     let torn = lines.join("\n") + "\n{\"timestamp\":\"20";
     fs::write(&path, &torn).expect("a rollout");
-    let client = bridge.client();
-    let answer = bridge.call(async move {
-        let call = client.call(Check {
-            conversation_id: Some(id.into()),
-            repair: true,
-            ..Default::default()
-        });
-        call.await
-    });
-    let answer = answer.expect("transcript/check");
+    let answer = bridge.repair(id);
     let kinds: Vec<FindingKind> = answer.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [FindingKind::GarbageLine, FindingKind::TornLine]);
     let new = answer.repaired.expect("a copy");
@@ -71,9 +58,7 @@ fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_repaired_copy_is_branched_and_edited_before_its_first_prompt() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     for is_edit in [false, true] {
         let id = bridge.conversation(Settings::default());
         for text in ["number one", "number two"] {
@@ -83,16 +68,8 @@ fn a_repaired_copy_is_branched_and_edited_before_its_first_prompt() {
         let path = bridge.lab.transcript(&bridge.head(id)).expect("a rollout");
         let text = fs::read_to_string(&path).expect("a rollout");
         fs::write(&path, text + "{\"timestamp\":\"20").expect("a rollout");
-        let client = bridge.client();
-        let answer = bridge.call(async move {
-            let call = client.call(Check {
-                conversation_id: Some(id.into()),
-                repair: true,
-                ..Default::default()
-            });
-            call.await
-        });
-        assert!(answer.expect("transcript/check").repaired.is_some());
+        let answer = bridge.repair(id);
+        assert!(answer.repaired.is_some());
         let places = bridge.checkpoints(id);
         let text = format!("instead, by an edit: {is_edit}");
         let how = if is_edit {

@@ -20,9 +20,7 @@ use crate::support::signs::Watched;
 #[test]
 #[ignore = "installs the real adapter"]
 fn f31_an_adapter_killed_before_any_tool_fails_its_turn_and_the_next_prompt_has_it_all() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let (id, head) = conversed(&bridge);
     let running = bridge.begin_prompt(id, BROKEN_OFF, None);
     bridge.wait_written(id, BROKEN_OFF);
@@ -46,9 +44,7 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
-        let Some(bridge) = Bridge::start() else {
-            return;
-        };
+        let bridge = or_skip!(Bridge::start());
         let (id, head) = conversed(&bridge);
         let lasting = lasting_tool();
         let running = bridge.begin_prompt(id, &lasting, None);
@@ -76,9 +72,7 @@ mod smoke {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let (id, head) = conversed(&bridge);
     let (other, _) = conversed(&bridge);
     let lasting = lasting_tool();
@@ -116,9 +110,7 @@ fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was
 #[test]
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_server_go_on_apart() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let ids = [conversed(&bridge).0, conversed(&bridge).0];
     let prompts = ["one [[slow 50 0.5]]", "two [[slow 50 0.5]]"];
     let running = begin_together(&bridge, ids, prompts);
@@ -144,9 +136,7 @@ fn f23_turns_that_died_with_their_server_go_on_apart() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(Settings::default());
     let client = bridge.client();
     bridge

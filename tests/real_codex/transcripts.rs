@@ -174,9 +174,7 @@ fn branches_and_their_source_go_on_each_with_its_own_history_and_are_listed() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_is_read_is_what_the_model_was_sent() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first words");
     bridge.prompted(id, WITH_TOOL);
@@ -255,9 +253,7 @@ fn sent_before(bridge: &Bridge, text: &str) -> u64 {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let cwd = bridge.lab.scratch().join("Größe & more");
     fs::create_dir_all(&cwd).expect("a folder");
     let adapter = bridge.lab.adapter();
@@ -311,9 +307,7 @@ fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let adapter = bridge.lab.adapter();
     let sessions = forks_of_forks(&adapter, &bridge.lab.project());
     adapter.stop();
@@ -334,9 +328,7 @@ fn what_other_versions_wrote_goes_on_whole() {
     // As the fixtures call theirs.
     let mut tried = 0;
     for provider in ["scripted", "fake"] {
-        let Some(bridge) = Bridge::start() else {
-            return;
-        };
+        let bridge = or_skip!(Bridge::start());
         tried += goes_on_whole(&bridge, provider);
     }
     assert_eq!(tried, fixtures().len(), "each is tried");
@@ -424,9 +416,7 @@ fn as_sent(history: &[Message]) -> Vec<Said> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn an_archived_transcript_is_listed_where_it_is() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let adapter = bridge.lab.adapter();
     let opening = json!({"cwd": bridge.lab.project(), "mcpServers": []});
     let made = adapter.call("session/new", opening).expect("session/new");

@@ -3,13 +3,11 @@
 //! is brought back, the model is sent what it would have been sent there, to the letter: so that what its
 //! server has kept of the conversation serves still.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::Check;
 use std::fs;
 use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
+use bridge_protocol::check::{Finding, FindingKind};
 use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::StopReason;
@@ -130,9 +128,7 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_place() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = whole(&bridge);
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the rollout");
     bridge.close(id);
@@ -152,9 +148,7 @@ fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_plac
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
-    let Some(bridge) = Bridge::start() else {
-        return;
-    };
+    let bridge = or_skip!(Bridge::start());
     let id = whole(&bridge);
     let reply = format!("ok: {LAST}");
     let torn = tear(
@@ -163,7 +157,7 @@ fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
         &[r#""type":"response_item""#, &reply],
         "{\"timestamp\":\"20",
     );
-    let repaired = repair(&bridge, id);
+    let repaired = bridge.repair(id);
     assert_eq!(
         kinds(&repaired.findings),
         [FindingKind::GarbageLine, FindingKind::TornLine]
@@ -197,7 +191,7 @@ fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
         &[r#""type":"function_call_output""#, r"Output:\nfour"],
         "",
     );
-    let repaired = repair(&bridge, id);
+    let repaired = bridge.repair(id);
     let missing = FindingKind::ToolUseWithoutResult;
     assert_eq!(kinds(&repaired.findings), [missing, FindingKind::GarbageLine]);
     assert_eq!(kinds(&repaired.left), [missing]);
@@ -236,19 +230,6 @@ fn check_holds_all(sent: &[Said]) {
         sent.contains(&user(PARALLEL[0])) && !sent.contains(&model("compared")),
         "{sent:#?}"
     );
-}
-
-fn repair(bridge: &Bridge, id: ConversationId) -> CheckAnswer {
-    let client = bridge.client();
-    let answer = bridge.call(async move {
-        let call = client.call(Check {
-            conversation_id: Some(id.into()),
-            repair: true,
-            ..Default::default()
-        });
-        call.await
-    });
-    answer.expect("transcript/check")
 }
 
 fn kinds(findings: &[Finding]) -> Vec<FindingKind> {

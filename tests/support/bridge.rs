@@ -4,8 +4,8 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{
-    Cancel, Chain, Close, Delete, Edit, Fork, GetConversation, Keep, Move, NewConversation, Prompt, Respond,
-    Shutdown, Subscribe, Undo, Update,
+    Cancel, Chain, Check, Close, Delete, Edit, Fork, GetConversation, Keep, Move, NewConversation, Prompt,
+    Respond, Shutdown, Subscribe, Undo, Update,
 };
 use std::fs;
 use std::io::Read;
@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{
     Conversation, EditAnswer, ForkAnswer, MoveAnswer, RemainingTranscript, Settings, TranscriptsOnDelete,
@@ -560,6 +561,20 @@ impl<L: Lab> Bridge<L> {
         let runtime = Arc::clone(&self.driver.runtime);
         let call = runtime.spawn(async move { call.await.map_err(bridge_error) });
         Pending(call, runtime)
+    }
+
+    /// Has the transcript of a conversation repaired.
+    pub(crate) fn repair(&self, id: ConversationId) -> CheckAnswer {
+        let client = self.client();
+        let answer = self.call(async move {
+            let call = client.call(Check {
+                conversation_id: Some(id.into()),
+                repair: true,
+                ..Default::default()
+            });
+            call.await
+        });
+        answer.expect("transcript/check")
     }
 
     /// Waits for the answer to a call of the client.

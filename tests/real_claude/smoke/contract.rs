@@ -65,9 +65,7 @@ fn raw_events(adapter: &AcpClient, kind: &str) -> Vec<Value> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_new_session_writes_nothing_and_is_unknown_elsewhere_until_prompted() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     assert_eq!(lab.transcripts(), Vec::<std::path::PathBuf>::new());
@@ -87,9 +85,7 @@ fn a_new_session_writes_nothing_and_is_unknown_elsewhere_until_prompted() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn unknown_ids_are_told_apart_from_other_failures() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     for method in ["session/fork", "session/resume", "session/load"] {
         let error = adapter.call(method, opening_of(&lab, NOBODY)).expect_err(method);
@@ -125,9 +121,7 @@ fn unknown_ids_are_told_apart_from_other_failures() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_killed_adapters_session_is_resumed_with_its_history() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     let with_tool = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text greeted]]"#;
@@ -156,9 +150,7 @@ fn a_killed_adapters_session_is_resumed_with_its_history() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn an_adapter_killed_during_a_turn_has_the_prompt_on_disk() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     prompted(&adapter, &session, "first");
@@ -187,9 +179,7 @@ fn an_adapter_killed_during_a_turn_has_the_prompt_on_disk() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_copies_the_history_at_once_and_leaves_its_source() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let source = new_session(&lab, &adapter);
     prompted(&adapter, &source, "first");
@@ -214,9 +204,7 @@ fn a_fork_copies_the_history_at_once_and_leaves_its_source() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_can_be_cut_after_a_message() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let source = new_session(&lab, &adapter);
     prompted(&adapter, &source, "first");
@@ -255,9 +243,7 @@ fn a_fork_can_be_cut_after_a_message() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_copy_under_a_new_id_resumes_with_the_same_history() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     prompted(&adapter, &session, "first");
@@ -298,9 +284,7 @@ fn a_copy_under_a_new_id_resumes_with_the_same_history() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
-    let Some(lab) = ClaudeLab::new(Account::Subscription) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Subscription));
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     let resets_at = jiff::Timestamp::now().as_second() + 5400;
@@ -340,9 +324,7 @@ fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_resume_keeps_the_model_and_the_system_prompt_which_may_be_given_again() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let with_prompt = |mut params: Value| {
         params["_meta"]["systemPrompt"] = json!({"append": "Answer in Latin."});
@@ -394,9 +376,7 @@ fn a_resume_keeps_the_model_and_the_system_prompt_which_may_be_given_again() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     let announced = || -> Vec<String> {
@@ -453,9 +433,7 @@ fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_folder_of_a_transcript_is_named_as_we_name_it() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let folder = |name: &str| {
         let folder = lab.scratch().join(name);
@@ -487,9 +465,7 @@ fn the_folder_of_a_transcript_is_named_as_we_name_it() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_in_several_other_folders_is_not_found() {
-    let Some(lab) = ClaudeLab::new(Account::Key) else {
-        return;
-    };
+    let lab = or_skip!(ClaudeLab::new(Account::Key));
     let adapter = lab.adapter();
     let session = new_session(&lab, &adapter);
     prompted(&adapter, &session, "before");
