@@ -53,6 +53,10 @@ fn of_wrong_value(
 
 /// What the parser expected where a value is of another type or out of its range, without the names of Rust's types.
 fn expected(words: &str) -> Option<&str> {
+    // Of a value that is one of several words, which are strings all.
+    if words.starts_with("wanted ") {
+        return Some("a string");
+    }
     if !["invalid type: ", "invalid value: "]
         .iter()
         .any(|start| words.starts_with(start))
