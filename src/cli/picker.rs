@@ -119,6 +119,7 @@ struct Picker<'a> {
 
 impl Picker<'_> {
     async fn run(&mut self) -> Outcome<Conversation> {
+        keyboard::end_with_terminal();
         // Before the screen is taken: an earlier signal ends the process at once.
         let mut stopped = pin!(stopped().map_err(failed)?);
         let screen = Screen::take().map_err(failed)?;

@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for Agents {
             type Value = Agents;
 
             fn expecting(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                text.write_str("a table of agents")
+                text.write_str("a table")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Agents, A::Error> {

@@ -1,14 +1,13 @@
 //! Finding a conversation: lists, the picker, names, and what is shown of one, as a person sees it.
 
 use std::os::unix::fs::DirBuilderExt;
-use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::home::Home;
 use super::printed::{check_printed, check_seen};
-use super::terminal::Terminal;
+use super::terminal::{Terminal, in_shell};
 use super::text;
 
 const ESCAPE: &str = "\x1b";
@@ -341,33 +340,23 @@ fn the_picker_filters_and_shows_the_last_turns() {
     assert!(answer.contains(&first), "{answer:?}");
 }
 
+/// The first shell leads the session. In the second the signal is ignored, as it is after `nohup`.
 #[test]
 fn nothing_outlives_its_terminal() {
     let (home, ids) = home();
-    let show = home.command(&["show"]);
-    // As from a shell, which leads the session.
-    let mut in_shell = Command::new("sh");
-    in_shell.args(["-c", "\"$0\" \"$@\"; true"]);
-    in_shell.arg(show.get_program()).args(show.get_args());
-    in_shell
-        .current_dir(show.get_current_dir().unwrap())
-        .env("NO_COLOR", "1");
-    for (name, value) in show.get_envs() {
-        value.map(|value| in_shell.env(name, value));
+    for script in ["\"$0\" \"$@\"; true", "trap '' HUP; exec \"$0\" \"$@\""] {
+        for (arguments, shown) in [
+            (&["show"][..], KEYS),
+            (&["chat", &ids[0]], "Ctrl-D leaves"),
+            (&["attach", &ids[0]], &ids[0][..8]),
+            (&["send", &ids[0], "[[ask May I?]]"], "? helps"),
+        ] {
+            let mut terminal = Terminal::of(80, &in_shell(script, &home.command(arguments)));
+            terminal.until(shown);
+            terminal.close_window();
+        }
+        home.said(&["cancel", &ids[0]]);
     }
-    for command in [&show, &in_shell] {
-        let mut picker = Terminal::of(80, command);
-        until(&mut picker, KEYS);
-        picker.close_window();
-    }
-    for arguments in [&["chat", &ids[0]][..], &["attach", &ids[0]]] {
-        let mut terminal = Terminal::run_plain(&home, 80, arguments);
-        terminal.until(&ids[0][..8]);
-        terminal.close_window();
-    }
-    let mut asked = Terminal::run_plain(&home, 80, &["send", &ids[0], "[[ask May I?]]"]);
-    asked.until("May I?");
-    asked.close_window();
 }
 
 #[test]

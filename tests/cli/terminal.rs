@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use super::history;
 use super::home::Home;
@@ -94,6 +95,19 @@ pub(crate) const MARK: &str = "› ";
 /// The end of the last line of a question.
 pub(crate) const ASKED: &str = "? helps";
 
+/// A command as it is run by this script of a shell, which has its words as `"$0" "$@"`.
+pub(crate) fn in_shell(script: &str, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(command.get_program());
+    shell.args(command.get_args());
+    shell.current_dir(command.get_current_dir().unwrap());
+    for (name, value) in command.get_envs() {
+        value.map(|value| shell.env(name, value));
+    }
+    shell.env("NO_COLOR", "1");
+    shell
+}
+
 #[test]
 fn a_key_answers_a_question_and_others_do_nothing() {
     let home = Home::new();
@@ -110,6 +124,19 @@ fn a_key_answers_a_question_and_others_do_nothing() {
         let shown = terminal.exits(0);
         assert_eq!(shown.contains("Done it"), allowed, "{key:?}: {shown:?}");
     }
+}
+
+/// The keys come from the terminal, whatever standard input is.
+#[test]
+fn a_question_about_a_piped_prompt_is_answered_at_the_terminal() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let script = "echo '[[ask Really?]] [[say Done it]]' | \"$0\" \"$@\"";
+    let mut terminal = Terminal::of(80, &in_shell(script, &home.command(&["send", &id, "-"])));
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    let shown = terminal.exits(0);
+    assert!(shown.contains("Done it"), "{shown:?}");
 }
 
 /// A word is read to its end: a letter in it is no key.

@@ -169,6 +169,30 @@ async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() 
     assert!(sent.len() == 3 && sent[2].starts_with(GO_ON), "{sent:?}");
 }
 
+/// The agent cancels the continuation unasked, before it has written anything of it: it is tried again later, and once.
+#[tokio::test]
+async fn a_continuation_that_its_agent_cancels_unasked_is_not_lost() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    let limited = send_and_wait(&app, id, "[[skip next]][[limit 1]]").await;
+    let turn = continued(&mut events).await;
+    assert_eq!((turn.stop_reason, turn.failure), (StopReason::Cancelled, None));
+    let next = turn.continuation.unwrap();
+    assert!(next.attempts == 1 && next.at > limited.continuation.unwrap().at);
+    let shown = app.get(id).await;
+    assert_eq!(
+        (shown.state, shown.continuation),
+        (ConversationState::Interrupted, Some(next))
+    );
+    assert_eq!(prompts(&app, &home, id).await, ["[[skip next]][[limit 1]]"]);
+    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+    let sent = prompts(&app, &home, id).await;
+    assert!(sent.len() == 2 && sent[1].starts_with(GO_ON), "{sent:?}");
+}
+
 #[tokio::test]
 async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
     let home = Home::new();

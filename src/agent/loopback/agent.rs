@@ -71,9 +71,14 @@ impl Agent {
     /// Ends the running turn; the prompts behind it end too.
     pub(super) fn stop(&self, session: &Session, stop: Stop) {
         for prompt in session.stop(stop) {
-            self.output
-                .respond(&prompt.request_id, Ok(json!({ "stopReason": "cancelled" })));
+            self.cancelled(&prompt);
         }
+    }
+
+    /// Answers a prompt that was cancelled before it began.
+    fn cancelled(&self, prompt: &Prompt) {
+        self.output
+            .respond(&prompt.request_id, Ok(json!({ "stopReason": "cancelled" })));
     }
 
     /// The transcripts of a session that runs in `cwd`; none for a session that is refused or was never written.
@@ -115,6 +120,7 @@ impl Agent {
         let request_id = prompt.request_id.clone();
         match session.admit(prompt) {
             Admission::Queued => {}
+            Admission::Cancelled(prompt) => self.cancelled(&prompt),
             Admission::Refused(prompt, error) => self.output.respond(&prompt.request_id, Err(error)),
             Admission::NeedsWorker => {
                 let worker = Worker::register(self, session);

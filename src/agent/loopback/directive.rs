@@ -32,6 +32,8 @@ pub(super) enum Directive {
     Deaf,
     /// Beyond the contract: a turn that is stopped ends only after another one has, although its session is closed by then.
     Linger,
+    /// Beyond the contract: the session's next prompt is answered as cancelled, and nothing of it is written.
+    SkipNext,
     Forget,
     /// Beyond the contract: no copy of the session works either.
     ForgetCopies,
@@ -116,6 +118,7 @@ fn parse_one(inside: &str) -> Option<(Directive, usize)> {
         ("hang", None) => Directive::Hang,
         ("deaf", None) => Directive::Deaf,
         ("linger", None) => Directive::Linger,
+        ("skip", Some("next")) => Directive::SkipNext,
         ("forget", None) => Directive::Forget,
         ("forget", Some("copies")) => Directive::ForgetCopies,
         ("lose", None) => Directive::Lose,
@@ -230,6 +233,7 @@ mod tests {
             ("[[hang]]", Directive::Hang),
             ("[[deaf]]", Directive::Deaf),
             ("[[linger]]", Directive::Linger),
+            ("[[skip next]]", Directive::SkipNext),
             ("[[forget]]", Directive::Forget),
             ("[[forget copies]]", Directive::ForgetCopies),
             ("[[lose]]", Directive::Lose),

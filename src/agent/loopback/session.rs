@@ -79,6 +79,7 @@ struct Control {
     has_worker: bool,
     stop: Option<Stop>,
     deaf: bool,
+    skips_next: bool,
     closed: bool,
     asked: Option<u64>,
     answer: Option<Value>,
@@ -102,6 +103,8 @@ pub(super) enum Admission {
     Queued,
     /// No worker is there: the caller starts one.
     NeedsWorker,
+    /// It ends as the prompts do that wait when their session is stopped.
+    Cancelled(Prompt),
     /// It cannot be taken.
     Refused(Prompt, RpcError),
 }
@@ -138,6 +141,9 @@ impl Session {
         if control.waiting.len() >= PROMPT_LIMIT {
             return Admission::Refused(prompt, RpcError::internal("too many prompts are waiting"));
         }
+        if std::mem::take(&mut control.skips_next) {
+            return Admission::Cancelled(prompt);
+        }
         control.waiting.push_back(prompt);
         if std::mem::replace(&mut control.has_worker, true) {
             Admission::Queued
@@ -170,6 +176,11 @@ impl Session {
     /// From now on cancels are not heard.
     pub(super) fn go_deaf(&self) {
         lock(&self.control).deaf = true;
+    }
+
+    /// The next prompt is cancelled before it begins.
+    pub(super) fn skip_next(&self) {
+        lock(&self.control).skips_next = true;
     }
 
     pub(super) fn is_stopped(&self) -> bool {

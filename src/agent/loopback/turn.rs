@@ -150,6 +150,7 @@ impl Turn<'_> {
             }
             Directive::Deaf => self.session.go_deaf(),
             Directive::Linger => self.lingers = true,
+            Directive::SkipNext => self.session.skip_next(),
             Directive::Forget => self.forget = true,
             Directive::ForgetCopies => (self.forget, self.forget_copies) = (true, true),
             Directive::Lose => self.lose = true,

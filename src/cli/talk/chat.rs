@@ -36,7 +36,7 @@ use crate::cli::exit::Exit;
 use crate::cli::follow::Follower;
 use crate::cli::output::{DIM, Output, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{args, select, words};
+use crate::cli::{args, keyboard, select, words};
 use crate::paths::ownership::NO_LINK;
 
 /// Lines that are kept in the history file.
@@ -117,6 +117,7 @@ pub(in crate::cli) async fn chat_in(
         daemon: Rc::new(daemon),
         conversation,
     };
+    keyboard::end_with_terminal();
     let mut editor = editor(context)?;
     context.warn_of_echo(&room.daemon, &room.conversation).await?;
     room.enter(context).await?;

@@ -48,18 +48,21 @@ impl Drop for Listening {
 }
 
 impl Person {
-    /// The person at the controlling terminal; none if standard error is not a terminal.
+    /// The person at the controlling terminal, whose end is that of this process; none if standard error is not a terminal.
     pub(super) fn find() -> Option<Self> {
         if !io::stderr().is_terminal() {
             return None;
         }
         match File::options().read(true).write(true).open("/dev/tty") {
-            Ok(terminal) => Some(Self {
-                terminal,
-                listening: None,
-                word: String::new(),
-                counts_at: Instant::now(),
-            }),
+            Ok(terminal) => {
+                keyboard::end_with_terminal();
+                Some(Self {
+                    terminal,
+                    listening: None,
+                    word: String::new(),
+                    counts_at: Instant::now(),
+                })
+            }
             Err(error) => {
                 tracing::debug!(%error, "no terminal to ask at");
                 None
@@ -93,7 +96,7 @@ impl Person {
         self.listening = None;
     }
 
-    /// Waits for one of `keys` that nothing follows, `?`, or a word and Enter; none once the terminal is closed.
+    /// Waits for one of `keys` that nothing follows, `?`, or a word and Enter; none if the terminal cannot be read.
     /// Never ready while it does not listen. Nothing typed is lost when the future is dropped.
     pub(super) async fn answer(&mut self, keys: &str) -> Option<String> {
         if self.listening.is_none() {

@@ -12,7 +12,7 @@ use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Model, Session, TurnPhase};
+use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{RequestRecord, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
@@ -109,9 +109,10 @@ impl<R> Model<R> {
         }
     }
 
-    /// What it does after a turn that did not fail. One that the daemon's stop cancelled nobody wanted to be done with.
+    /// What it does after a turn that did not fail. Nobody wanted to be done with one that was cut short.
     fn rest_after(&mut self, stop_reason: &StopReason) {
-        self.rest(match self.was_cut_by_stop(stop_reason) {
+        let is_cut = self.was_cut_by_stop(stop_reason) || self.was_cut_by_agent(stop_reason);
+        self.rest(match is_cut {
             true => Resting::Interrupted,
             false => Resting::Idle,
         });
@@ -120,6 +121,15 @@ impl<R> Model<R> {
     /// Whether the daemon's stop ends the turn, and nobody's wish.
     pub(super) fn was_cut_by_stop(&self, stop_reason: &StopReason) -> bool {
         *stop_reason == StopReason::Cancelled && self.turn.as_ref().is_some_and(|turn| turn.stopped)
+    }
+
+    /// Whether the agent cancelled a continuation that nobody cancelled and that it had not begun. An agent whose input ends
+    /// does so before the prompt is in its transcript, which tells later whether it is to be sent again.
+    pub(super) fn was_cut_by_agent(&self, stop_reason: &StopReason) -> bool {
+        let is_begun = |turn: &Turn<R>| turn.taken || turn.cancelled || turn.stopped;
+        let turn = self.turn.as_ref();
+        *stop_reason == StopReason::Cancelled
+            && turn.is_some_and(|turn| turn.asked.continues && !is_begun(turn))
     }
 
     pub(super) fn end_turn(

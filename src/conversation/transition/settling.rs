@@ -2,6 +2,7 @@
 
 use bridge_protocol::conversation::{Continuation, OnLimit};
 use bridge_protocol::turn::{self, FailureKind, StopReason};
+use jiff::Timestamp;
 
 use super::due::{ATTEMPTS_LIMIT, next_try};
 use crate::conversation::effect::{Arrival, Now, Part};
@@ -25,6 +26,13 @@ impl<R> Model<R> {
             if self.was_cut_by_stop(stop_reason) {
                 self.note_cut();
                 self.note_said();
+            } else if self.was_cut_by_agent(stop_reason) {
+                self.note_cut();
+                self.note_said();
+                let earlier = self.record.continuation.take();
+                self.record.continuation = earlier.and_then(|earlier| try_again(earlier, None, now));
+                self.forget_early_waking(now);
+                return self.record.continuation.as_ref().map(Continuation::from);
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
                 self.record.cut = None;
@@ -97,15 +105,9 @@ impl<R> Model<R> {
         }
         if continues {
             let is_the_cause = has_died && was_apart;
-            let goes_on =
-                (is_limited || is_passing || failure.retryable) && !is_the_cause && attempts < ATTEMPTS_LIMIT;
-            let due = next_try(failure.resets_at, attempts, now);
+            let goes_on = (is_limited || is_passing || failure.retryable) && !is_the_cause;
             self.record.continuation = earlier.and_then(|earlier| match goes_on {
-                true => Some(PendingContinuation {
-                    at: due.at,
-                    since: due.since,
-                    ..earlier
-                }),
+                true => try_again(earlier, failure.resets_at, now),
                 false => earlier.next(now),
             });
         } else if waits && is_limited {
@@ -134,12 +136,17 @@ impl<R> Model<R> {
                 }
             });
         }
+        self.forget_early_waking(now);
+        let told = self.record.continuation.as_ref().filter(|_| waits);
+        told.map(Continuation::from)
+    }
+
+    /// What is not due any more does not go out although its time had come.
+    fn forget_early_waking(&mut self, now: Now) {
         let continuation = self.record.continuation.as_ref();
         if continuation.is_none_or(|continuation| continuation.at > now) {
             self.due = None;
         }
-        let told = self.record.continuation.as_ref().filter(|_| waits);
-        told.map(Continuation::from)
     }
 
     /// What went out by itself is what is cut short now.
@@ -191,4 +198,21 @@ impl<R> Model<R> {
             Some(Arrival::Unknown) | None => cut.arrived,
         };
     }
+}
+
+/// A continuation that was cut short, for its next time; what comes after it, where it has been sent too often.
+fn try_again(
+    earlier: PendingContinuation,
+    resets_at: Option<Timestamp>,
+    now: Now,
+) -> Option<PendingContinuation> {
+    if earlier.attempts >= ATTEMPTS_LIMIT {
+        return earlier.next(now);
+    }
+    let due = next_try(resets_at, earlier.attempts, now);
+    Some(PendingContinuation {
+        at: due.at,
+        since: due.since,
+        ..earlier
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// The line of an error, and what it says: on one line, with the names under which it stands.
@@ -11,14 +12,67 @@ pub(super) fn of_error(text: &str, error: &toml::de::Error) -> (usize, String) {
     let Some(span) = error.span() else {
         return (1, words);
     };
-    let names = DeTable::parse(text)
-        .ok()
-        .and_then(|table| names_at(table.get_ref(), span.start));
-    let told = match names {
-        Some(names) => format!("{}: {words}", names.join(".")),
+    let table = DeTable::parse(text).ok();
+    let place = table
+        .as_ref()
+        .and_then(|table| place_at(table.get_ref(), span.start));
+    let said = match place {
+        Some(place) => match place.value.zip(expected(&words)) {
+            Some((value, expected)) => of_wrong_value(&place.names, value, expected, text, span.start),
+            None => format!("{}: {words}", place.names.join(".")),
+        },
         None => words,
     };
-    (line(text, span.start), told)
+    (line(text, span.start), said)
+}
+
+/// What is said of a value at this place of the text, or within it, that is of another type than expected or out of its
+/// range.
+fn of_wrong_value(
+    names: &[String],
+    value: &Spanned<DeValue<'_>>,
+    expected: &str,
+    text: &str,
+    at: usize,
+) -> String {
+    let (mut what, mut found) = (names.join("."), value);
+    if let DeValue::Array(entries) = value.get_ref()
+        && let Some(entry) = entries.iter().find(|entry| entry.span().contains(&at))
+        && !expected.starts_with("an array")
+    {
+        (what, found) = (format!("each entry of {what}"), entry);
+    }
+    let found = match found.get_ref() {
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+        DeValue::String(text) if text.lines().nth(1).is_some() => "a text of several lines",
+        _ => text.get(found.span()).unwrap_or("this"),
+    };
+    format!("{what} must be {expected}, not {found}")
+}
+
+/// What the parser expected where a value is of another type or out of its range, without the names of Rust's types.
+fn expected(words: &str) -> Option<&str> {
+    // Of a value that is one of several words, which are strings all.
+    if words.starts_with("wanted ") {
+        return Some("a string");
+    }
+    if !["invalid type: ", "invalid value: "]
+        .iter()
+        .any(|start| words.starts_with(start))
+    {
+        return None;
+    }
+    let (_, expected) = words.rsplit_once(", expected ")?;
+    Some(match expected {
+        "f64" => "a number",
+        "u64" | "usize" => "a whole number, 0 or more",
+        "a boolean" => "true or false",
+        "a sequence" => "an array",
+        "a map" => "a table",
+        _ if expected.starts_with("struct ") => "a table",
+        _ => expected,
+    })
 }
 
 /// The line of the value under these names, or under as many of them as there are.
@@ -39,18 +93,32 @@ pub(super) fn of_names(text: &str, names: &[&str]) -> usize {
     line(text, found)
 }
 
-/// The names of the value at this place of the text.
-fn names_at(table: &DeTable<'_>, at: usize) -> Option<Vec<String>> {
+/// What stands at a place of the text.
+struct Place<'t, 'v> {
+    names: Vec<String>,
+    /// None at a name.
+    value: Option<&'t Spanned<DeValue<'v>>>,
+}
+
+/// What stands at this place of the text.
+fn place_at<'t, 'v>(table: &'t DeTable<'v>, at: usize) -> Option<Place<'t, 'v>> {
     let holds = |span: Range<usize>| span.contains(&at);
     table.iter().find_map(|(key, value)| {
-        let mut names = vec![key.get_ref().to_string()];
+        let name = key.get_ref().to_string();
+        let here = |value| Place {
+            names: vec![name.clone()],
+            value,
+        };
         match value.get_ref() {
-            _ if holds(key.span()) => Some(names),
+            _ if holds(key.span()) => Some(here(None)),
             DeValue::Table(below) => {
-                names.extend(names_at(below, at)?);
-                Some(names)
+                let mut place = place_at(below, at);
+                if let Some(place) = &mut place {
+                    place.names.insert(0, name.clone());
+                }
+                place.or_else(|| holds(value.span()).then(|| here(Some(value))))
             }
-            _ => holds(value.span()).then_some(names),
+            _ => holds(value.span()).then(|| here(Some(value))),
         }
     })
 }

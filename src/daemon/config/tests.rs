@@ -66,8 +66,12 @@ impl Machine {
     }
 }
 
+fn refused(text: &str) -> Option<String> {
+    Machine::with(&[]).catalog(text).err()
+}
+
 fn refusal(text: &str) -> String {
-    Machine::with(&[]).catalog(text).unwrap_err()
+    refused(text).unwrap()
 }
 
 #[test]
@@ -437,6 +441,66 @@ fn a_key_that_is_not_known_is_told_with_its_line() {
     assert!(
         said.starts_with("line 2: agents.mine.comand: unknown field"),
         "{said}"
+    );
+}
+
+/// Every setting, each with a value of every type that it does not take.
+#[test]
+fn a_wrong_type_is_told_in_plain_words() {
+    const NUMBER: &str = "a number";
+    const WHOLE: &str = "a whole number, 0 or more";
+    let settings = [
+        ("default_agent", "a string"),
+        ("agents", "a table"),
+        ("agents.mine", "a table"),
+        ("agents.mine.command", "a string"),
+        ("agents.mine.args", "an array"),
+        ("agents.mine.env", "a table"),
+        ("agents.mine.env.A", "a string"),
+        ("agents.mine.kind", "a string"),
+        ("agents.mine.transcripts", "a string"),
+        ("agents.mine.interrupts", "a string"),
+        ("limits", "a table"),
+        ("limits.idle_minutes", NUMBER),
+        ("limits.agent_idle_minutes", NUMBER),
+        ("limits.max_line_bytes", WHOLE),
+        ("limits.subscriber_events", WHOLE),
+        ("limits.prompt_queue", WHOLE),
+        ("limits.cancel_grace_ms", WHOLE),
+        ("limits.agent_start_ms", WHOLE),
+        ("limits.session_open_ms", WHOLE),
+        ("limits.continuations", WHOLE),
+        ("limits.connections", WHOLE),
+        ("limits.requests_in_flight", WHOLE),
+        ("keep", "a table"),
+        ("keep.enabled", "true or false"),
+        ("keep.days", WHOLE),
+        ("keep.bytes", WHOLE),
+    ];
+    let values = [
+        ("\"soon\"", "\"soon\"", "a string"),
+        ("7", "7", "a number, a whole number, 0 or more"),
+        ("-7", "-7", "a number"),
+        ("1.5", "1.5", "a number"),
+        ("true", "true", "true or false"),
+        // Of a table an array is its entries in their order.
+        ("[]", "an array", "an array, a table"),
+        ("{}", "a table", "a table"),
+    ];
+    let mut others = Vec::new();
+    for (name, expected) in settings {
+        for (value, found, fits) in values {
+            let told = refused(&format!("# mine\n{name} = {value}"));
+            let wanted = format!("line 2: {name} must be {expected}, not {found}");
+            if !fits.contains(expected) && told.as_ref() != Some(&wanted) {
+                others.push((wanted, told));
+            }
+        }
+    }
+    assert_eq!(others, []);
+    assert_eq!(
+        refusal("agents.mine.args = [\n \"a\",\n 1]"),
+        "line 3: each entry of agents.mine.args must be a string, not 1"
     );
 }
 

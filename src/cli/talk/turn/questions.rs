@@ -82,7 +82,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Takes what was typed at the question that is asked; nothing once the terminal is closed.
+    /// Takes what was typed at the question that is asked; nothing if the terminal cannot be read.
     pub(super) async fn take_answer(&mut self, typed: Option<String>) -> Outcome {
         let Some(typed) = typed else {
             self.person = None;

@@ -471,6 +471,77 @@ fn what_a_stop_cut_short_can_be_gone_on_with() {
     assert_eq!(world.model.record.cut, None);
 }
 
+/// An agent whose input ends cancels what waits in it, before it has written anything of that.
+#[test]
+fn a_continuation_that_its_agent_cancels_unasked_is_sent_exactly_once() {
+    for (arrival, text) in [(Arrival::Absent, "second"), (Arrival::Present, GO_ON)] {
+        let mut world = waiting();
+        world.passes_to(RESET);
+        world.falls_due();
+        world.ascertains(Arrival::Absent);
+        // The timer may fire twice.
+        world.falls_due();
+        world.forget_log();
+        world.ends("cancelled");
+        let log = world.log();
+        let ended = log.iter().any(|line| line.ends_with("cancelled"));
+        assert!(
+            ended && !log.iter().any(|line| line.starts_with("ascertain")),
+            "{log:?}"
+        );
+        assert_eq!(world.model.state(), ConversationState::Interrupted);
+        assert_eq!(attempts(&world), Some(1));
+        assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
+        world.passes_to(&due_at(&world).unwrap());
+        world.falls_due();
+        world.forget_log();
+        world.ascertains(arrival);
+        let sent = format!("send {text}");
+        assert!(world.log().contains(&sent), "{sent}");
+        world.says_something();
+        world.ends("end_turn");
+        assert_eq!(world.model.state(), ConversationState::Idle);
+        assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
+    }
+}
+
+#[test]
+fn a_continuation_that_its_agent_cancels_unasked_each_time_is_left_to_the_user() {
+    let mut world = waiting();
+    let mut sent = 0;
+    while let Some(at) = due_at(&world) {
+        world.passes_to(&at);
+        world.falls_due();
+        world.ascertains(Arrival::Absent);
+        world.ends("cancelled");
+        sent += 1;
+    }
+    assert_eq!(sent, 20);
+    assert_eq!(world.model.state(), ConversationState::Interrupted);
+    assert_eq!(
+        world.model.record.cut.as_ref().unwrap().prompt.to_text(),
+        "second"
+    );
+}
+
+#[test]
+fn a_continuation_that_is_cancelled_or_was_begun_is_not_sent_again() {
+    for is_asked in [true, false] {
+        let mut world = waiting();
+        world.passes_to(RESET);
+        world.falls_due();
+        world.ascertains(Arrival::Absent);
+        if is_asked {
+            world.cancel();
+        } else {
+            world.says_something();
+        }
+        world.ends("cancelled");
+        assert_eq!(world.model.state(), ConversationState::Idle);
+        assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
+    }
+}
+
 #[test]
 fn a_new_chat_forgets_what_was_to_go_on() {
     let mut world = waiting();
