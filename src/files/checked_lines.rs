@@ -101,13 +101,8 @@ impl CheckedFile {
     /// The system's error.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let text = fs::read(path)?;
-        let mut file = OpenOptions::new().append(true).open(path)?;
-        let mut whole = whole(&text).len();
-        if whole == 0 && !text.is_empty() {
-            // An older version wrote single lines without a newline.
-            file.write_all(b"\n")?;
-            whole = text.len() + 1;
-        }
+        let file = OpenOptions::new().append(true).open(path)?;
+        let whole = whole(&text).len();
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -160,11 +155,7 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
         }
     }
     let rest = &text[whole.len()..];
-    if notes.is_empty() {
-        // An older version wrote single lines without a newline.
-        let single = serde_json::from_slice(rest);
-        notes.push(single.map_err(|error| damaged(1, &error.to_string()))?);
-    } else if !is_torn(rest) {
+    if notes.is_empty() || !is_torn(rest) {
         return Err(damaged(notes.len() + 1, "it has no newline").into());
     }
     Ok(notes)
@@ -345,11 +336,6 @@ mod tests {
         assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done]);
         CheckedFile::open(&path).unwrap().append(&Note::Done).unwrap();
         assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done, Note::Done]);
-        // A single one had no end.
-        fs::write(&path, "{\"begun\":{\"path\":\"/some/where\"}}").unwrap();
-        assert_eq!(read::<Note>(&path).unwrap(), [begun()]);
-        CheckedFile::open(&path).unwrap().append(&Note::Done).unwrap();
-        assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done]);
     }
 
     #[test]
