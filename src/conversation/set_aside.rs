@@ -7,6 +7,7 @@ use super::services::{Services, chain_text};
 use super::{importing, trees, uncommitted_copies};
 use crate::files::{entries, intent, set_aside};
 use crate::paths::names;
+use crate::store;
 use crate::transcript::moving::journal;
 
 /// A file or folder that the daemon cannot use.
@@ -36,10 +37,14 @@ pub fn has_past(data: &Path) -> bool {
     listed.any(|entries| entries.map_or(true, |entries| !entries.is_empty()))
 }
 
-/// All of them, in no particular order.
+/// All of them but those of the store, in no particular order.
 #[must_use]
 pub fn all(services: &Services) -> Vec<UnusableFile> {
     let mut found = Vec::new();
+    match in_data_folder(&services.data) {
+        Ok(more) => found.extend(more),
+        Err(error) => tracing::warn!(%error, "cannot list what was set aside in the data folder"),
+    }
     for (folder, plan) in PLANS {
         let folder = services.data.join(folder);
         match in_folder(&folder, plan) {
@@ -67,17 +72,33 @@ pub fn all(services: &Services) -> Vec<UnusableFile> {
     found
 }
 
+/// The entries of the data folder that were set aside. The store lists its own.
+fn in_data_folder(data: &Path) -> io::Result<Vec<UnusableFile>> {
+    let of_store = store::set_aside_in(data).map_err(io::Error::other)?;
+    let others = set_aside::all_in(data)?
+        .into_iter()
+        .filter(|path| !of_store.contains(path));
+    Ok(others.map(was_set_aside).collect())
+}
+
+fn was_set_aside(path: PathBuf) -> UnusableFile {
+    UnusableFile {
+        path,
+        why: "it could not be used, and was set aside".to_owned(),
+        is_strange: false,
+    }
+}
+
 fn in_folder(folder: &Path, plan: Option<&str>) -> io::Result<Vec<UnusableFile>> {
     let entries = entries(folder)?.into_iter();
     let found = entries.filter_map(|path| {
         let file = plan.map_or_else(|| path.clone(), |plan| path.join(plan));
-        let why = match set_aside::is_name(&path) {
-            true => "it could not be used, and was set aside".to_owned(),
-            false => intent::newer_version(&file)?.to_string(),
-        };
+        if set_aside::is_name(&path) {
+            return Some(was_set_aside(path));
+        }
         Some(UnusableFile {
             path,
-            why,
+            why: intent::newer_version(&file)?.to_string(),
             is_strange: false,
         })
     });

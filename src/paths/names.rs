@@ -1,5 +1,5 @@
-//! The names in the data folder under which the daemon makes files and folders. The paths are made of them, at each start all of them
-//! are checked, and the tests from outside include this file to try each of them: it uses nothing else.
+//! The names in the data folder under which the daemon makes files and folders. The paths are made of them, and at each start all of them
+//! are checked.
 
 /// What the daemon makes under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -152,12 +152,10 @@ mod tests {
             let (server, client) = UnixStream::pair().unwrap();
             let socket = Socket::new(server).unwrap();
             while socket.try_write(&[7; 4096]).is_ok() {}
-            let leaves = async {
-                tokio::task::yield_now().await;
-                drop(client);
-            };
-            let (waited, ()) = tokio::join!(socket.writable(), leaves);
-            waited.unwrap();
+            let mut waiting = Box::pin(socket.writable());
+            assert!(futures_util::poll!(&mut waiting).is_pending());
+            drop(client);
+            waiting.await.unwrap();
             let error = socket.try_write(&[7]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         });

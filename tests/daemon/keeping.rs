@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::client::Call as _;
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::keep::{KeepAnswer, KeepTotal, RestoreAnswer};
 use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
+use bridge_protocol::method::Status;
 use serde_json::{Value, json};
 
 use super::error_words;
@@ -15,6 +17,7 @@ use crate::carrying::folders_in;
 use crate::home::Home;
 use crate::moved_trees::move_tree;
 use crate::moving::move_to;
+use crate::signs::Watched;
 use crate::support::{App, refused, tried, within};
 
 pub(crate) async fn keep(app: &App, params: Value) -> Result<KeepAnswer, BridgeError> {
@@ -31,16 +34,12 @@ async fn total(app: &App) -> KeepTotal {
     keep(app, json!({})).await.unwrap().total.unwrap()
 }
 
-/// What all copies are together, once that is so.
+/// What all copies are together, once that is so. They change only with what is in the data folder.
 pub(crate) async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
-    let asking = async {
-        loop {
-            let total = total(app).await;
-            if holds(&total) {
-                return total;
-            }
-        }
-    };
+    let home = within(app.client.call(Status::default())).await.unwrap().home;
+    let asking = Watched::below(&Path::new(&home).join("data")).wait_for_answer("such copies", async || {
+        Some(total(app).await).filter(|total| holds(total))
+    });
     within(asking).await
 }
 

@@ -12,6 +12,7 @@ use bridge_protocol::link::{Fidelity, LineageReason, Resumed, Via};
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
+use super::set_aside::reported;
 use crate::carrying::files_below;
 use crate::codex::{ROOT_ID, rollout};
 use crate::codex_watching;
@@ -321,14 +322,16 @@ async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
     }
 }
 
-/// That there is a mark says that turns are missing.
+/// That there is a mark says that turns are missing. Once they are reported it is set aside, as it was.
 #[tokio::test]
 async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
     for how in SPOILED.into_iter().chain(["a folder"]) {
         let home = Home::keeping_nothing();
         let (_daemon, app, id) = restored(&home).await;
         let head = app.get(id).await.head.unwrap();
-        spoil(&mark_of(&home, head.as_str()).unwrap(), how);
+        let mark = mark_of(&home, head.as_str()).unwrap();
+        spoil(&mark, how);
+        let spoiled = fs::read(&mark).ok();
         refused(app.fork(id, false).await, ErrorKind::TranscriptDamaged);
         let strict = json!({"conversationId": id, "minFidelity": "full"});
         refused(
@@ -344,6 +347,13 @@ async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
         app.close(id).await;
         let resumed = resume(&app, id).await;
         assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+        let aside = PathBuf::from(format!("{}.set-aside-1", mark.display()));
+        assert!(
+            !fs::exists(&mark).unwrap() && fs::exists(&aside).unwrap(),
+            "{how}"
+        );
+        assert_eq!(fs::read(&aside).ok(), spoiled, "{how}");
+        assert_eq!(reported(&app, &home.data()).await, [aside], "{how}");
     }
 }
 

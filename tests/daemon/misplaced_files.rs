@@ -16,9 +16,62 @@ use crate::home::Home;
 use crate::keeping::{keep, once_kept};
 use crate::support::refused;
 
-/// The daemon's own list, of which it makes the paths: it depends on nothing else in there.
-#[path = "../../src/paths/names.rs"]
-mod names;
+/// The files that the daemon makes below the data folder.
+const FILES: [&str; 7] = [
+    "sessiond.lock",
+    "instance",
+    "journal.jsonl",
+    "journal.new",
+    "last-used.json",
+    "store.trust",
+    "store.report",
+];
+
+/// The folders that it makes there, beside one for each root of transcripts below `kept`.
+const FOLDERS: [&str; 12] = [
+    "exports",
+    "store",
+    "store.next",
+    "bodies",
+    "loopback",
+    "kept",
+    "kept/unreported",
+    "kept/unpacked",
+    "copies",
+    "imports",
+    "trees",
+    "moves",
+];
+
+/// The file in `kept` that says when all transcripts were backed up.
+const PASSED: &str = "kept/passed";
+
+/// Each entry by its path below the data folder, and whether it is a folder.
+fn names() -> impl Iterator<Item = (&'static str, bool)> {
+    let files = FILES.into_iter().chain([PASSED]).map(|name| (name, false));
+    files.chain(FOLDERS.map(|name| (name, true)))
+}
+
+/// The lists above are complete.
+#[tokio::test]
+async fn the_daemon_makes_nothing_under_another_name() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    drop((daemon, app));
+    for folder in ["", "kept"] {
+        for entry in fs::read_dir(home.data().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(home.data()).unwrap().to_str().unwrap();
+            // The folder of a root has the digest of its path as its name.
+            let digest = name.strip_prefix("kept/").unwrap_or_default();
+            let is_root = digest.len() == 16 && digest.bytes().all(|digit| digit.is_ascii_hexdigit());
+            assert!(is_root || names().any(|(known, _)| known == name), "{name}");
+        }
+    }
+}
 
 /// Starts a daemon, which refuses. What it says makes the next start succeed.
 #[track_caller]
@@ -41,8 +94,7 @@ fn run_command_in<'a>(said: &'a str, after: &str) -> &'a str {
 
 #[test]
 fn no_link_in_the_data_folder_is_followed() {
-    for (name, kind) in names::all() {
-        let is_folder = kind == names::Kind::Folder;
+    for (name, is_folder) in names() {
         let (home, foreign) = (Home::new(), tempfile::tempdir().unwrap());
         let target = match is_folder {
             true => foreign.path().to_owned(),
@@ -53,9 +105,9 @@ fn no_link_in_the_data_folder_is_followed() {
             fs::write(foreign.path().join(file), "mine").unwrap();
         }
         let before = files_below(foreign.path());
-        fs::create_dir_all(home.data().join(&name).parent().unwrap()).unwrap();
-        symlink(target, home.data().join(&name)).unwrap();
-        check_refused(&home, &name);
+        fs::create_dir_all(home.data().join(name).parent().unwrap()).unwrap();
+        symlink(target, home.data().join(name)).unwrap();
+        check_refused(&home, name);
         assert_eq!(files_below(foreign.path()), before, "{name}");
         assert!(
             before.iter().all(|file| fs::read(file).unwrap() == b"mine"),
@@ -67,17 +119,16 @@ fn no_link_in_the_data_folder_is_followed() {
 
 #[test]
 fn a_file_in_place_of_a_folder_and_the_other_way_round_stay() {
-    for (name, kind) in names::all() {
-        let is_folder = kind == names::Kind::Folder;
+    for (name, is_folder) in names() {
         let home = Home::new();
-        let path = home.data().join(&name);
+        let path = home.data().join(name);
         let mine: &Path = match is_folder {
             true => &path,
             false => &path.join("mine"),
         };
         fs::create_dir_all(mine.parent().unwrap()).unwrap();
         fs::write(mine, "mine").unwrap();
-        check_refused(&home, &name);
+        check_refused(&home, name);
         let aside = format!("{}.moved-away", path.display());
         let kept = Path::new(&aside).join(mine.strip_prefix(&path).unwrap());
         let kept = if is_folder { Path::new(&aside) } else { &kept };

@@ -8,6 +8,7 @@ use bridge_protocol::error::ErrorKind;
 use bridge_protocol::method::ResolveConversation;
 use serde_json::{Value, json};
 
+use super::set_aside::reported;
 use crate::home::Home;
 use crate::support::{App, Refusal, refused, told, within};
 use crate::test_programs;
@@ -174,5 +175,6 @@ async fn a_dot_is_the_conversation_last_used_in_the_folder_else_the_newest() {
     assert_eq!(find(&app, ".", Some(&there)).await, second);
     assert_eq!(find(&app, "other", Some(&there)).await, other);
     let aside = file.with_file_name("last-used.json.set-aside-1");
-    assert_eq!(fs::read_to_string(aside).unwrap(), "{\"version\":1,");
+    assert_eq!(fs::read_to_string(&aside).unwrap(), "{\"version\":1,");
+    assert_eq!(reported(&app, &home.data()).await, [aside]);
 }

@@ -123,6 +123,28 @@ impl Watched {
         }
     }
 
+    /// As [`Watched::wait_for`], where the answer to a question depends on what is in the folder.
+    pub(crate) async fn wait_for_answer<T>(
+        mut self,
+        what: &str,
+        mut ask: impl AsyncFnMut() -> Option<T>,
+    ) -> T {
+        loop {
+            self.watch(&self.root);
+            if let Some(found) = ask().await {
+                return found;
+            }
+            let next = tokio::task::spawn_blocking(move || {
+                let is_told = is_readable_within(&self.queue, PATIENCE);
+                self.take(usize::MAX);
+                (self, is_told)
+            });
+            let is_told;
+            (self, is_told) = next.await.unwrap();
+            assert!(is_told, "no {what} below {}", self.root.display());
+        }
+    }
+
     /// Lets so many changes pass, or fewer when this tells something before: a process its end, a pipe a word
     /// or its end.
     pub(crate) fn let_pass(&self, changes: usize, otherwise: impl AsFd) {

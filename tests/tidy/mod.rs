@@ -80,7 +80,7 @@ const SLEEPS: [&str; 5] = [
     "thread::sleep",
     "time::sleep(",
     "sleep_until(",
-    "thread::yield_now",
+    "yield_now",
     "spin_loop",
 ];
 
@@ -340,12 +340,19 @@ fn imports_from_inside(path: &str, text: &str) -> Vec<String> {
     if !is_outside {
         return Vec::new();
     }
-    named(
+    let imports = named(
         path,
         &code_of(text),
         &["session_bridge::"],
         "a test from outside imports",
-    )
+    );
+    // The path is a string, which is no code.
+    let lines = text.lines().enumerate();
+    let included =
+        lines.filter(|(_, line)| line.trim_start().starts_with("#[path") && line.contains("../src/"));
+    let included = included
+        .map(|(index, _)| format!("{path}:{}: a test from outside includes a file of src", index + 1));
+    imports.into_iter().chain(included).collect()
 }
 
 fn strays(tracked: &str) -> Vec<String> {
@@ -539,6 +546,10 @@ fn the_rule_of_sleeps_can_fail() {
         sleeps_in_tests("tests/x.rs", "std::thread::yield_now();").len(),
         1
     );
+    assert_eq!(
+        sleeps_in_tests("tests/x.rs", "tokio::task::yield_now().await;").len(),
+        1
+    );
     let line = "std::thread::sleep(limit);\ntokio::time::sleep(limit).await;";
     assert_eq!(sleeps_in_tests("tests/x.rs", line).len(), 2);
     assert_eq!(sleeps_in_tests("src/store/tests.rs", line).len(), 2);
@@ -562,5 +573,9 @@ fn the_rules_of_form_can_fail() {
     let inside = "use session_bridge::store::Store;";
     assert_eq!(imports_from_inside("tests/daemon/x.rs", inside).len(), 1);
     assert_eq!(imports_from_inside("src/x.rs", inside).len(), 0);
+    let included = "#[path = \"../../src/paths/names.rs\"]\nmod names;";
+    assert_eq!(imports_from_inside("tests/daemon/x.rs", included).len(), 1);
+    let own = "#[path = \"../support/signs.rs\"]\nmod signs;";
+    assert_eq!(imports_from_inside("tests/daemon/x.rs", own).len(), 0);
     assert_eq!(strays("Cargo.toml\nREADME.md\n").len(), 0);
 }

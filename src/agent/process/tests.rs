@@ -1,6 +1,9 @@
 use std::sync::Mutex;
 
 use futures_util::FutureExt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::*;
@@ -158,12 +161,17 @@ async fn a_spawn_that_cannot_be_recorded_is_ended() {
         .unwrap_err();
     assert!(matches!(error, SpawnError::NotRecorded(_)), "{error:?}");
     let record = books.records.lock().unwrap()[0].clone();
-    let target = SweepTarget::process(record);
-    let until = tokio::time::Instant::now() + PATIENCE;
-    while !sweep::find(&target).is_empty() {
-        assert!(tokio::time::Instant::now() < until, "it still runs");
-        tokio::task::yield_now().await;
+    let pid = Pid::from_raw(record.pid.try_into().unwrap()).unwrap();
+    // It may have ended already.
+    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+        let ended = tokio::task::spawn_blocking(move || {
+            let limit = Timespec::try_from(PATIENCE).unwrap();
+            let mut process = [PollFd::new(&process, PollFlags::IN)];
+            retry_on_intr(|| poll(&mut process, Some(&limit))).unwrap()
+        });
+        assert_eq!(ended.await.unwrap(), 1, "it still runs");
     }
+    assert_eq!(sweep::find(&SweepTarget::process(record)), [] as [u32; 0]);
 }
 
 #[tokio::test]

@@ -508,7 +508,6 @@ async fn an_agent_that_does_not_read_stalls_nobody() {
             Ok(_) => sent += 1,
             Err(error) => break error,
         }
-        tokio::task::yield_now().await;
     };
     assert!(matches!(error, CallError::Stalled), "{error}");
     assert!(sent >= MAX_QUEUED_LINES, "{sent}");

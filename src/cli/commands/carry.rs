@@ -24,7 +24,8 @@ use crate::paths::shell_word;
 /// A bundle holds the transcripts and everything else that sessionctl import needs to continue the conversation, also
 /// on another machine. It is a tar archive compressed with zstd. The path of the file is printed.
 ///
-/// With --secrets, the file contains the env and header values of MCP servers, which may be keys.
+/// With --secrets, the file contains the env and header values of MCP servers, which may be keys. Their args and url are
+/// always in the file; check these for keys before you pass it on.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -94,14 +94,11 @@ fn a_full_queue_says_so_and_is_usable_again_once_it_was_written() {
             pair.outbox.try_push("1").unwrap();
         }
         assert_eq!(pair.outbox.try_push("1"), Err(PushError::Full));
-        let waiting = tokio::spawn({
-            let outbox = pair.outbox.clone();
-            async move { outbox.push("answer").await }
-        });
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
+        let outbox = pair.outbox.clone();
+        let mut waiting = Box::pin(outbox.push("answer"));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
         let writer = tokio::spawn(pair.writer.take().unwrap().run());
-        waiting.await.unwrap().unwrap();
+        waiting.await.unwrap();
         pair.outbox.finish();
         writer.await.unwrap().unwrap();
         let mut text = String::new();
@@ -154,14 +151,12 @@ fn a_lost_peer_and_a_closed_queue_refuse_everybody() {
         for _ in 0..4 {
             pair.outbox.try_push("1").unwrap();
         }
-        let waiting = tokio::spawn({
-            let outbox = pair.outbox.clone();
-            async move { outbox.push("2").await }
-        });
-        tokio::task::yield_now().await;
+        let outbox = pair.outbox.clone();
+        let mut waiting = Box::pin(outbox.push("2"));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
         drop(pair.client);
         assert!(writer.run().await.is_err());
-        assert_eq!(waiting.await.unwrap(), Err(PushError::Closed));
+        assert_eq!(waiting.await, Err(PushError::Closed));
         assert_eq!(pair.outbox.try_push("3"), Err(PushError::Closed));
         assert!(pair.outbox.is_closed());
     });

@@ -160,9 +160,7 @@ fn subscription(shared: Arc<Shared>) -> Handler {
                         shared.refused.send_replace(Some(error));
                         break;
                     }
-                    if n % 64 == 0 {
-                        tokio::task::yield_now().await;
-                    }
+                    tokio::task::consume_budget().await;
                 }
                 std::future::pending().await
             };

@@ -66,13 +66,7 @@ impl Archive {
     #[must_use]
     pub fn unreported(&self, key: &Key) -> Option<MissingTurns> {
         let path = self.mark(key).ok()?;
-        let none_older = || serde::de::Error::custom("its version is unknown");
-        let decoded = |text: Vec<u8>| checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()));
-        let mark: Result<Mark, Unreadable> = match read(&path) {
-            Ok(text) => decoded(text?),
-            Err(error) => Err(Unreadable::Damaged(error.to_string())),
-        };
-        Some(match mark {
+        Some(match decoded(&path)? {
             Ok(mark) => MissingTurns::Known(mark.turns),
             Err(why) => {
                 tracing::warn!(path = %path.display(), %why, "how many turns a restored transcript lacks is unknown");
@@ -135,15 +129,25 @@ impl Archive {
         self.own(mark.parent().unwrap_or(mark).to_owned()).map(drop)
     }
 
-    /// Removes a mark. What this program did not write in its place is set aside.
+    /// Removes a mark. One that cannot be read, or what else is in its place, is set aside, because nothing else holds what it says.
     fn remove_mark(&self, path: &Path) -> Result<(), TranscriptError> {
         self.own_folder_of(path)?;
-        match fs::remove_file(path) {
-            Ok(()) => durable::sync_folder_of(path),
-            Err(error) if is_absence(&error) => Ok(()),
-            Err(error) => set_aside::set_aside(path, &Unreadable::Damaged(error.to_string())).map(drop),
+        match decoded(path) {
+            None => Ok(()),
+            Some(Ok(_)) => fs::remove_file(path).and_then(|()| durable::sync_folder_of(path)),
+            // Renamed even if a newer version wrote it: in its place it would be reported at each resume, by that version too.
+            Some(Err(why)) => set_aside::set_aside(path, &Unreadable::Damaged(why.to_string())).map(drop),
         }
         .map_err(TranscriptError::io("remove", path))
+    }
+}
+
+/// The mark at this path, or why it cannot be read.
+fn decoded(path: &Path) -> Option<Result<Mark, Unreadable>> {
+    let none_older = || serde::de::Error::custom("its version is unknown");
+    match read(path) {
+        Ok(text) => Some(checked_lines::decode(&text?, 1, VERSION, |_| Err(none_older()))),
+        Err(error) => Some(Err(Unreadable::Damaged(error.to_string()))),
     }
 }
 

@@ -155,8 +155,15 @@ impl Archive {
     /// As [`Archive::total`].
     pub fn unusable(&self) -> Result<(Vec<(PathBuf, String)>, Vec<PathBuf>), TranscriptError> {
         let (mut unreadable, mut found) = (Vec::new(), Vec::new());
+        let mut strangers_in = |folder: &Path, unreadable: &mut Vec<(PathBuf, String)>| {
+            let all = strangers(folder).unwrap_or_default().into_iter();
+            let (aside, strange): (Vec<_>, Vec<_>) = all.partition(|path| set_aside::is_name(path));
+            let why = "the copy was not as its list said";
+            unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+            found.extend(strange);
+        };
         self.each(|place, opened| match opened {
-            Ok(_) => found.extend(strangers(place).unwrap_or_default()),
+            Ok(_) => strangers_in(place, &mut unreadable),
             Err(error) => unreadable.push((place.to_owned(), error.to_string())),
         })?;
         for root in self.roots()?.into_iter().filter_map(|root| self.own(root).ok()) {
@@ -167,10 +174,16 @@ impl Archive {
         match self.own(self.folder.join(UNREPORTED)) {
             Ok(marks) => {
                 let roots = entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?;
-                unreadable.extend(roots.into_iter().filter_map(|root| {
-                    let why = self.own(root.clone()).err()?;
-                    Some((root, why.to_string()))
-                }));
+                for root in roots {
+                    if let Err(why) = self.own(root.clone()) {
+                        unreadable.push((root, why.to_string()));
+                        continue;
+                    }
+                    let aside =
+                        set_aside::all_in(&root).map_err(TranscriptError::io("read the folder", &root))?;
+                    let why = "how many turns a restored transcript lacks could not be read from it";
+                    unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+                }
             }
             Err(why) => unreadable.push((self.folder.join(UNREPORTED), why.to_string())),
         }
@@ -178,7 +191,7 @@ impl Archive {
         let removing = folders(&self.folder)?
             .into_iter()
             .filter(|folder| is_removing(folder));
-        found.extend(removing.flat_map(|folder| strangers(&folder).unwrap_or_default()));
+        removing.for_each(|folder| strangers_in(&folder, &mut unreadable));
         Ok((unreadable, found))
     }
 
