@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::carrying::files_below;
 use crate::continuing::{continued, go_on};
+use crate::daemon::set_aside::reported;
 use crate::home::Home;
 use crate::support::App;
 
@@ -233,6 +234,12 @@ async fn everything_in_a_data_folder_is_still_there_of(version: &str) {
         listed["conversations"].as_array().unwrap().len(),
         recorded.expected["conversations"].as_object().unwrap().len()
     );
+    // Every plan of moves and imports can be read, and what they began is settled.
+    for folder in ["moves", "trees", "imports"] {
+        let aside = reported(&app, &recorded.home.data().join(folder)).await;
+        assert_eq!(aside, [] as [PathBuf; 0]);
+    }
+    assert!(!recorded.home.data().join("imports").exists());
     let deleted = json!({"conversationId": recorded.expected["deleted"]});
     let refusal = app.call("conversation/get", deleted).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::NotFound);
