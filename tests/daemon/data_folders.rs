@@ -21,12 +21,18 @@ use sha2::{Digest, Sha256};
 
 use crate::carrying::files_below;
 use crate::continuing::{continued, go_on};
+use crate::daemon::set_aside::reported;
 use crate::home::Home;
 use crate::support::App;
 
-/// Where the folder of version 1 was when it was recorded. The journal, kept copies and moves contain
-/// absolute paths below checksums, so a copy has to be at the same path.
-const RECORDED_AT: &str = "/tmp/session-bridge-v1";
+/// The recorded folders.
+const VERSIONS: [&str; 2] = ["v1", "v2"];
+
+/// Where the folder of a version was when it was recorded. The journal, kept copies and moves contain absolute paths below
+/// checksums, so a copy has to be at the same path.
+fn recorded_at(version: &str) -> PathBuf {
+    PathBuf::from(format!("/tmp/session-bridge-{version}"))
+}
 
 /// Members that may change when another version opens the folder.
 const MAY_CHANGE: [&str; 3] = ["live", "revision", "updatedAt"];
@@ -45,20 +51,21 @@ impl Recorded {
         clippy::print_stderr,
         reason = "the report of a test run says what was skipped"
     )]
-    fn open() -> Option<Self> {
+    fn open(version: &str) -> Option<Self> {
+        let recorded_at = recorded_at(version);
         // Each user can lock the folder above, and nothing of it stays.
-        let only_one = File::open(Path::new(RECORDED_AT).parent().unwrap()).unwrap();
+        let only_one = File::open(recorded_at.parent().unwrap()).unwrap();
         flock(&only_one, FlockOperation::LockExclusive).unwrap();
-        let left = fs::symlink_metadata(RECORDED_AT).ok();
+        let left = fs::symlink_metadata(&recorded_at).ok();
         if left.is_some_and(|left| left.uid() != geteuid().as_raw()) {
-            eprintln!("skipped: {RECORDED_AT} belongs to another user");
+            eprintln!("skipped: {} belongs to another user", recorded_at.display());
             return None;
         }
-        remove(Path::new(RECORDED_AT));
-        let expected = fs::read(fixture("expected.json")).unwrap();
+        remove(&recorded_at);
+        let expected = fs::read(fixture(version, "expected.json")).unwrap();
         let expected: Value = serde_json::from_slice(&expected).unwrap();
-        let home = Home::at(Path::new(RECORDED_AT));
-        copy_folder(&fixture("home"), home.path());
+        let home = Home::at(&recorded_at);
+        copy_folder(&fixture(version, "home"), home.path());
         for folder in expected["folders"].as_array().unwrap() {
             home.folder_named(folder.as_str().unwrap());
         }
@@ -79,7 +86,7 @@ impl Recorded {
 impl Drop for Recorded {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            remove(Path::new(RECORDED_AT));
+            remove(self.home.path());
         }
     }
 }
@@ -94,8 +101,8 @@ fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/data")
 }
 
-fn fixture(name: &str) -> PathBuf {
-    recordings().join("v1").join(name)
+fn fixture(version: &str, name: &str) -> PathBuf {
+    recordings().join(version).join(name)
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -187,8 +194,14 @@ fn recorded_data_folders_are_unchanged() {
 }
 
 #[tokio::test]
-async fn everything_in_a_data_folder_of_version_1_is_still_there() {
-    let Some(recorded) = Recorded::open() else {
+async fn everything_in_a_data_folder_is_still_there() {
+    for version in VERSIONS {
+        everything_in_a_data_folder_is_still_there_of(version).await;
+    }
+}
+
+async fn everything_in_a_data_folder_is_still_there_of(version: &str) {
+    let Some(recorded) = Recorded::open(version) else {
         return;
     };
     let (_daemon, app) = recorded.home.opened().await;
@@ -221,6 +234,12 @@ async fn everything_in_a_data_folder_of_version_1_is_still_there() {
         listed["conversations"].as_array().unwrap().len(),
         recorded.expected["conversations"].as_object().unwrap().len()
     );
+    // Every plan of moves and imports can be read, and what they began is settled.
+    for folder in ["moves", "trees", "imports"] {
+        let aside = reported(&app, &recorded.home.data().join(folder)).await;
+        assert_eq!(aside, [] as [PathBuf; 0]);
+    }
+    assert!(!recorded.home.data().join("imports").exists());
     let deleted = json!({"conversationId": recorded.expected["deleted"]});
     let refusal = app.call("conversation/get", deleted).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::NotFound);
@@ -228,8 +247,14 @@ async fn everything_in_a_data_folder_of_version_1_is_still_there() {
 }
 
 #[tokio::test]
-async fn conversations_of_version_1_continue() {
-    let Some(recorded) = Recorded::open() else {
+async fn recorded_conversations_continue() {
+    for version in VERSIONS {
+        recorded_conversations_continue_of(version).await;
+    }
+}
+
+async fn recorded_conversations_continue_of(version: &str) {
+    let Some(recorded) = Recorded::open(version) else {
         return;
     };
     let (_daemon, app) = recorded.home.opened().await;
@@ -276,8 +301,14 @@ async fn conversations_of_version_1_continue() {
 }
 
 #[tokio::test]
-async fn what_was_pending_in_version_1_is_taken_up_again() {
-    let Some(recorded) = Recorded::open() else {
+async fn what_was_pending_is_taken_up_again() {
+    for version in VERSIONS {
+        what_was_pending_is_taken_up_again_of(version).await;
+    }
+}
+
+async fn what_was_pending_is_taken_up_again_of(version: &str) {
+    let Some(recorded) = Recorded::open(version) else {
         return;
     };
     let (_daemon, app) = recorded.home.opened().await;
@@ -320,11 +351,17 @@ async fn what_was_pending_in_version_1_is_taken_up_again() {
 }
 
 #[tokio::test]
-async fn a_bundle_of_version_1_is_imported() {
+async fn a_recorded_bundle_is_imported() {
+    for version in VERSIONS {
+        a_recorded_bundle_is_imported_of(version).await;
+    }
+}
+
+async fn a_recorded_bundle_is_imported_of(version: &str) {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
     let bundle = home.path().join("edited.bundle");
-    fs::copy(fixture("edited.bundle"), &bundle).unwrap();
+    fs::copy(fixture(version, "edited.bundle"), &bundle).unwrap();
     let params = json!({"path": bundle, "cwd": home.project()});
     let answer = app.call("conversation/import", params).await.unwrap();
     let id: ConversationId = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
