@@ -95,8 +95,11 @@ impl Watched {
     fn hear_growth(&mut self, path: &Path) {
         loop {
             append(path, "more\n");
-            let told = self.until(|all| all.everything || all.files.contains(path));
-            if !told.everything {
+            let folder = path.parent().expect("a folder");
+            // A folder of which something late is told is watched anew, and what was told of its files before is lost.
+            let told =
+                self.until(|all| all.everything || all.folders.contains(folder) || all.files.contains(path));
+            if !told.everything && told.files.contains(path) {
                 return;
             }
         }
