@@ -25,6 +25,7 @@ use super::error::ConversationError;
 use super::services::chain_text;
 use super::work::{EndedEarly, Progress};
 use crate::transcript::TranscriptError;
+use crate::transcript::claude;
 use crate::transcript::codex::rollout_name;
 use crate::transcript::shelf::Format;
 
@@ -109,8 +110,8 @@ pub(super) struct BundledSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) real_cwd: Option<String>,
     /// The form of its transcript.
-    #[serde(default, skip_serializing_if = "BundledForm::is_claude")]
-    pub(super) form: BundledForm,
+    #[serde(default = "first_form", skip_serializing_if = "is_first_form")]
+    pub(super) form: Format,
     /// Whether it is there because another of these continues it by reference: none of the conversation's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) continued: bool,
@@ -120,30 +121,13 @@ pub(super) struct BundledSession {
     pub(super) files: Vec<BundledFile>,
 }
 
-/// The forms in which agents keep their transcripts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum BundledForm {
-    /// A file of the session's name, and a folder of that name beside it.
-    #[default]
-    Claude,
-    /// A rollout: one file, whose name ends with the session's.
-    Codex,
+/// The form of a session that names none, as the first bundles did.
+fn first_form() -> Format {
+    claude::FORMAT
 }
 
-impl BundledForm {
-    fn is_claude(&self) -> bool {
-        *self == Self::Claude
-    }
-}
-
-impl From<Format> for BundledForm {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Claude => Self::Claude,
-            Format::Codex => Self::Codex,
-        }
-    }
+fn is_first_form(form: &Format) -> bool {
+    *form == first_form()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,15 +217,16 @@ impl Manifest {
                 return Err(format!("the session id {id:?} is not a UUID in its usual form"));
             }
             let transcript = format!("{id}.jsonl");
-            let is_source = session.continued && session.form == BundledForm::Codex;
+            let may_continue = session.form.dialect().can().by_reference;
+            let is_source = session.continued && may_continue;
             if !(is_source || known.contains(&place)) || !sessions.insert(place) {
                 return Err(format!(
                     "the session {id:?} is not in this conversation, or is listed twice"
                 ));
             }
-            let is_transcript = |name: &str| match session.form {
-                BundledForm::Claude => name == transcript,
-                BundledForm::Codex => is_rollout(name, id),
+            let is_transcript = |name: &str| match may_continue {
+                false => name == transcript,
+                true => is_rollout(name, id),
             };
             if session
                 .files
@@ -252,7 +237,7 @@ impl Manifest {
             }
             let mut names = BTreeSet::new();
             for (number, file) in session.files.iter().enumerate() {
-                let belongs = number == 0 || (session.form.is_claude() && is_beside(&file.name, id));
+                let belongs = number == 0 || (!may_continue && is_beside(&file.name, id));
                 if !belongs || !names.insert(&file.name) {
                     return Err(format!(
                         "{:?} cannot be the name of a file of the session {id:?}",

@@ -25,7 +25,7 @@ use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use uuid::Uuid;
 
 use super::bundle::unpack::{manifest, unpack};
-use super::bundle::{BundledForm, BundledSession, Manifest, Trouble};
+use super::bundle::{BundledSession, Manifest, Trouble};
 use super::climbing::store_error;
 use super::error::ConversationError;
 use super::naming::{check_namespace, check_title};
@@ -185,9 +185,7 @@ fn plan(
     let mut agents = BTreeMap::new();
     for name in manifest.agent_names() {
         let here = agent_here(services, manifest, name)?;
-        let form = here
-            .listed_transcripts()
-            .map(|(_, format)| BundledForm::from(format));
+        let form = here.listed_transcripts().map(|(_, format)| format);
         let mut of_it = manifest.sessions.iter().filter(|session| session.agent == *name);
         if of_it.any(|session| Some(session.form) != form) {
             return Err(ConversationError::Unsupported(format!(
@@ -206,7 +204,7 @@ fn plan(
     let held = held.filter(|id| import.new_ids && !id.is_empty());
     let is_rollout = |id: &UpstreamId| {
         let mut sessions = manifest.sessions.iter();
-        sessions.any(|session| session.upstream_id == *id && session.form == BundledForm::Codex)
+        sessions.any(|session| session.upstream_id == *id && session.form.dialect().can().by_reference)
     };
     let translation = Translation {
         folders,
@@ -351,7 +349,7 @@ fn put(
     let root = entry.and_then(|entry| entry.listed_transcripts());
     let (root, _) = root.ok_or(ConversationError::Lost)?;
     let new_id = plan.translation.session(&session.upstream_id);
-    if session.form == BundledForm::Codex {
+    if session.form.dialect().can().by_reference {
         let source = sources.first().ok_or(ConversationError::Lost)?;
         let new_ids = if new_ids {
             Some(&plan.translation.sessions)
@@ -393,7 +391,7 @@ fn put(
 fn results(manifest: &Manifest, plan: &Plan) -> BTreeMap<String, String> {
     let mut results = BTreeMap::new();
     let sessions = manifest.sessions.iter();
-    for session in sessions.filter(|session| session.form == BundledForm::Claude) {
+    for session in sessions.filter(|session| !session.form.dialect().can().by_reference) {
         let entry = plan.agents.get(&session.agent);
         let Some((root, _)) = entry.and_then(|entry| entry.listed_transcripts()) else {
             continue;
@@ -520,15 +518,15 @@ fn fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bool) -> 
     let mut sessions = manifest.sessions.iter();
     let of_head = sessions.find(|session| session.upstream_id == head.upstream_id);
     // A fork of Codex is nothing without the files that it continues.
-    let is_codex = of_head.is_some_and(|head| head.form == BundledForm::Codex);
-    let has_unchanged = match is_codex {
+    let may_continue = of_head.is_some_and(|head| head.form.dialect().can().by_reference);
+    let has_unchanged = match may_continue {
         true => manifest
             .sessions
             .iter()
             .any(|session| is_unchanged(&session.upstream_id)),
         false => is_unchanged(&head.upstream_id),
     };
-    let is_cut = has_unchanged || is_codex && !manifest.missing.is_empty();
+    let is_cut = has_unchanged || may_continue && !manifest.missing.is_empty();
     match (of_head.is_some(), manifest.sessions.is_empty()) {
         _ if !head.written => Fidelity::Full,
         (true, _) if is_cut => Fidelity::Partial,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -17,7 +18,7 @@ use super::services::chain_text;
 use super::unfinished::{Verdict, has_owner};
 use crate::files::durable::{missing_folders, sync_folder_of};
 use crate::files::identity::Identity;
-use crate::files::intent::{self, Intent, Kind, NewName, Outcome, Step};
+use crate::files::intent::{self, Intent, Kind, NewName, Outcome, Said, Step};
 use crate::files::is_absence;
 use crate::files::set_aside::Unreadable;
 use crate::paths::names;
@@ -26,12 +27,87 @@ use crate::transcript::TranscriptError;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 use crate::transcript::cut::bring_files;
 
-/// Those of copies. An older version's are set aside.
+/// Those of copies.
 pub(crate) const KIND: Kind<About> = Kind {
     folder: names::COPIES,
     log: None,
-    old: |_| None,
+    old,
 };
+
+/// A line of an older version, which wrote what is copied first.
+#[derive(Deserialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum OldLine {
+    Transcript {
+        upstream_id: UpstreamId,
+        transcript: PathBuf,
+        #[serde(default)]
+        folders: Vec<PathBuf>,
+    },
+    Whole {
+        whole: OldIdentity,
+    },
+    Asked {
+        request: RequestId,
+    },
+    Files {
+        fork: PathBuf,
+    },
+}
+
+#[derive(Deserialize)]
+struct OldIdentity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+fn old(lines: Vec<Value>) -> Option<Said<About>> {
+    let mut said = Said {
+        about: Vec::new(),
+        groups: Vec::new(),
+    };
+    for line in lines {
+        match (serde_json::from_value(line).ok()?, said.about.first()) {
+            (
+                OldLine::Transcript {
+                    upstream_id,
+                    transcript,
+                    folders,
+                },
+                None,
+            ) => {
+                said.groups.push(folders.into_iter().map(Step::Folder).collect());
+                said.about.push(About::Transcript {
+                    upstream_id,
+                    transcript,
+                });
+            }
+            (OldLine::Files { fork }, None) => said.about.push(About::Files { fork }),
+            (OldLine::Whole { whole }, Some(About::Transcript { transcript, .. })) => {
+                let identity = Identity {
+                    device: whole.device,
+                    inode: whole.inode,
+                    bytes: whole.bytes,
+                    modified: Some((whole.seconds, whole.nanoseconds)),
+                };
+                said.groups.push(vec![Step::File(NewName {
+                    path: transcript.clone(),
+                    identity,
+                    sha256: None,
+                    session: None,
+                })]);
+            }
+            (OldLine::Asked { request }, Some(About::Transcript { .. })) => {
+                said.about.push(About::Asked(request))
+            }
+            _ => return None,
+        }
+    }
+    Some(said)
+}
 
 /// The end of the name of the plan for a fork's files.
 const FILES: &str = ".files";
@@ -381,10 +457,12 @@ mod tests {
     use std::time::Duration;
 
     use bridge_protocol::ConversationId;
+    use serde_json::json;
     use uuid::Uuid;
 
     use crate::conversation::answer::{Answer, Request};
     use crate::conversation::services::now;
+    use crate::files::checked_lines::CheckedFile;
     use crate::files::durable::tests::Disk;
     use crate::store::{Change, StoreOptions, TranscriptRoot};
 
@@ -501,6 +579,35 @@ mod tests {
         assert!(!left.iter().any(|name| name.contains("nobodys")), "{left:?}");
         assert!(stranger.exists() && mine.exists());
         assert_eq!(names(&data.join(KIND.folder)), ["damaged.set-aside-1", "running"]);
+    }
+
+    /// An older version wrote its plans in lines of another form.
+    #[tokio::test]
+    async fn what_an_older_version_left_is_settled() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(data.join(KIND.folder)).unwrap();
+        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
+        let [whole, changed, begun] = ["whole", "changed", "begun"].map(|id| {
+            let copy = leave(folder.path(), id);
+            let plan = json!({"upstreamId": id, "transcript": copy});
+            let mut file = CheckedFile::create(&data.join(KIND.folder).join(id), &plan).unwrap();
+            if id != "begun" {
+                let found = Identity::at(&copy).unwrap();
+                let (seconds, nanoseconds) = found.modified.unwrap();
+                let whole = json!({"device": found.device, "inode": found.inode, "bytes": found.bytes,
+                    "seconds": seconds, "nanoseconds": nanoseconds});
+                file.append(&json!({"whole": whole})).unwrap();
+            }
+            copy
+        });
+        let files = json!({"fork": begun});
+        CheckedFile::create(&data.join(KIND.folder).join("fork.files"), &files).unwrap();
+        fs::write(&changed, "{}\n{\"more\":1}\n").unwrap();
+        assert!(CopyPlans::below(&data).settle(&store));
+        let is_there = [&whole, &changed, &begun].map(|copy| copy.exists());
+        assert_eq!(is_there, [false, true, false]);
+        assert_eq!(names(&data.join(KIND.folder)), ["changed.set-aside-1"]);
     }
 
     /// A store from a backup does not know the conversation that has used the copy since.

@@ -15,6 +15,7 @@ mod neighbours;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lent::{Taken, lend};
 use super::relocate::{RESULTS, Relocation};
-use super::{TranscriptError, parts};
+use super::{TranscriptError, claude, parts, shelf};
 use crate::files::file_contains;
 
 pub use carrying::{Moving, Watched};
@@ -173,11 +174,17 @@ pub fn plan(
 }
 
 /// What takes along what the agent remembers of a project, from one of its folders into another: files that belong to no
-/// session. They stay too where sessions do. What is there and differs is left.
+/// session. They stay too where sessions do that are not among those that leave. What is there and differs is left.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when something cannot be read.
-pub fn plan_memory(project: &Path, folder: &Path, stays: bool) -> Result<SessionPlan, TranscriptError> {
+pub fn plan_memory(
+    project: &Path,
+    folder: &Path,
+    leaving: &HashSet<&Path>,
+) -> Result<SessionPlan, TranscriptError> {
+    let mut there = shelf::files(project, claude::FORMAT);
+    let stays = there.any(|path| !leaving.contains(path.as_path()));
     let parts = parts::beside(project, MEMORY);
     let mut plan = SessionPlan {
         steps: Vec::new(),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::codex::rollout_name;
 use super::library::Identity;
@@ -29,7 +30,8 @@ const UNREADABLE_LIMIT: usize = 20;
 const SUBAGENT_PREFIX: &str = "agent-";
 
 /// The form of the transcripts below a folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Format {
     /// `projects/<folder>/<id>.jsonl`.
     Claude,

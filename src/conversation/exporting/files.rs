@@ -7,20 +7,21 @@ use bridge_protocol::export::MissingSession;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::HeldSession;
-use crate::conversation::bundle::{BundledForm, is_beside, is_session_id};
+use crate::conversation::bundle::{is_beside, is_session_id};
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::keep::Unpacked;
 use crate::transcript::lent::{self, Taken};
 use crate::transcript::parts::Part;
+use crate::transcript::shelf::Format;
 
 /// A session that goes into a bundle.
 pub(super) struct FoundSession {
     pub(super) upstream_id: UpstreamId,
     pub(super) agent: AgentName,
     pub(super) cwd: String,
-    pub(super) form: BundledForm,
+    pub(super) form: Format,
     /// Whether it is there only because another continues it.
     pub(super) continued: bool,
     /// The folder of its transcript below the agent's own.
@@ -91,7 +92,7 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
             upstream_id,
             agent: held.agent.clone(),
             cwd: held.cwd.clone(),
-            form: format.into(),
+            form: format,
             folder: folder_below(root, &found.transcript),
             parts: found.parts,
         }
@@ -125,7 +126,7 @@ pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
 /// Adds what the records of Claude's sessions name and what lies with others that do not go along: a fork's long results
 /// and its subagents stay with the session that it was forked from.
 pub(super) fn lend(found: &mut [FoundSession]) -> Vec<MissingSession> {
-    let is_claude = |session: &&mut FoundSession| session.form == BundledForm::Claude;
+    let stands_alone = |session: &&mut FoundSession| !session.form.dialect().can().by_reference;
     let mut taken = Taken::default();
     for session in found.iter() {
         let project = session
@@ -136,7 +137,7 @@ pub(super) fn lend(found: &mut [FoundSession]) -> Vec<MissingSession> {
             taken.add(project.unwrap_or(Path::new("")), part);
         }
     }
-    let sessions = found.iter_mut().filter(is_claude);
+    let sessions = found.iter_mut().filter(stands_alone);
     let gone = sessions.filter_map(|session| {
         let told = lent::lend(&mut session.parts, &mut taken);
         Some(MissingSession {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::UpstreamId;
 
 use super::placing::{BUFFER_BYTES, Placed, write_trouble};
-use crate::conversation::bundle::{BundledForm, BundledSession, Manifest, Trouble};
+use crate::conversation::bundle::{BundledSession, Manifest, Trouble};
 use crate::conversation::services::now;
 use crate::conversation::work::Progress;
 use crate::transcript::codex::rename::Renaming;
@@ -29,7 +29,7 @@ pub(super) fn bases(manifest: &Manifest, files: &[PathBuf]) -> Result<Vec<Histor
     let mut bases = Vec::new();
     for session in &manifest.sessions {
         let transcript = files.by_ref().take(session.files.len()).reduce(|first, _| first);
-        if let Some(path) = transcript.filter(|_| session.form == BundledForm::Codex) {
+        if let Some(path) = transcript.filter(|_| session.form.dialect().can().by_reference) {
             let file = File::open(path).map_err(TranscriptError::io("open", path))?;
             let meta = read_meta(BufReader::with_capacity(BUFFER_BYTES, file));
             let meta = meta.map_err(TranscriptError::io("read", path))?;

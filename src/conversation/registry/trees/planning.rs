@@ -24,7 +24,7 @@ use crate::store::ConversationRecord;
 use crate::transcript::fields::Fields;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self as files, Neighbours, SessionPlan, SharedNeighbours, Step};
-use crate::transcript::shelf::{self, Format, ShelfEntry};
+use crate::transcript::shelf::{Format, ShelfEntry};
 
 /// How much of a transcript is looked at for the folder that it began in, in bytes.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
@@ -109,7 +109,7 @@ fn leaving<'a>(
         .map(|from| project_folder(Path::new(from)))
         .collect();
     for root in shelved {
-        if root.format != Format::Claude {
+        if !root.format.dialect().can().by_folder {
             let ran_there = |entry: &&Arc<ShelfEntry>| tree.target(&entry.cwd).is_some();
             let entries = root.entries.iter().filter(ran_there);
             let count = entries.filter(|entry| !held.contains(&entry.upstream_id)).count();
@@ -321,9 +321,7 @@ impl Planned {
             .iter()
             .filter_map(|(from, to)| Some((from.parent()?, to.parent()?)));
         for (project, folder) in folders.collect::<BTreeSet<_>>() {
-            let mut there = shelf::files(project, Format::Claude);
-            let stays = there.any(|path| !leaving.contains(path.as_path()));
-            let plan = files::plan_memory(project, folder, stays).map_err(move_error)?;
+            let plan = files::plan_memory(project, folder, &leaving).map_err(move_error)?;
             self.add(plan, targets);
         }
         Ok(())
