@@ -1,6 +1,6 @@
 //! Copies that a kill may leave unfinished: of transcripts, and of files that a fork names.
 //!
-//! Owns the [intents](crate::files::intent) that are written before a copy is made. A daemon that finds that of a transcript's copy,
+//! Owns the intents (`files::intent`) that are written before a copy is made. A daemon that finds that of a transcript's copy,
 //! and no conversation that owns the session, deletes the copy if it is still the file that was written; one that finds that of a
 //! fork's files copies them again. Blocks.
 

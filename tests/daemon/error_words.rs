@@ -2,7 +2,7 @@
 //!
 //! `tests/fixtures/error-words.txt` has a line for each refusal that a test checks: the call or the test's
 //! file, the kind and the message, with `PATH`, `ID` and `0` for what differs between runs. Run the tests with
-//! `WRITE_ERROR_WORDS=1` to add lines; read what changed before you commit. `.ci/run` fails for lines that no test checks.
+//! `WRITE_ERROR_WORDS=1` to add lines; read what changed before you commit. `.ci/run` names the lines that no test checked.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -303,15 +303,15 @@ fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
     assert_eq!(bridge.findings(&fork), []);
 }
 
-/// Made by the bare adapter, and nobody went on with what was forked: all of it is the conversation's past.
+/// Made by the bare adapter, and nobody went on with what was forked.
 #[test]
 #[ignore = "installs the real adapter"]
-fn a_fork_of_a_fork_is_adopted_with_both_that_it_came_from() {
+fn forks_of_forks_are_adopted_each_by_itself() {
     let bridge = or_skip!(Bridge::start());
     let adapter = bridge.lab.adapter();
     let sessions = forks_of_forks(&adapter, &bridge.lab.project());
     adapter.stop();
-    let id = bridge.adopts_with_its_past(&sessions);
+    let id = bridge.adopts_each(&sessions);
     let before = conversed(&bridge.history(id));
     bridge.prompted(id, "taken up");
     assert_eq!(

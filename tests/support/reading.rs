@@ -8,9 +8,9 @@ use bridge_protocol::check::{Finding, FindingKind};
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
-use bridge_protocol::link::{LinkReason, Relation};
+use bridge_protocol::link::{Link, LinkReason, Relation};
 use bridge_protocol::transcript::Transcript;
-use bridge_protocol::{BridgeError, ConversationId, UpstreamId};
+use bridge_protocol::{BridgeError, CheckpointId, ConversationId, UpstreamId};
 use serde_json::json;
 
 use crate::bridge_of::{Bridge, Lab};
@@ -133,66 +133,68 @@ impl<L: Lab> Bridge<L> {
             .count()
     }
 
-    /// Adopts the last of three sessions that [`forks_of_forks`] has made: all three are its chain, and each
-    /// names the place in the one before from which it goes on.
-    pub(crate) fn adopts_with_its_past(&self, sessions: &[String; 3]) -> ConversationId {
-        let (client, last) = (self.client(), UpstreamId::new(sessions[2].as_str()));
-        let answer = self
-            .call(async move {
-                client
-                    .call(Adopt {
-                        upstream_id: last,
-                        ..Default::default()
-                    })
-                    .await
-            })
-            .expect("conversation/adopt");
-        assert_eq!(answer.missing, []);
-        let id = answer.conversation.id;
-        let checkpoints = self.checkpoints(id);
-        assert_eq!(prompts(&checkpoints), FORKED_TURNS);
-        let links = self.chain(id);
-        let ids: Vec<&str> = links.iter().map(|link| link.upstream_id.as_str()).collect();
-        assert_eq!(ids, *sessions);
-        let carried: Vec<u64> = links.iter().map(|link| link.carried_turns).collect();
-        assert_eq!(carried, [2, 3, 4]);
-        assert!(links.iter().all(|link| link.reason == LinkReason::Adopted));
-        assert_eq!(
-            (links[0].relation, &links[0].from_checkpoint_id),
-            (Relation::Fresh, &None)
-        );
-        for (link, before) in links[1..].iter().zip(&links) {
-            assert_eq!(link.relation, Relation::Carries);
-            assert_eq!(link.from_upstream_id.as_ref(), Some(&before.upstream_id));
-            let place = link.from_checkpoint_id.clone().expect("a place");
-            let client = self.client();
-            let answer = self.call(async move {
-                client
-                    .call(GetCheckpoint {
-                        checkpoint_id: place,
-                        ..Default::default()
-                    })
-                    .await
-            });
-            let place = answer.expect("checkpoint/get").checkpoint;
+    /// Adopts three sessions that [`forks_of_forks`] has made, the last one first: each is a conversation of its own, and refers to
+    /// the place in the one before from which it goes on. The conversation of the last.
+    pub(crate) fn adopts_each(&self, sessions: &[String; 3]) -> ConversationId {
+        let adopted: Vec<ConversationId> = sessions
+            .iter()
+            .rev()
+            .map(|session| self.adopts(session))
+            .collect();
+        let mut before: Option<Link> = None;
+        for ((id, session), turns) in adopted.iter().rev().zip(sessions).zip([2, 3, 4]) {
+            let [link] = <[Link; 1]>::try_from(self.chain(*id)).expect("one link");
             assert_eq!(
-                (&place.upstream_id, place.step),
-                (&before.upstream_id, before.carried_turns)
+                (link.upstream_id.as_str(), link.carried_turns, link.reason),
+                (session.as_str(), turns, LinkReason::Adopted)
             );
-        }
-        // Each turn is in the session that it was had in, or is a copy of what is.
-        for (number, turn) in checkpoints.iter().enumerate() {
-            let origin = turn.origin.as_ref().map(ToString::to_string);
-            let (holder, origin_holder) = (turn.upstream_id.as_str(), &sessions[1]);
-            let had_in = sessions[number.saturating_sub(1)].as_str();
-            match origin {
-                Some(origin) => {
-                    assert!(origin.contains(origin_holder) && holder == sessions[2] && number < 3);
+            match before {
+                None => assert_eq!(
+                    (link.relation, &link.from_checkpoint_id),
+                    (Relation::Fresh, &None)
+                ),
+                Some(before) => {
+                    assert_eq!(link.relation, Relation::Carries);
+                    assert_eq!(link.from_upstream_id.as_ref(), Some(&before.upstream_id));
+                    let place = self.checkpoint(link.from_checkpoint_id.clone().expect("a place"));
+                    assert_eq!(
+                        (&place.upstream_id, place.step),
+                        (&before.upstream_id, before.carried_turns)
+                    );
                 }
-                None => assert_eq!(holder, had_in, "{turn:?}"),
             }
+            before = Some(link);
         }
-        id
+        assert_eq!(prompts(&self.checkpoints(adopted[0])), FORKED_TURNS);
+        adopted[0]
+    }
+
+    fn adopts(&self, session: &str) -> ConversationId {
+        let (client, session) = (self.client(), UpstreamId::new(session));
+        let adopt = async move {
+            client
+                .call(Adopt {
+                    upstream_id: session,
+                    ..Default::default()
+                })
+                .await
+        };
+        let answer = self.call(adopt).expect("conversation/adopt");
+        assert_eq!(answer.missing, []);
+        answer.conversation.id
+    }
+
+    fn checkpoint(&self, place: CheckpointId) -> Checkpoint {
+        let client = self.client();
+        let answer = self.call(async move {
+            client
+                .call(GetCheckpoint {
+                    checkpoint_id: place,
+                    ..Default::default()
+                })
+                .await
+        });
+        answer.expect("checkpoint/get").checkpoint
     }
 
     /// What is wrong with a transcript.
