@@ -101,7 +101,7 @@ fn old(lines: Vec<Value>) -> Option<Said<About>> {
                 })]);
             }
             (OldLine::Asked { request }, Some(About::Transcript { .. })) => {
-                said.about.push(About::Asked(request))
+                said.about.push(About::Asked(request));
             }
             _ => return None,
         }

@@ -398,7 +398,12 @@ pub(crate) fn existing<S>(kind: &Kind<S>, data: &Path) -> io::Result<Vec<PathBuf
     let found = entries(&all).inspect_err(|error| {
         tracing::warn!(path = %all.display(), %error, "cannot list unfinished work");
     });
-    Ok(found?
+    let found = found?;
+    // As a kill leaves it before the first log.
+    if found.is_empty() {
+        remove_if_empty(&all);
+    }
+    Ok(found
         .into_iter()
         .filter(|path| !set_aside::is_name(path))
         .collect())
@@ -413,6 +418,11 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
 ) -> bool {
     let mut is_all_settled = true;
     for path in left {
+        // Nothing was done before the log had its name.
+        if kind.log.is_none() && checked_lines::is_unbegun(path) {
+            is_all_settled &= if_there(fs::remove_file(path)).is_ok();
+            continue;
+        }
         is_all_settled &= match Intent::read(kind, path) {
             Ok(intent) => match decide(&intent) {
                 Outcome::Commit => intent.commit().is_ok(),
@@ -433,10 +443,6 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
 /// Settles an intent without a log that can be read. Whether that succeeded.
 fn is_settled_unread(log: Option<&'static str>, path: &Path, error: ReadError) -> bool {
     let why = match error {
-        // Nothing was done before the log had its name.
-        ReadError::Unreadable(_) if log.is_none() && checked_lines::is_unbegun(path) => {
-            return fs::remove_file(path).is_ok();
-        }
         ReadError::Unreadable(why) => why,
         // A file is not the folder of an intent.
         ReadError::Io(error) if log.is_some() && error.kind() == io::ErrorKind::NotADirectory => return true,

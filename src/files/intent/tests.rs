@@ -282,3 +282,22 @@ fn a_path_that_is_no_text_is_the_same_when_it_is_read() {
     let old: Step = serde_json::from_value(json!({"temporary": {"Unix": [47, 97]}})).unwrap();
     assert_eq!(old, Step::Temporary("/a".into()));
 }
+
+/// A kill after a log was written and before it got its name, and one before the log.
+#[test]
+fn a_log_without_its_name_is_of_work_that_did_not_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path();
+    let all = data.join(COPIES.folder);
+    Intent::begin(&COPIES, data, "one", "a copy".to_owned(), Vec::new()).unwrap();
+    fs::rename(all.join("one"), all.join("one.new")).unwrap();
+    let left = existing(&COPIES, data).unwrap();
+    assert!(settle(&COPIES, &left, &nobody, |intent| {
+        panic!("{intent:?} did not begin")
+    }));
+    assert!(!all.exists());
+
+    fs::create_dir(&all).unwrap();
+    assert_eq!(existing(&COPIES, data).unwrap(), Vec::<PathBuf>::new());
+    assert!(!all.exists());
+}
