@@ -68,7 +68,7 @@ pub(super) fn end_with_terminal() {
 )]
 fn exit_after(terminal: &OwnedFd) {
     loop {
-        // The end is told without being asked for.
+        // The system reports a hang-up without any flag.
         let mut watched = [PollFd::new(terminal, PollFlags::empty())];
         match poll(&mut watched, None) {
             Err(rustix::io::Errno::INTR) => {}

@@ -12,7 +12,8 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 
 use super::error::ConversationError;
 use super::uncommitted_copies::UncommittedCopy;
-use super::upstream::{UnendedSession, UpstreamSession};
+use super::unended_session::UnendedSession;
+use super::upstream::UpstreamSession;
 
 /// How many sessions are remembered that have not ended: those of agents that close none stay until their process ends.
 /// Beyond this the whole process has to end.

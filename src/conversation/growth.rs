@@ -77,8 +77,8 @@ impl Tally {
 /// What is asked about transcripts: by session, the conversations that had a turn on it; whether there are more.
 pub type Asked = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
 
-/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer; and the way
-/// to wake whoever looks.
+/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer; and what
+/// wakes the task that looks.
 #[derive(Debug, Default)]
 pub struct TurnEnds {
     asked: Mutex<Asked>,
@@ -96,7 +96,7 @@ impl TurnEnds {
         self.ask(upstream_id, None);
     }
 
-    /// What wakes whoever looks at transcripts, for the system's own news of them.
+    /// Wakes the task that looks at transcripts, when the system reports a change of them.
     pub fn waker(&self) -> impl Fn() + Send + 'static {
         let wake = Arc::clone(&self.wake);
         move || wake.notify_one()

@@ -47,8 +47,8 @@ pub struct Waiting<R> {
     pub leads: bool,
     /// That continuation, once it is written down.
     pub led_by: Option<PendingContinuation>,
-    /// Whether the disk has named it as the running turn. If it is not sent after all, nobody is told before the disk knows that too:
-    /// the next start would end the turn by the transcript, and an edit may stand there.
+    /// Whether the record on disk names it as the running turn. If it is not sent after all, its caller gets the answer only after
+    /// that is on disk too: otherwise the next start would end the turn by the transcript, and an edit may be there.
     pub was_recorded: bool,
 }
 

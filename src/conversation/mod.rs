@@ -43,6 +43,7 @@ pub mod state;
 pub mod transition;
 pub(crate) mod trees;
 pub mod uncommitted_copies;
+mod unended_session;
 mod unfinished;
 pub mod upstream;
 pub mod wakings;

@@ -3,8 +3,6 @@
 //! Owns the waiting for an answer that comes through a session's inbox. Decides nothing about conversations.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Limit, Settings};
@@ -14,16 +12,15 @@ use bridge_protocol::turn;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
 use crate::agent::inbox::{InboxReceiver, InboxSender, Incoming, inbox};
 use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
-use crate::agent::pool::{Agent, Lease};
+use crate::agent::pool::Lease;
 use crate::agent::profile::ModelSetting;
 use crate::agent::session::{AgentCalls, SessionOptions};
-use crate::agent::sweep::Watch;
 use crate::agent::wire::{Attachment, Handle};
 
 use super::closed_sessions::ClosedSessions;
@@ -32,12 +29,7 @@ use super::growth::Tally;
 use super::reported::is_of;
 use super::services::{Services, chain_text, now};
 pub use super::uncommitted_copies::UncommittedCopy;
-
-/// ACP's code for an unknown session.
-const NOT_FOUND: i64 = -32002;
-
-/// How long a closed session's own process may run on before the session counts as not ended; it was measured to take 0.3 s.
-const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
+use super::unended_session::{UnendedSession, discard};
 
 /// A session that is open at an agent, and everything that is needed to use it.
 pub struct UpstreamSession {
@@ -61,16 +53,6 @@ pub struct UpstreamSession {
     pub deadline: Duration,
     /// The copy of a transcript that it was opened from, until it is taken into use; of an edit's branch until the record names it.
     pub copy: Option<UncommittedCopy>,
-}
-
-/// Removes the copy of a session that has ended. The agent may still write to another one: that copy stays, and the next start, for
-/// which every agent has ended, decides.
-fn discard(copy: UncommittedCopy, has_ended: bool) {
-    match has_ended {
-        // Nothing waits for that.
-        true => drop(copy.remove_in_background()),
-        false => copy.leave(),
-    }
 }
 
 impl Drop for UpstreamSession {
@@ -156,15 +138,12 @@ pub(super) async fn open(
     // No transcript of the conversation belongs to a session whose id is not known yet.
     let unended = match opening {
         Opening::New { .. } | Opening::Fork(..) => None,
-        Opening::Resume(id) | Opening::Load(id) => Some(UnendedSession {
-            agent: lease.agent(),
-            handle: Handle::new(id.as_str()),
-            prompt: None,
-            close_answers_early: entry.profile().close_answers_early,
-            is_closed: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-            copies: Mutex::default(),
-        }),
+        Opening::Resume(id) | Opening::Load(id) => Some(UnendedSession::new(
+            lease.agent(),
+            Handle::new(id.as_str()),
+            None,
+            entry.profile().close_answers_early,
+        )),
     };
     let mut giving_up = GiveUpGuard {
         lease: Some(lease.clone()),
@@ -392,193 +371,6 @@ pub async fn configure(
     Ok(())
 }
 
-/// A session that is being closed, or was, and whose agent may still write to its transcript.
-#[derive(Debug)]
-pub struct UnendedSession {
-    agent: Arc<Agent>,
-    handle: Handle,
-    /// The prompt that had no answer when the closing began.
-    prompt: Option<RequestId>,
-    /// Whether its own process still writes when the agent has answered that it is closed.
-    close_answers_early: bool,
-    /// Whether the agent has answered that it is closed.
-    is_closed: AtomicBool,
-    /// Whether it was seen to have ended.
-    has_ended: AtomicBool,
-    /// The copies that are removed once it has ended.
-    copies: Mutex<Vec<UncommittedCopy>>,
-}
-
-impl Drop for UnendedSession {
-    fn drop(&mut self) {
-        let has_ended = self.is_known_to_have_ended();
-        for copy in self.take_copies() {
-            discard(copy, has_ended);
-        }
-    }
-}
-
-impl UnendedSession {
-    /// The one that is about to be closed.
-    #[must_use]
-    pub fn of(session: &UpstreamSession) -> Self {
-        Self {
-            agent: session.lease.agent(),
-            handle: session.attachment.handle.clone(),
-            prompt: session.prompt,
-            close_answers_early: session.close_answers_early,
-            is_closed: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-            copies: Mutex::default(),
-        }
-    }
-
-    /// Closes a session, and waits until nothing writes to its transcript any more: until the agent has answered, the session's
-    /// turn has its end and the session's own process has ended, or until a dying agent has ended with all its children. Before that, a transcript that
-    /// is moved or deleted comes back as a stub. Returns whether the session has ended.
-    ///
-    /// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
-    /// turns never run in one session; other conversations in that process are notified and continue in a new one.
-    pub async fn close_first(&self, mut session: UpstreamSession, by_force: bool, grace: Duration) -> bool {
-        session.copy.take().into_iter().for_each(|copy| self.hold(copy));
-        let deadline = if by_force { grace } else { session.deadline };
-        let end = Instant::now() + deadline;
-        let handle = self.handle.as_str();
-        let mut closed = self.close(deadline).await;
-        if let (Ok(false), Some(prompt)) = (&closed, self.prompt)
-            && !self.close_answers_early
-        {
-            // An agent may answer at once, while the turn still writes.
-            let answer = timeout_at(end, turn_over(&mut session.inbox, prompt)).await;
-            closed = match answer {
-                Ok(true) => Ok(true),
-                Ok(false) => Ok(self.agent_stopped().await),
-                Err(_) => Err(CallError::TimedOut { after: deadline }),
-            };
-        }
-        let has_ended = match closed {
-            Ok(has_ended) => {
-                if !has_ended {
-                    tracing::warn!(handle, "a process of a closed session is still running");
-                }
-                has_ended
-            }
-            Err(error) if by_force => {
-                tracing::warn!(handle, %error, "the agent ignored a cancel and did not end the session; its process is ended");
-                session.lease.condemn(
-                    "it was stopped because it ignored the cancel of another conversation's turn and did not end that \
-                     session",
-                );
-                self.agent_stopped().await
-            }
-            Err(error) => {
-                tracing::debug!(handle, %error, "the session was not closed at the agent");
-                false
-            }
-        };
-        self.note_end(has_ended)
-    }
-
-    /// Asks the agent once more to close it. Returns whether it has ended.
-    pub async fn has_ended(&self) -> bool {
-        if self.is_known_to_have_ended() {
-            return self.note_end(true);
-        }
-        let has_ended = match self.close(OWN_PROCESS_LIMIT).await {
-            Ok(has_ended) => has_ended,
-            Err(error) => {
-                tracing::debug!(handle = self.handle.as_str(), %error, "the session was not closed at the agent");
-                false
-            }
-        };
-        self.note_end(has_ended)
-    }
-
-    /// Whether it has ended, as far as that is known without asking.
-    #[must_use]
-    pub fn is_known_to_have_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed) || self.agent.has_stopped()
-    }
-
-    /// Waits for the end of its agent, if that is dying. Returns whether the agent has ended or lives on: only one of which
-    /// something survives SIGKILL has done neither.
-    pub async fn agent_lives_or_has_stopped(&self) -> bool {
-        !self.agent.is_ending() || self.agent_stopped().await
-    }
-
-    /// Whether the turn that ran when its closing began may still run.
-    #[must_use]
-    pub fn may_run_a_turn(&self) -> bool {
-        let awaits = |prompt| self.agent.connection().awaits(prompt);
-        !self.is_known_to_have_ended() && self.prompt.is_some_and(awaits)
-    }
-
-    /// The process and the name by which the agent knows the session.
-    #[must_use]
-    pub fn known_as(&self) -> (u32, &str) {
-        (self.agent.pid(), self.handle.as_str())
-    }
-
-    fn note_end(&self, has_ended: bool) -> bool {
-        self.has_ended.fetch_or(has_ended, Ordering::Relaxed);
-        if has_ended {
-            self.take_copies()
-                .into_iter()
-                .for_each(|copy| discard(copy, true));
-        }
-        has_ended
-    }
-
-    /// Has a copy from which the session was, or may have been, opened removed once it has ended.
-    pub fn hold(&self, copy: UncommittedCopy) {
-        self.copies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(copy);
-    }
-
-    fn take_copies(&self) -> Vec<UncommittedCopy> {
-        std::mem::take(&mut *self.copies.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Waits until the pool has ended the agent with all its children, for which it has deadlines. Returns whether it could.
-    async fn agent_stopped(&self) -> bool {
-        self.agent.stopped().await;
-        self.agent.has_stopped()
-    }
-
-    /// Asks the agent to close it, unless that is done. Returns whether nothing writes to it any more.
-    async fn close(&self, deadline: Duration) -> Result<bool, CallError> {
-        let watch = self.watch_own_process().await;
-        if !self.is_closed.load(Ordering::Relaxed) {
-            match self.agent.calls().close(&self.handle, deadline).await {
-                Ok(_) => {}
-                // The answer to an earlier call came too late.
-                Err(CallError::Agent(error)) if error.code == NOT_FOUND => {}
-                // The agent answers no more, but its children may still write.
-                Err(CallError::Died(_) | CallError::Closing) => return Ok(self.agent_stopped().await),
-                Err(error) => return Err(error),
-            }
-            self.is_closed.store(true, Ordering::Relaxed);
-        }
-        let Some(watch) = watch else {
-            return Ok(!self.may_run_a_turn());
-        };
-        let ended = tokio::task::spawn_blocking(move || watch.wait(OWN_PROCESS_LIMIT)).await;
-        Ok(matches!(ended, Ok(true)))
-    }
-
-    async fn watch_own_process(&self) -> Option<Watch> {
-        if !self.close_answers_early {
-            return None;
-        }
-        let (pid, handle) = (self.agent.pid(), self.handle.clone());
-        tokio::task::spawn_blocking(move || Watch::of_session(pid, handle.as_str()))
-            .await
-            .ok()
-    }
-}
-
 /// What went wrong, in the terms of a call about a conversation.
 #[must_use]
 pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
@@ -751,23 +543,6 @@ async fn await_answer(
                 }
                 Incoming::Died(death) => return Err(CallError::Died(death)),
                 other => early.push(other),
-            }
-        }
-    }
-}
-
-/// Waits until the agent has answered a prompt, and returns true, or has died. Nobody hears what else it says.
-async fn turn_over(inbox: &mut InboxReceiver, prompt: RequestId) -> bool {
-    let mut batch = Vec::new();
-    loop {
-        inbox.recv_up_to(&mut batch, 64).await;
-        for incoming in batch.drain(..) {
-            match incoming {
-                Incoming::Response { request, outcome, .. } if request == prompt => {
-                    return !matches!(outcome, Err(CallError::Died(_)));
-                }
-                Incoming::Died(_) => return false,
-                _ => {}
             }
         }
     }

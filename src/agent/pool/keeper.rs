@@ -183,13 +183,13 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
     let report = stop_process(&pool, &mut process).await;
     forget(&pool, &process, &report).await;
     if report.status.is_some() {
-        // Whoever waits for the stop finds everyone told. The reader needs a moment more than the process itself.
+        // The stop is reported last: by then the reader has told everybody, which takes a moment longer than the process's end.
         agent.connection.died().await;
     }
     if report.is_complete() {
         stopped_sender.send_replace(true);
     }
-    // Whoever reads that can change the files of its sessions.
+    // After this line nothing writes to the files of its sessions.
     tracing::info!(
         agent = agent.key.agent(),
         pid = agent.pid,

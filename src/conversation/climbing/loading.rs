@@ -89,12 +89,17 @@ fn count(
         Err(error) if error.is_absence() => return Ok(None),
         opened => opened.map_err(damaged)?,
     };
-    // The ladder counts by itself what a transcript that can be cut lacks.
+    // For a transcript that can be cut, the ladder itself counts what is missing.
     let lost = (!dialect.can().cut).then(|| lost(&own.losses())).flatten();
-    let prompts = dialect
-        .standing(&services.library, own.path())
-        .map_err(damaged)?
-        .prompts;
+    let prompts = match dialect.can().cut {
+        true => {
+            dialect
+                .standing(&services.library, own.path())
+                .map_err(damaged)?
+                .prompts
+        }
+        false => None,
+    };
     let head = record.chain.head().filter(|head| head.upstream_id == *id);
     let recorded = own.turns_recorded_at_most();
     let lacking = match (recorded, head.filter(|_| is_restored)) {

@@ -29,7 +29,7 @@ pub(super) fn inspect(
         // All of it is there, behind a command that is the person's to give.
         return Inspection {
             unread: Some(format!(
-                "it is archived; `{command} {id}` brings it back, and then it goes on"
+                "it is archived; unarchive it to continue: `{command} {id}`"
             )),
             ..Inspection::default()
         };

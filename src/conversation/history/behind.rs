@@ -40,7 +40,7 @@ pub(in crate::conversation) fn behind(
             let gone = ran.saturating_sub(open.turns_recorded_at_most()?);
             (
                 gone,
-                "are lost, not written yet, or were commands of which Codex keeps no record",
+                "are lost, not written yet, or were commands that the agent does not record",
             )
         }
     };

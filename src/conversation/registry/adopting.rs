@@ -255,7 +255,7 @@ impl Registry {
                 Err(error) => return Err(error),
             };
             let (dialect, home) = (held.format.dialect(), services.home(&held.root));
-            // Nothing is said of others where there is one, which need not be read twice.
+            // With one copy there is nothing to compare, so its folder need not be read first.
             if let [only] = held.paths.as_slice() {
                 return check_answer(dialect.check(home, None, held.id.as_str(), only));
             }

@@ -134,12 +134,14 @@ impl Dialect for Codex {
         target: &Path,
         new_id: &str,
     ) -> Result<RepairedCopy, TranscriptError> {
+        // Before there is a copy, which an error would leave behind. The copy has the same turns.
+        let turns = rollouts::origin(home.root, id)?.turns as u64;
         let made = rollouts::repair::repair(source, id, target, new_id)?;
         Ok(RepairedCopy {
             path: made.path,
             repairs: made.repairs,
             last_uuid: None,
-            turns: rollouts::origin(home.root, new_id).map_or(0, |origin| origin.turns as u64),
+            turns,
             is_whole: true,
         })
     }

@@ -44,11 +44,11 @@ pub(super) struct Judgement {
 /// them.
 fn has_ended(first: &Standing, again: &Standing, turns: u64, acknowledged: u64) -> bool {
     match first.turn_end {
-        // What was written since the first look is told by another event.
+        // Another event will report what was written since the first look.
         _ if first != again => false,
         TurnEnd::Over => true,
         // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here.
-        // One that another program had is told with the next record that settles it.
+        // A turn of another program is reported with the next record that ends it.
         TurnEnd::Unsaid => turns <= acknowledged,
         TurnEnd::Open => false,
     }

@@ -236,7 +236,7 @@ fn link() -> NewLink {
     }
 }
 
-/// Where the system lets nobody watch, or has no room for more folders: turns of ours are told, also when their last record comes late.
+/// If the system cannot watch, or not so many folders, our own turns are still reported, also when their last record comes late.
 #[tokio::test(start_paused = true)]
 async fn turns_that_were_had_here_are_told_where_nothing_can_be_watched() {
     let ways: [fn(&Path) -> Watch; 2] = [|_| Watch::failing(), |root| Watch::limited(root, Format::Claude)];
