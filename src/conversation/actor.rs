@@ -388,8 +388,9 @@ impl Actor {
             self.leaves_at = Some(Instant::now() + BACKGROUND_LOOK);
             return;
         }
-        let effects = self.model.leave_retired_agent();
-        self.carry_out(effects, now());
+        let now = now();
+        let effects = self.model.leave_retired_agent(now);
+        self.carry_out(effects, now);
     }
 
     /// Whether something is under way beside the loop.

@@ -27,7 +27,7 @@ use crate::transcript::moving::SharedNeighbours;
 use super::answer::Request;
 use super::destination::Destination;
 use super::edit::Edit;
-use super::effect::{Ledger, Part};
+use super::effect::{Effects, Ledger, Now, Part};
 use super::error::{ConversationError, StoreFailure};
 use super::line::{Dropped, Waiting, shown_held};
 use super::reported::shown_settings;
@@ -390,6 +390,10 @@ pub struct Model<R> {
     pub last_job: u64,
     /// Whether the daemon is stopping.
     pub stopping: bool,
+    /// The time at which the input came that is being applied.
+    pub now: Now,
+    /// What that input has caused so far.
+    pub out: Effects<R>,
 }
 
 /// How a record that is ahead of the disk gets there.
@@ -421,6 +425,7 @@ impl<R> Model<R> {
             head: record.chain.head().map(|link| link.upstream_id.clone()),
             chain_length: record.chain.len(),
         };
+        let now = record.updated_at;
         Self {
             record,
             kind,
@@ -447,6 +452,8 @@ impl<R> Model<R> {
             closing: None,
             last_job: 0,
             stopping: false,
+            now,
+            out: Effects::default(),
         }
     }
 

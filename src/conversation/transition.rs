@@ -60,8 +60,8 @@ impl Changed {
 impl<R> Model<R> {
     /// Takes one input and tells what is to be done, answers last.
     pub fn apply(&mut self, input: Input<R>, now: Now) -> Effects<R> {
+        self.now = now;
         let before = self.state();
-        let mut effects = Effects::default();
         match input {
             Input::Call {
                 call,
@@ -69,23 +69,23 @@ impl<R> Model<R> {
                 kept,
                 reply,
             } => {
-                self.admit(call, request, kept, reply, now, &mut effects);
+                self.admit(call, request, kept, reply);
             }
-            Input::Opened { job, opened } => self.opened(job, *opened, now, &mut effects),
-            Input::OpenFailed { job, error } => self.open_failed(job, &error, now, &mut effects),
-            Input::Branched { job, result } => self.branched(job, result, now, &mut effects),
-            Input::Edited { job, result } => self.edit_made(job, result, now, &mut effects),
-            Input::LookedBack { job, result } => self.looked_back(job, result, now, &mut effects),
-            Input::Moved { job, result } => self.moved(job, result, now, &mut effects),
-            Input::Repaired { job, result } => self.repaired(job, result, now, &mut effects),
-            Input::MovedBack { job } => self.moved_back(job, &mut effects),
+            Input::Opened { job, opened } => self.opened(job, *opened),
+            Input::OpenFailed { job, error } => self.open_failed(job, &error),
+            Input::Branched { job, result } => self.branched(job, result),
+            Input::Edited { job, result } => self.edit_made(job, result),
+            Input::LookedBack { job, result } => self.looked_back(job, result),
+            Input::Moved { job, result } => self.moved(job, result),
+            Input::Repaired { job, result } => self.repaired(job, result),
+            Input::MovedBack { job } => self.moved_back(job),
             Input::SessionClosed { job, remaining } => {
-                self.session_closed(job, remaining, now, &mut effects);
+                self.session_closed(job, remaining);
             }
-            Input::Configured { job, result } => self.configured(job, result, now, &mut effects),
+            Input::Configured { job, result } => self.configured(job, result),
             Input::Written { parts, result } => {
                 for part in parts {
-                    self.written(part, result.clone(), now, &mut effects);
+                    self.written(part, result.clone());
                 }
             }
             Input::Anchored {
@@ -94,63 +94,68 @@ impl<R> Model<R> {
                 earlier,
             } => {
                 self.note_arrival(earlier);
-                self.anchored(&turn_id, anchor, now, &mut effects);
+                self.anchored(&turn_id, anchor);
             }
-            Input::Ascertained { job, arrival } => self.ascertained(job, arrival, now, &mut effects),
-            Input::Due(turn_id) => self.fall_due(turn_id, now),
+            Input::Ascertained { job, arrival } => self.ascertained(job, arrival),
+            Input::Due(turn_id) => self.fall_due(turn_id),
             Input::PromptAnswered { answer, in_company } => {
-                self.prompt_answered(answer, in_company, now, &mut effects);
+                self.prompt_answered(answer, in_company);
             }
             Input::PromptNotSent { error, is_ending } => {
-                self.prompt_not_sent(error, is_ending, now, &mut effects);
+                self.prompt_not_sent(error, is_ending);
             }
             Input::Question {
                 kind,
                 params,
                 interrupt_id,
             } => {
-                self.question(kind, params, interrupt_id, now, &mut effects);
+                self.question(kind, params, interrupt_id);
             }
-            Input::QuestionWithdrawn(id) => self.question_withdrawn(&id, &mut effects),
+            Input::QuestionWithdrawn(id) => self.question_withdrawn(&id),
             Input::AgentDied {
                 status,
                 stderr_tail,
                 part,
             } => {
-                self.agent_died(&status, &stderr_tail, part, now, &mut effects);
+                self.agent_died(&status, &stderr_tail, part);
             }
             Input::AgentRetired => self.agent_retired(),
-            Input::Elapsed(deadline) => self.elapsed(deadline, now, &mut effects),
-            Input::HandedOver(opened) => self.handed_over(*opened, now, &mut effects),
-            Input::Stop { grace_ms } => self.stop(grace_ms, now, &mut effects),
+            Input::Elapsed(deadline) => self.elapsed(deadline),
+            Input::HandedOver(opened) => self.handed_over(*opened),
+            Input::Stop { grace_ms } => self.stop(grace_ms),
         }
-        self.advance(now, &mut effects);
-        self.keep_up(now, &mut effects);
+        self.advance();
+        self.keep_up();
         let after = self.state();
         if before != after {
-            effects.emit(Event::StateChanged { state: after });
+            self.out.emit(Event::StateChanged { state: after });
         }
-        effects
+        self.take_effects()
+    }
+
+    /// What the input has caused.
+    pub(super) fn take_effects(&mut self) -> Effects<R> {
+        std::mem::take(&mut self.out)
     }
 
     /// Starts what has been waiting for its turn, when nothing is in its way.
-    fn advance(&mut self, now: Now, effects: &mut Effects<R>) {
+    fn advance(&mut self) {
         if self.job.is_some() || self.closing.is_some() || self.held {
             return;
         }
-        self.give_up_on_the_dying(now, effects);
+        self.give_up_on_the_dying();
         if self.turn.is_none() && !self.stopping {
-            self.take_from_queue(now, effects);
+            self.take_from_queue();
         }
         let continuation = self.record.continuation.as_ref();
-        if continuation.is_some_and(|continuation| continuation.at > now) {
+        if continuation.is_some_and(|continuation| continuation.at > self.now) {
             // Another has taken the place of the one that was due.
             self.due = None;
         }
         if self.turn.is_none() && !self.stopping && self.due.is_some() && self.record.interrupts.is_empty() {
-            self.begin_continuation(now, effects);
+            self.begin_continuation();
         }
-        if self.job.is_some() || self.advance_edit(now, effects) {
+        if self.job.is_some() || self.advance_edit() {
             return;
         }
         let waits_for_session = self
@@ -159,7 +164,7 @@ impl<R> Model<R> {
             .is_some_and(|turn| turn.phase == TurnPhase::Waiting);
         let is_editing = self.turn.as_ref().is_some_and(Turn::is_unaccepted_edit);
         if waits_for_session || (!self.resume_waiters.is_empty() && !is_editing) {
-            self.ensure_session(effects);
+            self.ensure_session();
         }
     }
 
@@ -188,21 +193,21 @@ impl<R> Model<R> {
     }
 
     /// The one place where a change that nothing waits for gets to disk.
-    fn keep_up(&mut self, now: Now, effects: &mut Effects<R>) {
+    fn keep_up(&mut self) {
         if self.is_ahead && self.saving == Saving::AtOnce {
-            self.save(now, effects);
+            self.save();
         }
         self.publish_chain();
     }
 
     /// Notes that the record changes by a step that writes it.
-    fn touch(&mut self, now: Now) {
+    fn touch(&mut self) {
         self.record.revision += 1;
-        self.record.updated_at = now.max(self.record.updated_at);
+        self.record.updated_at = self.now.max(self.record.updated_at);
     }
 
     /// Writes the record down, with everything that an earlier failed write left behind.
-    fn write(&mut self, ledger: Ledger, milestone: Milestone<R>, effects: &mut Effects<R>) {
+    fn write(&mut self, ledger: Ledger, milestone: Milestone<R>) {
         let mut all = std::mem::take(&mut self.unsaved);
         all.append(ledger);
         self.is_ahead = false;
@@ -212,30 +217,22 @@ impl<R> Model<R> {
         if !all.upstream.is_empty() {
             self.ids_under_way += 1;
         }
-        effects.write(WritePart {
+        self.out.write(WritePart {
             ledger: all,
             milestone,
         });
     }
 
     /// Writes the record down as it stands; nothing waits for it.
-    fn save(&mut self, now: Now, effects: &mut Effects<R>) {
-        self.record.updated_at = now.max(self.record.updated_at);
-        self.write(Ledger::default(), Milestone::Saved, effects);
+    fn save(&mut self) {
+        self.record.updated_at = self.now.max(self.record.updated_at);
+        self.write(Ledger::default(), Milestone::Saved);
         self.saving = Saving::UnderWay;
     }
 
     /// Answers a call when what it has changed is on disk. What could not be written is taken back, unless something else has
     /// changed since.
-    fn answer_change(
-        &mut self,
-        reply: R,
-        request: Option<Request>,
-        answer: Answer,
-        changed: Changed,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn answer_change(&mut self, reply: R, request: Option<Request>, answer: Answer, changed: Changed) {
         let Changed {
             before,
             mut ledger,
@@ -243,7 +240,7 @@ impl<R> Model<R> {
         } = changed;
         ledger
             .requests
-            .extend(self.done_request(request.as_ref(), &answer, now));
+            .extend(self.done_request(request.as_ref(), &answer));
         let milestone = Milestone::Answer {
             reply,
             request,
@@ -251,18 +248,12 @@ impl<R> Model<R> {
             events,
             before: Some(before),
         };
-        self.write(ledger, milestone, effects);
+        self.write(ledger, milestone);
     }
 
     /// Answers a call and everyone who asked the same with the same key.
-    fn answer(
-        &mut self,
-        reply: R,
-        request: Option<&Request>,
-        result: Result<Answer, ConversationError>,
-        effects: &mut Effects<R>,
-    ) {
-        self.answer_all(Some(reply), request, result, effects);
+    fn answer(&mut self, reply: R, request: Option<&Request>, result: Result<Answer, ConversationError>) {
+        self.answer_all(Some(reply), request, result);
     }
 
     /// The same of a turn, which the daemon may have started itself.
@@ -271,7 +262,6 @@ impl<R> Model<R> {
         reply: Option<R>,
         request: Option<&Request>,
         result: Result<Answer, ConversationError>,
-        effects: &mut Effects<R>,
     ) {
         if let Some(request) = request
             && let Some(index) = self
@@ -280,11 +270,11 @@ impl<R> Model<R> {
                 .position(|open| open.request.id == request.id)
         {
             for follower in self.open_requests.swap_remove(index).followers {
-                effects.push(Effect::Answer(follower, result.clone()));
+                self.out.push(Effect::Answer(follower, result.clone()));
             }
         }
         if let Some(reply) = reply {
-            effects.push(Effect::Answer(reply, result));
+            self.out.push(Effect::Answer(reply, result));
         }
     }
 
@@ -295,41 +285,35 @@ impl<R> Model<R> {
     }
 
     /// The record of a call that is answered with this.
-    fn done_request(&self, request: Option<&Request>, answer: &Answer, now: Now) -> Option<RequestRecord> {
+    fn done_request(&self, request: Option<&Request>, answer: &Answer) -> Option<RequestRecord> {
         let request = request?;
         let result = answer.to_json().ok()?;
         Some(RequestRecord {
             result: Some(result),
-            ..self.request_record(request, now)
+            ..self.request_record(request)
         })
     }
 
     /// The record of a call that has begun.
-    fn request_record(&self, request: &Request, now: Now) -> RequestRecord {
-        request.record(Some(self.record.id), now)
+    fn request_record(&self, request: &Request) -> RequestRecord {
+        request.record(Some(self.record.id), self.now)
     }
 
     /// A change is on disk, or could not be written: what waited for it goes on.
-    fn written(
-        &mut self,
-        part: WritePart<R>,
-        result: Result<(), StoreFailure>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn written(&mut self, part: WritePart<R>, result: Result<(), StoreFailure>) {
         let WritePart { ledger, milestone } = part;
-        self.note_written(&milestone, ledger, result.is_ok(), effects);
+        self.note_written(&milestone, ledger, result.is_ok());
         match milestone {
             Milestone::Nothing | Milestone::Saved => {}
-            Milestone::SessionOpened(opened) => self.session_recorded(*opened, result, now, effects),
-            Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result, now, effects),
-            Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn, effects),
-            Milestone::PromptInLine(turn_id) => self.joined_line(&turn_id, result, effects),
+            Milestone::SessionOpened(opened) => self.session_recorded(*opened, result),
+            Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result),
+            Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn),
+            Milestone::PromptInLine(turn_id) => self.joined_line(&turn_id, result),
             Milestone::PromptsDropped { prompts, cancels } => {
-                self.prompts_dropped(prompts, cancels, result, effects);
+                self.prompts_dropped(prompts, cancels, result);
             }
-            Milestone::QuestionRaised(id) => self.question_recorded(&id, effects),
-            Milestone::QuestionSettled(settled) => self.question_settled(*settled, effects),
+            Milestone::QuestionRaised(id) => self.question_recorded(&id),
+            Milestone::QuestionSettled(settled) => self.question_settled(*settled),
             Milestone::Answer {
                 reply,
                 request,
@@ -340,17 +324,18 @@ impl<R> Model<R> {
                 let result = match result {
                     Ok(()) => {
                         for event in events {
-                            effects.emit(event);
+                            self.out.emit(event);
                         }
                         // Of one that was never prompted: no session, no link, but a conversation.
                         if let Answer::Forked(fork) = &*answer {
-                            effects.push(Effect::Announce(Box::new(fork.conversation.clone())));
+                            self.out
+                                .push(Effect::Announce(Box::new(fork.conversation.clone())));
                         }
                         Ok(*answer)
                     }
                     Err(error) => Err(ConversationError::StoreFailed(error)),
                 };
-                self.answer(reply, request.as_ref(), result, effects);
+                self.answer(reply, request.as_ref(), result);
             }
             Milestone::Forked {
                 reply,
@@ -359,20 +344,20 @@ impl<R> Model<R> {
                 answer,
                 ..
             } => {
-                self.fork_recorded(reply, request.as_ref(), *branched, answer, result, now, effects);
+                self.fork_recorded(reply, request.as_ref(), *branched, answer, result);
             }
             Milestone::Moved {
                 reply,
                 request,
                 answer,
                 before,
-            } => self.move_recorded(reply, request, *answer, &before, result, effects),
+            } => self.move_recorded(reply, request, *answer, &before, result),
             Milestone::Repaired {
                 reply,
                 request,
                 answer,
                 before,
-            } => self.repair_recorded(reply, request.as_ref(), *answer, &before, result, effects),
+            } => self.repair_recorded(reply, request.as_ref(), *answer, &before, result),
             Milestone::Deleted {
                 reply,
                 request,
@@ -380,27 +365,21 @@ impl<R> Model<R> {
                 ..
             } => match result {
                 Ok(()) => {
-                    effects.emit(Event::Deleted {});
-                    self.answer(reply, request.as_ref(), Ok(Answer::Deleted(answer)), effects);
-                    effects.push(Effect::End);
+                    self.out.emit(Event::Deleted {});
+                    self.answer(reply, request.as_ref(), Ok(Answer::Deleted(answer)));
+                    self.out.push(Effect::End);
                 }
                 Err(error) => {
                     self.deleting = false;
                     let result = Err(ConversationError::StoreFailed(error));
-                    self.answer(reply, request.as_ref(), result, effects);
+                    self.answer(reply, request.as_ref(), result);
                 }
             },
         }
     }
 
     /// Takes note of what is on disk now and what is not, and tells what had to wait for it.
-    fn note_written(
-        &mut self,
-        milestone: &Milestone<R>,
-        ledger: Ledger,
-        is_on_disk: bool,
-        effects: &mut Effects<R>,
-    ) {
+    fn note_written(&mut self, milestone: &Milestone<R>, ledger: Ledger, is_on_disk: bool) {
         if matches!(milestone, Milestone::Saved) && self.saving == Saving::UnderWay {
             self.saving = Saving::AtOnce;
         }
@@ -425,16 +404,16 @@ impl<R> Model<R> {
                 if matches!(event, Event::Edited { .. }) {
                     self.accepts_edit = false;
                 }
-                effects.emit(event);
+                self.out.emit(event);
             }
         } else {
-            self.not_written(milestone, ledger, effects);
+            self.not_written(milestone, ledger);
         }
         self.publish_chain();
     }
 
     /// A write failed: what it said goes out with the next, but for what a caller is told has failed.
-    fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger, effects: &mut Effects<R>) {
+    fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger) {
         // That a turn has begun is not worth telling: it failed before it did anything.
         ledger
             .requests
@@ -448,12 +427,12 @@ impl<R> Model<R> {
         let runs =
             |event: &mut Event| matches!(event, Event::PromptAccepted { .. } | Event::Continued { .. });
         for event in self.unsaved.events.extract_if(.., runs) {
-            effects.emit(event);
+            self.out.emit(event);
         }
         self.accepts_edit = false;
         self.is_ahead = true;
         self.saving = Saving::Failed;
-        effects.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+        self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
     }
 
     /// Takes a change back that its caller is told has failed, unless something has changed since, and strikes out

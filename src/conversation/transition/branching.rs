@@ -7,24 +7,18 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Branched, Effect, Effects, Ledger, Milestone, Now, Opened, WritePart};
+use crate::conversation::effect::{Branched, Effect, Ledger, Milestone, Opened, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
 
 impl<R> Model<R> {
-    pub(super) fn fork(
-        &mut self,
-        branching: Branching<R>,
-        min_fidelity: Fidelity,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn fork(&mut self, branching: Branching<R>, min_fidelity: Fidelity) {
         let (busy, closing) = (self.turn.is_some(), self.closing.as_ref());
         let refusal = if branching.in_place && busy {
             Some(
-                "a turn is running; a branch in place has to wait for its end (side by side can be made now)",
+                "a turn is running; a branch in place has to wait for its end (side by side can be made self.now)",
             )
         } else if self.job.is_some()
             || closing.is_some_and(|closing| branching.in_place || closing.then.is_job())
@@ -41,17 +35,17 @@ impl<R> Model<R> {
         let from = match from {
             Ok(Some(from)) => from,
             Ok(None) => {
-                self.fork_unprompted(branching, now, effects);
+                self.fork_unprompted(branching);
                 return;
             }
             Err(error) => {
-                self.answer(branching.reply, branching.request.as_ref(), Err(error), effects);
+                self.answer(branching.reply, branching.request.as_ref(), Err(error));
                 return;
             }
         };
         let (at, cwd) = (branching.at.clone(), branching.cwd.clone());
         let job = self.start_job(JobKind::Branching(branching));
-        effects.push(Effect::Branch {
+        self.out.push(Effect::Branch {
             job,
             from,
             at,
@@ -79,7 +73,7 @@ impl<R> Model<R> {
     }
 
     /// There is nothing to branch from yet: a new conversation with the same settings.
-    fn fork_unprompted(&mut self, branching: Branching<R>, now: Now, effects: &mut Effects<R>) {
+    fn fork_unprompted(&mut self, branching: Branching<R>) {
         let Branching {
             reply,
             request,
@@ -92,10 +86,10 @@ impl<R> Model<R> {
             let error = ConversationError::Conflict(
                 "the conversation has never been prompted: there is nothing to branch from".to_owned(),
             );
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         }
-        let mut record = self.sibling(cwd, title, now);
+        let mut record = self.sibling(cwd, title);
         record.parent = Some(Parent {
             conversation_id: self.record.id,
             checkpoint_id: None,
@@ -106,8 +100,8 @@ impl<R> Model<R> {
             fidelity: Fidelity::Full,
             via: Some(BranchedVia::Fresh),
         }));
-        let kept = self.done_request(request.as_ref(), &answer, now);
-        effects.push(Effect::WriteNew {
+        let kept = self.done_request(request.as_ref(), &answer);
+        self.out.push(Effect::WriteNew {
             record: Box::new(record),
             part: WritePart {
                 ledger: Ledger::of_request(kept),
@@ -123,8 +117,9 @@ impl<R> Model<R> {
     }
 
     /// A new conversation that is set up as this one is.
-    fn sibling(&self, cwd: String, title: Option<String>, now: Now) -> ConversationRecord {
-        let mut record = ConversationRecord::new(ConversationId::mint(), self.record.agent.clone(), cwd, now);
+    fn sibling(&self, cwd: String, title: Option<String>) -> ConversationRecord {
+        let mut record =
+            ConversationRecord::new(ConversationId::mint(), self.record.agent.clone(), cwd, self.now);
         record.namespace.clone_from(&self.record.namespace);
         record.title = title.unwrap_or_else(|| self.record.title.clone());
         record.settings = self.record.settings.clone();
@@ -132,24 +127,18 @@ impl<R> Model<R> {
     }
 
     /// A branch was made, or not.
-    pub(super) fn branched(
-        &mut self,
-        job: u64,
-        result: Result<Branched, ConversationError>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn branched(&mut self, job: u64, result: Result<Branched, ConversationError>) {
         let Some(JobKind::Branching(branching)) = self.finish_job(job) else {
-            effects.push(Effect::Discard);
+            self.out.push(Effect::Discard);
             if result.is_ok_and(|branched| branched.path.is_some()) {
-                effects.push(Effect::DropCopy);
+                self.out.push(Effect::DropCopy);
             }
             return;
         };
         let branched = match result {
             Ok(branched) => branched,
             Err(error) => {
-                self.answer(branching.reply, branching.request.as_ref(), Err(error), effects);
+                self.answer(branching.reply, branching.request.as_ref(), Err(error));
                 return;
             }
         };
@@ -167,28 +156,21 @@ impl<R> Model<R> {
             written: false,
         };
         if branching.in_place {
-            self.branch_in_place(branching, branched, link, now, effects);
+            self.branch_in_place(branching, branched, link);
         } else {
-            self.branch_side_by_side(branching, branched, link, now, effects);
+            self.branch_side_by_side(branching, branched, link);
         }
     }
 
-    fn branch_in_place(
-        &mut self,
-        branching: Branching<R>,
-        branched: Branched,
-        link: NewLink,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
-        self.lose_session(effects);
+    fn branch_in_place(&mut self, branching: Branching<R>, branched: Branched, link: NewLink) {
+        self.lose_session();
         let before = Some(Box::new(self.record.clone()));
         let events = match branching.at {
-            Some(_) => self.leave_history("fork", now),
+            Some(_) => self.leave_history("fork"),
             None => Vec::new(),
         };
         let upstream = vec![link.upstream_id.clone()];
-        let appended = self.record.chain.append(link, branched.fidelity, now);
+        let appended = self.record.chain.append(link, branched.fidelity, self.now);
         self.record.cwd.clone_from(&branching.cwd);
         if let Some(title) = &branching.title {
             self.record.title.clone_from(title);
@@ -196,7 +178,7 @@ impl<R> Model<R> {
         hear_branch(&mut self.record, &branched);
         self.record.resting = Resting::Idle;
         self.record.limit = None;
-        self.touch(now);
+        self.touch();
         let answer = Box::new(ForkAnswer {
             conversation: Conversation {
                 // As it is when this is answered, which is when the branch is on disk.
@@ -207,7 +189,7 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         });
-        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()), now);
+        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()));
         self.start_job(JobKind::Recording);
         let milestone = Milestone::Forked {
             reply: branching.reply,
@@ -222,33 +204,26 @@ impl<R> Model<R> {
             requests: kept.into_iter().collect(),
             events,
         };
-        self.write(ledger, milestone, effects);
+        self.write(ledger, milestone);
     }
 
     /// What belongs to turns that are left is no more: what was cut short there, what was asked there. What somebody wants
     /// said at a time is said all the same. Tells what to announce.
-    pub(super) fn leave_history(&mut self, by: &str, now: Now) -> Vec<Event> {
+    pub(super) fn leave_history(&mut self, by: &str) -> Vec<Event> {
         self.record.cut = None;
-        self.end_word(now);
+        self.end_word();
         self.drop_questions(by)
     }
 
-    fn branch_side_by_side(
-        &mut self,
-        branching: Branching<R>,
-        branched: Branched,
-        link: NewLink,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
-        let mut record = self.sibling(branching.cwd, branching.title, now);
+    fn branch_side_by_side(&mut self, branching: Branching<R>, branched: Branched, link: NewLink) {
+        let mut record = self.sibling(branching.cwd, branching.title);
         record.parent = Some(Parent {
             conversation_id: self.record.id,
             checkpoint_id: branched.checkpoint.clone(),
         });
         let upstream = vec![link.upstream_id.clone()];
         let mut chain = Chain::default();
-        let appended = chain.append(link, branched.fidelity, now);
+        let appended = chain.append(link, branched.fidelity, self.now);
         record.chain = chain;
         hear_branch(&mut record, &branched);
         let answer = Box::new(ForkAnswer {
@@ -257,10 +232,10 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         });
-        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()), now);
+        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()));
         // The branch's session waits for the write where any other that is opened would come to lie.
         self.start_job(JobKind::Recording);
-        effects.push(Effect::WriteNew {
+        self.out.push(Effect::WriteNew {
             record: Box::new(record),
             part: WritePart {
                 ledger: Ledger {
@@ -289,8 +264,6 @@ impl<R> Model<R> {
         branched: Branched,
         answer: Box<ForkAnswer>,
         result: Result<(), StoreFailure>,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let id = answer.conversation.id;
         let in_place = id == self.record.id;
@@ -298,50 +271,46 @@ impl<R> Model<R> {
             self.job = None;
         }
         if let Err(error) = result {
-            effects.push(Effect::Discard);
+            self.out.push(Effect::Discard);
             // Where something has changed since, the branch goes out with the next write.
             let is_taken_back = !self.record.chain.contains(&branched.upstream_id);
             if branched.path.is_some() {
-                effects.push(match is_taken_back {
+                self.out.push(match is_taken_back {
                     true => Effect::DropCopy,
                     false => Effect::KeepCopy,
                 });
             }
-            self.answer(
-                reply,
-                request,
-                Err(ConversationError::StoreFailed(error)),
-                effects,
-            );
+            self.answer(reply, request, Err(ConversationError::StoreFailed(error)));
             return;
         }
         if branched.path.is_some() {
-            effects.push(Effect::KeepCopy);
+            self.out.push(Effect::KeepCopy);
         }
         if !in_place {
-            effects.push(Effect::Announce(Box::new(answer.conversation.clone())));
+            self.out
+                .push(Effect::Announce(Box::new(answer.conversation.clone())));
         }
         if let Some(link) = &answer.link {
-            effects.emit(Event::Forked {
+            self.out.emit(Event::Forked {
                 link: link.clone(),
                 conversation_id: id,
             });
         }
         match branched.open {
-            Some(opened) if in_place => self.announce(*opened, now, effects),
-            Some(opened) => effects.push(Effect::HandOver(id, opened)),
+            Some(opened) if in_place => self.announce(*opened),
+            Some(opened) => self.out.push(Effect::HandOver(id, opened)),
             None => {}
         }
-        self.answer(reply, request, Ok(Answer::Forked(answer)), effects);
+        self.answer(reply, request, Ok(Answer::Forked(answer)));
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
-    pub(super) fn handed_over(&mut self, opened: Opened, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn handed_over(&mut self, opened: Opened) {
         let is_free = self.session == Session::Closed && self.job.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
-            self.announce(opened, now, effects);
+            self.announce(opened);
         } else {
-            effects.push(Effect::Discard);
+            self.out.push(Effect::Discard);
         }
     }
 }

@@ -8,7 +8,7 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Call, Deadline, Effect, Effects, Now, Part};
+use crate::conversation::effect::{Call, Deadline, Effect, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{
@@ -26,8 +26,6 @@ impl<R> Model<R> {
         request: Option<Request>,
         kept: Option<RequestRecord>,
         reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         // Only what changes something is remembered by its key.
         let request = request.filter(|_| {
@@ -46,7 +44,7 @@ impl<R> Model<R> {
                     | Call::Delete { .. }
             )
         });
-        let Some(reply) = self.join(request.as_ref(), kept, reply, effects) else {
+        let Some(reply) = self.join(request.as_ref(), kept, reply) else {
             return;
         };
         if let Some(request) = &request {
@@ -56,7 +54,7 @@ impl<R> Model<R> {
             });
         }
         if let Some(refusal) = self.refusal(&call) {
-            self.answer(reply, request.as_ref(), Err(refusal), effects);
+            self.answer(reply, request.as_ref(), Err(refusal));
             return;
         }
         match call {
@@ -71,21 +69,21 @@ impl<R> Model<R> {
                     min_fidelity,
                     request,
                     on_limit,
-                    ..Waiting::new(turn_id, prompt, now, Some(reply))
+                    ..Waiting::new(turn_id, prompt, self.now, Some(reply))
                 };
-                self.prompt(asked, on_busy, now, effects);
+                self.prompt(asked, on_busy);
             }
             Call::Continue { at, text, cancel } => {
-                self.continue_at(at, text, cancel, request, reply, now, effects);
+                self.continue_at(at, text, cancel, request, reply);
             }
-            Call::Cancel { turn_id, queued } => self.cancel(turn_id.as_ref(), queued, reply, now, effects),
-            Call::Resume { min_fidelity } => self.resume(min_fidelity, reply, effects),
+            Call::Cancel { turn_id, queued } => self.cancel(turn_id.as_ref(), queued, reply),
+            Call::Resume { min_fidelity } => self.resume(min_fidelity, reply),
             Call::Update {
                 title,
                 settings,
                 expected_revision,
             } => {
-                self.update(title, settings, expected_revision, request, reply, now, effects);
+                self.update(title, settings, expected_revision, request, reply);
             }
             Call::Fork {
                 in_place,
@@ -102,7 +100,7 @@ impl<R> Model<R> {
                     title,
                     at,
                 };
-                self.fork(branching, min_fidelity, now, effects);
+                self.fork(branching, min_fidelity);
             }
             Call::Edit {
                 turn_id,
@@ -113,11 +111,11 @@ impl<R> Model<R> {
                 let asked = Waiting {
                     min_fidelity,
                     request,
-                    ..Waiting::new(turn_id, prompt, now, Some(reply))
+                    ..Waiting::new(turn_id, prompt, self.now, Some(reply))
                 };
-                self.edit(at, asked, now, effects);
+                self.edit(at, asked);
             }
-            Call::Undo { session, progress } => self.undo(session, reply, request, progress, effects),
+            Call::Undo { session, progress } => self.undo(session, reply, request, progress),
             Call::Move {
                 destination,
                 undoes,
@@ -132,7 +130,7 @@ impl<R> Model<R> {
                     neighbours,
                     progress,
                 };
-                self.move_to(call, now, effects);
+                self.move_to(call);
             }
             Call::Repair { progress } => {
                 let call = RepairCall {
@@ -140,7 +138,7 @@ impl<R> Model<R> {
                     request,
                     progress,
                 };
-                self.repair(call, effects);
+                self.repair(call);
             }
             Call::Respond {
                 interrupt_id,
@@ -148,18 +146,18 @@ impl<R> Model<R> {
                 by,
                 turn_id,
             } => {
-                self.respond(&interrupt_id, outcome, by, turn_id, request, reply, now, effects);
+                self.respond(&interrupt_id, outcome, by, turn_id, request, reply);
             }
-            Call::Hold => self.hold(reply, effects),
+            Call::Hold => self.hold(reply),
             Call::Release => {
                 self.held = false;
-                effects.push(Effect::Answer(reply, Ok(Answer::Done)));
+                self.out.push(Effect::Answer(reply, Ok(Answer::Done)));
             }
-            Call::Close => self.close(reply, effects),
-            Call::Reset => self.close_then(AfterClose::Reset(reply, request), false, now, effects),
+            Call::Close => self.close(reply),
+            Call::Reset => self.close_then(AfterClose::Reset(reply, request), false),
             Call::Delete { transcripts } => {
                 let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
-                self.close_then(AfterClose::Delete(reply, request), delete, now, effects);
+                self.close_then(AfterClose::Delete(reply, request), delete);
             }
         }
     }
@@ -188,13 +186,7 @@ impl<R> Model<R> {
     }
 
     /// Gives the reply back when the call is a new one; otherwise it is answered, or waits with the first.
-    fn join(
-        &mut self,
-        request: Option<&Request>,
-        kept: Option<RequestRecord>,
-        reply: R,
-        effects: &mut Effects<R>,
-    ) -> Option<R> {
+    fn join(&mut self, request: Option<&Request>, kept: Option<RequestRecord>, reply: R) -> Option<R> {
         let Some(request) = request else {
             return Some(reply);
         };
@@ -207,22 +199,22 @@ impl<R> Model<R> {
                 open.followers.push(reply);
                 self.is_asked_for(request);
             } else {
-                effects.push(Effect::Answer(reply, Err(request.differs())));
+                self.out.push(Effect::Answer(reply, Err(request.differs())));
             }
             return None;
         }
-        let reply = self.join_in_line(request, reply, effects)?;
+        let reply = self.join_in_line(request, reply)?;
         let heard = self.heard.iter().find(|heard| heard.request_id == request.id);
         let Some(kept) = heard.cloned().or(kept) else {
             return Some(reply);
         };
         if !request.has_content_of(&kept.fingerprint) {
-            effects.push(Effect::Answer(reply, Err(request.differs())));
+            self.out.push(Effect::Answer(reply, Err(request.differs())));
             return None;
         }
         match kept.result {
             Some(result) => {
-                effects.push(Effect::Answer(reply, Ok(Answer::Kept(result))));
+                self.out.push(Effect::Answer(reply, Ok(Answer::Kept(result))));
                 None
             }
             // It was begun and cut short before it changed anything (boot gives every turn that was sent its end).
@@ -231,15 +223,15 @@ impl<R> Model<R> {
     }
 
     /// Begins a turn; it waits for the session first.
-    pub(super) fn start_turn(&mut self, asked: Waiting<R>, now: Now, effects: &mut Effects<R>) {
-        effects.push(Effect::Disarm(Deadline::Idle));
+    pub(super) fn start_turn(&mut self, asked: Waiting<R>) {
+        self.out.push(Effect::Disarm(Deadline::Idle));
         self.turn = Some(Turn {
             asked,
             phase: TurnPhase::Waiting,
             announced: false,
             taken: false,
             cleared: false,
-            started_at: now,
+            started_at: self.now,
             cancelled: false,
             cancel_replies: Vec::new(),
             resumed: None,
@@ -269,7 +261,7 @@ impl<R> Model<R> {
         }
     }
 
-    pub(super) fn cancel_running(&mut self, reply: R, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn cancel_running(&mut self, reply: R) {
         let Some(turn) = &mut self.turn else { return };
         turn.cancel_replies.push(reply);
         let again = std::mem::replace(&mut turn.cancelled, true);
@@ -277,36 +269,37 @@ impl<R> Model<R> {
             TurnPhase::Waiting => {
                 // No agent has the prompt. The climb goes on, since one that is let go of would close the session at the
                 // agent while the next climb opens it; though not for ever.
-                self.drop_turn_unsent(now, effects);
-                self.spare_climb(effects);
+                self.drop_turn_unsent();
+                self.spare_climb();
             }
             // The end comes with the milestone that is under way.
             TurnPhase::Recording | TurnPhase::Ending => {}
             TurnPhase::Sent | TurnPhase::Accepted => {
                 // Of a dead agent the transcript is being asked; that ends the turn.
                 if !again && self.session != Session::Closed {
-                    self.cancel_questions(effects);
-                    effects.push(Effect::SendCancel);
-                    effects.push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
+                    self.cancel_questions();
+                    self.out.push(Effect::SendCancel);
+                    self.out
+                        .push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
                 }
             }
         }
     }
 
     /// Ends a turn that was cancelled while no agent had its prompt.
-    pub(super) fn drop_turn_unsent(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn drop_turn_unsent(&mut self) {
         if self.turn.as_ref().is_some_and(|turn| turn.announced) {
-            self.end_turn(StopReason::Cancelled, None, None, now, effects);
+            self.end_turn(StopReason::Cancelled, None, None);
             return;
         }
-        self.abandon_edit(now, effects);
+        self.abandon_edit();
         let Some(turn) = self.turn.take() else { return };
         if turn.edit.is_some() {
-            self.refuse_behind_edit(now, effects);
+            self.refuse_behind_edit();
         }
         let before = self.record.clone();
         if turn.asked.continues {
-            self.end_continuation(now);
+            self.end_continuation();
             self.note_change();
         }
         let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
@@ -319,21 +312,21 @@ impl<R> Model<R> {
             false => (Vec::new(), turn.cancel_replies),
         };
         let result = Ok(self.turn_answer(turn.edit.as_ref(), result));
-        self.drop_unsent(turn.asked, result, refused, cancels, now, effects);
-        self.end_empty_line(now);
+        self.drop_unsent(turn.asked, result, refused, cancels);
+        self.end_empty_line();
         for reply in durably {
             // Whoever hears that it was cancelled must not see it go out in the daemon's next life.
             let changed = Changed::from(before.clone());
-            self.answer_change(reply, None, Answer::Cancelled(true), changed, now, effects);
+            self.answer_change(reply, None, Answer::Cancelled(true), changed);
         }
-        self.arm_idle(effects);
+        self.arm_idle();
     }
 
-    fn resume(&mut self, min_fidelity: Fidelity, reply: R, effects: &mut Effects<R>) {
+    fn resume(&mut self, min_fidelity: Fidelity, reply: R) {
         let is_usable = !self.session_is_to_move() && !self.is_editing();
         if let Some(resumed) = self.live_resumed().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
-            effects.push(Effect::Answer(reply, Ok(answer)));
+            self.out.push(Effect::Answer(reply, Ok(answer)));
             return;
         }
         self.resume_waiters.push((reply, min_fidelity));
@@ -367,13 +360,11 @@ impl<R> Model<R> {
         expected_revision: Option<u64>,
         request: Option<Request>,
         reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let is = self.record.revision;
         if let Some(expected) = expected_revision.filter(|expected| *expected != is) {
             let error = ConversationError::RevisionMismatch { expected, is };
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         }
         let mut wanted = self.record.settings.clone();
@@ -381,18 +372,18 @@ impl<R> Model<R> {
             merge(&mut wanted, settings);
         }
         if wanted == self.record.settings {
-            self.write_update(title, None, request, reply, now, effects);
+            self.write_update(title, None, request, reply);
             return;
         }
         if self.job.is_some() || self.closing.is_some() {
             let error =
                 ConversationError::Busy("the session is being opened or closed; try again".to_owned());
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         }
         let settings = Box::new(wanted);
         if self.session == Session::Closed {
-            self.write_update(title, Some(settings), request, reply, now, effects);
+            self.write_update(title, Some(settings), request, reply);
             return;
         }
         let job = self.start_job(JobKind::Configuring {
@@ -401,7 +392,7 @@ impl<R> Model<R> {
             title,
             settings: settings.clone(),
         });
-        effects.push(Effect::Configure { job, settings });
+        self.out.push(Effect::Configure { job, settings });
     }
 
     /// Changes the record, writes it down and answers with it.
@@ -411,8 +402,6 @@ impl<R> Model<R> {
         settings: Option<Box<Settings>>,
         request: Option<Request>,
         reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let before = self.record.clone();
         if let Some(title) = title {
@@ -421,9 +410,9 @@ impl<R> Model<R> {
         if let Some(settings) = settings {
             self.record.settings = *settings;
         }
-        self.touch(now);
+        self.touch();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
-        self.answer_change(reply, request, answer, Changed::from(before), now, effects);
+        self.answer_change(reply, request, answer, Changed::from(before));
     }
 }
 

@@ -10,7 +10,7 @@ use super::Changed;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Arrival, Effect, Effects, Now, Sent};
+use crate::conversation::effect::{Arrival, Effect, Sent};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
@@ -26,41 +26,39 @@ impl<R> Model<R> {
         cancel: bool,
         request: Option<Request>,
         reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let before = self.record.clone();
         let wanted = if cancel {
-            self.call_off(now, effects).map(|()| None)
+            self.call_off().map(|()| None)
         } else {
-            self.wanted_continuation(at, text, now).map(Some)
+            self.wanted_continuation(at, text).map(Some)
         };
         let continuation = match wanted {
             Ok(continuation) => continuation,
             Err(error) => {
-                self.answer(reply, request.as_ref(), Err(error), effects);
+                self.answer(reply, request.as_ref(), Err(error));
                 return;
             }
         };
         self.record.continuation = continuation;
         self.due = None;
-        self.touch(now);
+        self.touch();
         let answer = Answer::Continued(ContinueAnswer {
             continuation: self.record.continuation.as_ref().map(Continuation::from),
         });
-        self.answer_change(reply, request, answer, Changed::from(before), now, effects);
+        self.answer_change(reply, request, answer, Changed::from(before));
     }
 
     /// Keeps a continuation that is about to go out from going out.
-    fn call_off(&mut self, now: Now, effects: &mut Effects<R>) -> Result<(), ConversationError> {
-        self.call_line_off(effects);
+    fn call_off(&mut self) -> Result<(), ConversationError> {
+        self.call_line_off();
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.asked.continues) else {
             return Ok(());
         };
         match turn.phase {
             TurnPhase::Waiting => {
-                self.drop_turn_unsent(now, effects);
-                self.spare_climb(effects);
+                self.drop_turn_unsent();
+                self.spare_climb();
             }
             // It is dropped when that is done.
             TurnPhase::Recording => turn.cancelled = true,
@@ -77,7 +75,6 @@ impl<R> Model<R> {
         &self,
         at: Option<ContinueAt>,
         text: Option<PromptContent>,
-        now: Now,
     ) -> Result<PendingContinuation, ConversationError> {
         if self.turn.is_some() || !self.queue.is_empty() {
             return Err(ConversationError::Busy(
@@ -85,12 +82,12 @@ impl<R> Model<R> {
             ));
         }
         let due = match at {
-            Some(ContinueAt::Time(at)) => Due::named(at, now),
-            Some(ContinueAt::Now) => Due::named(now, now),
+            Some(ContinueAt::Time(at)) => Due::named(at, self.now),
+            Some(ContinueAt::Now) => Due::named(self.now, self.now),
             Some(ContinueAt::Reset) => match &self.record.limit {
                 Some(limit) => limit
                     .resets_at
-                    .map_or_else(|| next_try(None, 0, now), |at| Due::named(at, now)),
+                    .map_or_else(|| next_try(None, 0, self.now), |at| Due::named(at, self.now)),
                 None => {
                     return Err(ConversationError::Conflict(
                         "the conversation has not run into a limit, so nothing resets; name a time"
@@ -105,14 +102,14 @@ impl<R> Model<R> {
                 ));
             }
         };
-        if due.at <= now && !self.record.interrupts.is_empty() {
+        if due.at <= self.now && !self.record.interrupts.is_empty() {
             return Err(ConversationError::Conflict(
                 "a question of the agent is open, and nothing goes on before it is answered; answer it, or name a later time"
                     .to_owned(),
             ));
         }
         // What is asked for once more for the same time, or is due all the same, is what it was; what is held goes behind it.
-        let same = |kept: &&PendingContinuation| kept.at == due.at || kept.at.max(due.at) <= now;
+        let same = |kept: &&PendingContinuation| kept.at == due.at || kept.at.max(due.at) <= self.now;
         let kept = self.record.continuation.as_ref().filter(same);
         let kept = kept.filter(|_| text.is_none()).cloned();
         let wanted = PendingContinuation {
@@ -123,7 +120,7 @@ impl<R> Model<R> {
             line: self.has_held(),
             ..kept.unwrap_or_else(|| PendingContinuation {
                 text,
-                ..PendingContinuation::at_once(now)
+                ..PendingContinuation::at_once(self.now)
             })
         };
         if self.record.cut.is_none() && wanted.text.is_none() && !wanted.line {
@@ -135,13 +132,13 @@ impl<R> Model<R> {
     }
 
     /// The time has come.
-    pub(super) fn fall_due(&mut self, turn_id: TurnId, now: Now) {
-        self.reckon_anew(now);
+    pub(super) fn fall_due(&mut self, turn_id: TurnId) {
+        self.reckon_anew();
         let is_due = self
             .record
             .continuation
             .as_ref()
-            .is_some_and(|continuation| continuation.at <= now);
+            .is_some_and(|continuation| continuation.at <= self.now);
         if is_due && self.due.is_none() && self.record.deleted_at.is_none() && !self.deleting {
             self.due = Some(turn_id);
         }
@@ -149,17 +146,17 @@ impl<R> Model<R> {
 
     /// A clock that was set back makes no wait longer than it was reckoned. A time that somebody named, as the reset of a
     /// limit, is the clock's own.
-    fn reckon_anew(&mut self, now: Now) {
+    fn reckon_anew(&mut self) {
         let Some(continuation) = &mut self.record.continuation else {
             return;
         };
-        if !continuation.is_of_another_clock(now) {
+        if !continuation.is_of_another_clock(self.now) {
             return;
         }
-        let since = continuation.since.unwrap_or(now);
+        let since = continuation.since.unwrap_or(self.now);
         let wait = continuation.at.duration_since(since);
-        continuation.at = now.saturating_add(wait).unwrap_or(now);
-        continuation.since = Some(now);
+        continuation.at = self.now.saturating_add(wait).unwrap_or(self.now);
+        continuation.since = Some(self.now);
         self.note_change();
     }
 
@@ -175,28 +172,28 @@ impl<R> Model<R> {
     }
 
     /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
-    pub(super) fn begin_continuation(&mut self, now: Now, effects: &mut Effects<R>) {
-        if self.begin_line(now, effects) {
+    pub(super) fn begin_continuation(&mut self) {
+        if self.begin_line() {
             return;
         }
         let cut = self.record.cut.as_ref();
         let Some(cut) = cut.filter(|_| self.record.continuation.is_some()) else {
-            self.go_on(Arrival::Present, now, effects);
+            self.go_on(Arrival::Present);
             return;
         };
         let sent = Sent::from(cut);
         let job = self.start_job(JobKind::Ascertaining(None));
-        effects.push(Effect::Ascertain { job, sent });
+        self.out.push(Effect::Ascertain { job, sent });
     }
 
     /// The transcript says whether it has the prompt.
-    pub(super) fn ascertained(&mut self, job: u64, arrival: Arrival, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn ascertained(&mut self, job: u64, arrival: Arrival) {
         match self.finish_job(job) {
-            Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival, now, effects),
+            Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival),
             // Who came meanwhile goes first; at a stop the next life goes on with it.
             Some(JobKind::Ascertaining(None)) if self.turn.is_none() && !self.stopping => {
                 let arrival = self.as_known(arrival);
-                self.go_on(arrival, now, effects);
+                self.go_on(arrival);
             }
             _ => {}
         }
@@ -215,7 +212,7 @@ impl<R> Model<R> {
     }
 
     /// Sends the prompt that was cut short, or a word that it be gone on with.
-    fn go_on(&mut self, arrival: Arrival, now: Now, effects: &mut Effects<R>) {
+    fn go_on(&mut self, arrival: Arrival) {
         let (Some(turn_id), Some(continuation)) = (self.due.take(), &self.record.continuation) else {
             return;
         };
@@ -226,8 +223,8 @@ impl<R> Model<R> {
             self.record.cut = None;
             self.rest(Resting::Idle);
             self.note_change();
-            if !self.begin_line(now, effects) {
-                self.end_continuation(now);
+            if !self.begin_line() {
+                self.end_continuation();
             }
             return;
         }
@@ -252,7 +249,6 @@ impl<R> Model<R> {
                 self.give_up(
                     "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
                      it was sent once and not again",
-                    now,
                 );
                 return;
             }
@@ -282,7 +278,7 @@ impl<R> Model<R> {
             request,
             on_limit: OnLimit::Wait,
             continues: true,
-            ..Waiting::new(turn_id, prompt, now, None)
+            ..Waiting::new(turn_id, prompt, self.now, None)
         };
         let is_apart = self.record.continuation.as_ref().is_some_and(|it| it.apart);
         if let Session::Live(live) = &mut self.session
@@ -291,34 +287,34 @@ impl<R> Model<R> {
             // Somebody had it opened meanwhile, beside others.
             live.is_to_move = true;
         }
-        self.start_turn(asked, now, effects);
+        self.start_turn(asked);
         if let Some(turn) = &mut self.turn {
             turn.is_apart = is_apart;
         }
     }
 
     /// What was to go out by itself is done, or not to go out any more.
-    pub(super) fn end_continuation(&mut self, now: Now) {
+    pub(super) fn end_continuation(&mut self) {
         let over = self.record.continuation.take();
-        self.record.continuation = over.and_then(|over| over.next(now));
+        self.record.continuation = over.and_then(|over| over.next(self.now));
     }
 
     /// What was cut short is done with: no word goes out that it be gone on with. What somebody wants said does, and the line.
-    pub(super) fn end_word(&mut self, now: Now) {
+    pub(super) fn end_word(&mut self) {
         let continuation = self.record.continuation.take();
-        self.record.continuation = continuation.and_then(|it| it.without_word(now));
+        self.record.continuation = continuation.and_then(|it| it.without_word(self.now));
     }
 
     /// It does not go out by itself; a person has to look.
-    fn give_up(&mut self, why: &str, now: Now) {
-        self.end_continuation(now);
+    fn give_up(&mut self, why: &str) {
+        self.end_continuation();
         self.record.resting = Resting::Failed;
         self.record.failure = Some(format!("it did not go on by itself: {why}"));
         self.note_change();
     }
 
     /// A continuation did not get to its agent.
-    pub(super) fn continuation_unsent(&mut self, error: &ConversationError, now: Now) {
+    pub(super) fn continuation_unsent(&mut self, error: &ConversationError) {
         // The next life goes on with it.
         if matches!(error, ConversationError::ShuttingDown) {
             return;
@@ -339,11 +335,11 @@ impl<R> Model<R> {
         };
         continuation.attempts += 1;
         if is_passing && continuation.attempts < ATTEMPTS_LIMIT {
-            let due = next_try(resets_at, continuation.attempts, now);
+            let due = next_try(resets_at, continuation.attempts, self.now);
             (continuation.at, continuation.since) = (due.at, due.since);
             self.note_change();
         } else {
-            self.give_up(&error.to_string(), now);
+            self.give_up(&error.to_string());
         }
     }
 
@@ -356,18 +352,12 @@ impl<R> Model<R> {
     }
 
     /// Its session was not to be had for a limit: the prompt goes out when that is over, as one that met it itself.
-    pub(super) fn wait_for_limit(
-        &mut self,
-        message: &str,
-        limit: &Limit,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn wait_for_limit(&mut self, message: &str, limit: &Limit) {
         let Some(turn) = &mut self.turn else { return };
-        self.record.turn = Some(turn.asked.pending(now));
+        self.record.turn = Some(turn.asked.pending(self.now));
         // It is told as every other that has an end.
         turn.phase = TurnPhase::Sent;
-        self.accept_prompt(effects);
+        self.accept_prompt();
         let failure = Failure {
             kind: failure::FailureKind::RateLimited,
             message: message.to_owned(),
@@ -375,7 +365,7 @@ impl<R> Model<R> {
             retryable: true,
             session_unknown: false,
         };
-        self.end_turn_with_failure(failure, now, effects);
+        self.end_turn_with_failure(failure);
     }
 
     /// Whether a prompt whose agent died may go out once more: the agent showed nothing of it, and its transcript can be
@@ -390,31 +380,31 @@ impl<R> Model<R> {
     }
 
     /// Asks the transcript whether the prompt is in it, once nothing of the dead agent runs any more.
-    pub(super) fn ascertain_prompt(&mut self, death: Failure, effects: &mut Effects<R>) {
+    pub(super) fn ascertain_prompt(&mut self, death: Failure) {
         let Some(sent) = self.record.turn.as_ref().map(Sent::from) else {
             return;
         };
         let job = self.start_job(JobKind::Ascertaining(Some(death)));
-        effects.push(Effect::Ascertain { job, sent });
+        self.out.push(Effect::Ascertain { job, sent });
     }
 
     /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.
-    fn judge_death(&mut self, death: Failure, arrival: Arrival, now: Now, effects: &mut Effects<R>) {
+    fn judge_death(&mut self, death: Failure, arrival: Arrival) {
         let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
         let Some(turn) = self.turn.as_mut().filter(is_out) else {
             return;
         };
         if arrival == Arrival::Absent && !turn.cancelled && !self.stopping {
             turn.sent_again = true;
-            self.take_prompt_back(now);
+            self.take_prompt_back();
             return;
         }
         let cancelled = turn.cancelled;
-        self.accept_prompt(effects);
+        self.accept_prompt();
         if cancelled {
-            self.end_turn_cancelled(now, effects);
+            self.end_turn_cancelled();
         } else {
-            self.end_turn_with_failure(death, now, effects);
+            self.end_turn_with_failure(death);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Request};
 use crate::conversation::destination::Destination;
 use crate::conversation::edit::{Edit, Edited, link_of};
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Now};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Saving, Session, Turn, TurnPhase};
@@ -25,12 +25,12 @@ use super::Changed;
 
 impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, unless something runs.
-    pub(super) fn edit(&mut self, at: PlaceRef, asked: Waiting<R>, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn edit(&mut self, at: PlaceRef, asked: Waiting<R>) {
         if let Some(busy) = self.busy("edit") {
-            self.answer_all(asked.reply, asked.request.as_ref(), Err(busy), effects);
+            self.answer_all(asked.reply, asked.request.as_ref(), Err(busy));
             return;
         }
-        self.start_turn(asked, now, effects);
+        self.start_turn(asked);
         if let Some(turn) = &mut self.turn {
             turn.edit = Some(Edit { at, branch: None });
         }
@@ -65,7 +65,7 @@ impl<R> Model<R> {
     }
 
     /// Goes on with an edit whose prompt is not out: makes its branch, or sends the prompt there. Whether there is one.
-    pub(super) fn advance_edit(&mut self, now: Now, effects: &mut Effects<R>) -> bool {
+    pub(super) fn advance_edit(&mut self) -> bool {
         let is_waiting = |turn: &&Turn<R>| turn.phase == TurnPhase::Waiting;
         let edit = self.turn.as_ref().filter(is_waiting);
         let Some(edit) = edit.and_then(|turn| turn.edit.as_ref()) else {
@@ -76,17 +76,17 @@ impl<R> Model<R> {
         }
         let branch = edit.branch.as_ref().map(|branch| &branch.link.upstream_id);
         if branch.is_some() && branch == self.open_session() {
-            self.anchor_prompt(effects);
+            self.anchor_prompt();
             return true;
         }
         // What was made went with its agent, and is made again.
-        self.abandon_edit(now, effects);
+        self.abandon_edit();
         let Some(turn) = &self.turn else { return true };
         let Some(edit) = &turn.edit else { return true };
         let (at, min_fidelity) = (edit.at.clone(), turn.asked.min_fidelity);
         let turn_id = turn.asked.turn_id.clone();
         let job = self.start_job(JobKind::Editing(turn_id));
-        effects.push(Effect::Edit {
+        self.out.push(Effect::Edit {
             job,
             at,
             min_fidelity,
@@ -95,21 +95,15 @@ impl<R> Model<R> {
     }
 
     /// The branch is open, or there is none.
-    pub(super) fn edit_made(
-        &mut self,
-        job: u64,
-        result: Result<Box<Edited>, ConversationError>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn edit_made(&mut self, job: u64, result: Result<Box<Edited>, ConversationError>) {
         let Some(JobKind::Editing(turn_id)) = self.finish_job(job) else {
-            effects.push(Effect::Discard);
+            self.out.push(Effect::Discard);
             return;
         };
         let is_it = |turn: &&Turn<R>| turn.asked.turn_id == turn_id && turn.phase == TurnPhase::Waiting;
         if self.turn.as_ref().filter(is_it).is_none() {
             // It was cancelled meanwhile.
-            effects.push(Effect::Discard);
+            self.out.push(Effect::Discard);
             return;
         }
         let Edited {
@@ -121,12 +115,12 @@ impl<R> Model<R> {
         } = match result {
             Ok(edited) => *edited,
             Err(error) => {
-                self.fail_unsent_turn(&error, now, effects);
+                self.fail_unsent_turn(&error);
                 return;
             }
         };
-        self.lose_session(effects);
-        effects.push(Effect::AttachBranch);
+        self.lose_session();
+        self.out.push(Effect::AttachBranch);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id,
             via: opened.resumed.via,
@@ -143,7 +137,7 @@ impl<R> Model<R> {
             let branch = turn.edit.as_mut().map(|edit| &mut edit.branch);
             if let Some(branch) = branch {
                 *branch = Some(PendingEdit {
-                    link: link_of(link, now),
+                    link: link_of(link, self.now),
                     fidelity,
                     dropped,
                     via,
@@ -162,8 +156,7 @@ impl<R> Model<R> {
         };
         branch.accepted = true;
         let branch = branch.clone();
-        let at = branch.link.at;
-        let mut events = self.leave_history("edit", at);
+        let mut events = self.leave_history("edit");
         let entries = append(&mut self.record, &branch);
         if let Some(pending) = &mut self.record.turn {
             pending.edit = Some(branch.clone());
@@ -196,38 +189,38 @@ impl<R> Model<R> {
     /// Gives a branch up on which the prompt was not accepted: the head is what it was. A copy that no record names goes with the
     /// session. The lineage names the branch all the same, because the id leads to the conversation from now on; a call that needs
     /// its file reports that it is missing.
-    pub(super) fn abandon_edit(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn abandon_edit(&mut self) {
         if !self.is_editing() {
             return;
         }
-        self.lose_session(effects);
+        self.lose_session();
         let edit = self.turn.as_mut().and_then(|turn| turn.edit.as_mut());
         let Some(branch) = edit.and_then(|edit| edit.branch.take()) else {
             return;
         };
         self.unsaved
             .lineage
-            .extend(abandon(&mut self.record, &branch, now));
+            .extend(abandon(&mut self.record, &branch, self.now));
         self.unsaved.upstream.push(branch.link.upstream_id);
         self.note_change();
     }
 
     /// Ends an edit whose prompt was not accepted: the conversation is as it was.
-    pub(super) fn give_edit_back(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
-        effects.push(Effect::Disarm(Deadline::Accept));
-        effects.push(Effect::Disarm(Deadline::Cancel));
-        self.take_prompt_back(now);
-        self.fail_unsent_turn(error, now, effects);
+    pub(super) fn give_edit_back(&mut self, error: &ConversationError) {
+        self.out.push(Effect::Disarm(Deadline::Accept));
+        self.out.push(Effect::Disarm(Deadline::Cancel));
+        self.take_prompt_back();
+        self.fail_unsent_turn(error);
     }
 
     /// Prompts that waited behind an edit were meant for the history that it would have left.
-    pub(super) fn refuse_behind_edit(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn refuse_behind_edit(&mut self) {
         for waiting in std::mem::take(&mut self.queue) {
             let error = ConversationError::Conflict(
                 "the edit that it waited behind was not accepted, so that the history is not the one that it was meant for"
                     .to_owned(),
             );
-            self.drop_unsent(waiting, Err(error), None, Vec::new(), now, effects);
+            self.drop_unsent(waiting, Err(error), None, Vec::new());
         }
     }
 
@@ -250,10 +243,9 @@ impl<R> Model<R> {
         reply: R,
         request: Option<Request>,
         progress: Arc<Progress>,
-        effects: &mut Effects<R>,
     ) {
         if let Some(busy) = self.busy("undo") {
-            self.answer(reply, request.as_ref(), Err(busy), effects);
+            self.answer(reply, request.as_ref(), Err(busy));
             return;
         }
         let job = self.start_job(JobKind::Undoing {
@@ -261,17 +253,11 @@ impl<R> Model<R> {
             request,
             progress,
         });
-        effects.push(Effect::LookBack { job, session });
+        self.out.push(Effect::LookBack { job, session });
     }
 
     /// The lineage was read.
-    pub(super) fn looked_back(
-        &mut self,
-        job: u64,
-        result: Result<Option<Undoing>, ConversationError>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn looked_back(&mut self, job: u64, result: Result<Option<Undoing>, ConversationError>) {
         let Some(JobKind::Undoing {
             reply,
             request,
@@ -289,7 +275,7 @@ impl<R> Model<R> {
             })
         });
         match undoing {
-            Ok(Undoing::Branch(earlier)) => self.take_up_again(*earlier, reply, request, now, effects),
+            Ok(Undoing::Branch(earlier)) => self.take_up_again(*earlier, reply, request),
             Ok(Undoing::Move { cwd }) => {
                 let call = MoveCall {
                     reply,
@@ -299,39 +285,32 @@ impl<R> Model<R> {
                     undoes: true,
                     neighbours: SharedNeighbours::default(),
                 };
-                self.move_to(call, now, effects);
+                self.move_to(call);
             }
-            Err(error) => self.answer(reply, request.as_ref(), Err(error), effects),
+            Err(error) => self.answer(reply, request.as_ref(), Err(error)),
         }
     }
 
     /// Makes an earlier head the head again.
-    fn take_up_again(
-        &mut self,
-        earlier: EarlierHead,
-        reply: R,
-        request: Option<Request>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn take_up_again(&mut self, earlier: EarlierHead, reply: R, request: Option<Request>) {
         let EarlierHead { link, dropped } = earlier;
         let mut chain = self.record.chain.clone();
         let (cwd, held) = (link.cwd.clone(), link.upstream_id.clone());
-        let appended = chain.append(link, Fidelity::Full, now);
+        let appended = chain.append(link, Fidelity::Full, self.now);
         let head = chain.head().filter(|_| !appended.entries.is_empty()).cloned();
         let Some(link) = head else {
             let error = ConversationError::Conflict("the earlier session has no id".to_owned());
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         };
-        self.lose_session(effects);
+        self.lose_session();
         let before = Box::new(self.record.clone());
-        let mut events = self.leave_history("undo", now);
+        let mut events = self.leave_history("undo");
         self.record.cwd = cwd;
         self.record.chain = chain;
         self.rest(Resting::Idle);
         self.record.failure = None;
-        self.touch(now);
+        self.touch();
         events.push(Event::Undone {
             link: link.clone(),
             dropped,
@@ -352,7 +331,7 @@ impl<R> Model<R> {
             ledger,
             events,
         };
-        self.answer_change(reply, request, answer, changed, now, effects);
+        self.answer_change(reply, request, answer, changed);
     }
 }
 

@@ -10,23 +10,16 @@ use serde_json::value::RawValue;
 
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{RequestRecord, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
     /// The agent's result ends the turn, unless it holds a failure.
-    pub(super) fn end_turn_with_result(
-        &mut self,
-        raw: &RawJson,
-        result: &Value,
-        failure: Option<Failure>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn end_turn_with_result(&mut self, raw: &RawJson, result: &Value, failure: Option<Failure>) {
         if let Some(failure) = failure {
-            self.end_turn_with_failure(failure, now, effects);
+            self.end_turn_with_failure(failure);
             return;
         }
         #[derive(Deserialize)]
@@ -48,7 +41,7 @@ impl<R> Model<R> {
         };
         if stop_reason == StopReason::Failed {
             // That reason is ours and always comes with a failure; this one says no more.
-            self.end_turn_with_failure(said_failed(), now, effects);
+            self.end_turn_with_failure(said_failed());
             return;
         }
         // Some agents note their own command in the session that it cleared, some in the new one, some nowhere: it is no turn
@@ -57,11 +50,11 @@ impl<R> Model<R> {
             self.record.chain.acknowledge_turn();
         }
         self.rest_after(&stop_reason);
-        self.end_turn(stop_reason, None, usage, now, effects);
+        self.end_turn(stop_reason, None, usage);
     }
 
     /// The turn failed.
-    pub(super) fn end_turn_with_failure(&mut self, failure: Failure, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn end_turn_with_failure(&mut self, failure: Failure) {
         let kind = wire_kind(failure.kind);
         let failure = turn::Failure {
             kind,
@@ -80,7 +73,7 @@ impl<R> Model<R> {
             }
             FailureKind::AgentDied | FailureKind::DaemonRestarted => {
                 if self.session != Session::Closed {
-                    self.orphan_questions_of_the_dead(effects);
+                    self.orphan_questions_of_the_dead();
                 }
                 self.raise_withdrawn();
                 self.rest(Resting::Interrupted);
@@ -89,11 +82,11 @@ impl<R> Model<R> {
                 self.rest(Resting::Idle);
                 // A person signs in beside it, and it may have looked at its start only.
                 self.agent_retired();
-                effects.push(Effect::RetireAgent);
+                self.out.push(Effect::RetireAgent);
             }
             _ => self.rest(Resting::Idle),
         }
-        self.end_turn(StopReason::Failed, Some(failure), None, now, effects);
+        self.end_turn(StopReason::Failed, Some(failure), None);
     }
 
     fn has_started_a_tool(&self) -> bool {
@@ -137,8 +130,6 @@ impl<R> Model<R> {
         stop_reason: StopReason,
         failure: Option<turn::Failure>,
         usage: Option<RawJson>,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let upstream_id = self
             .record
@@ -147,14 +138,14 @@ impl<R> Model<R> {
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
         // With the session gone they are orphans; an agent that lives wants to hear that nobody answers.
         if self.session != Session::Closed {
-            self.cancel_questions(effects);
+            self.cancel_questions();
         }
-        self.leave_line(now);
+        self.leave_line();
         if failure.is_some() {
             self.hold_line();
         }
-        let continuation = self.settle_cut(&stop_reason, failure.as_ref(), now);
-        self.end_empty_line(now);
+        let continuation = self.settle_cut(&stop_reason, failure.as_ref());
+        self.end_empty_line();
         // Whoever sent it again would have it done twice.
         let failure = failure.map(|failure| turn::Failure {
             retryable: failure.retryable && continuation.is_none(),
@@ -178,72 +169,72 @@ impl<R> Model<R> {
             Some(RequestRecord {
                 turn_id: Some(result.turn_id.clone()),
                 result: Some(self.turn_answer(edit, result.clone()).to_json().ok()?),
-                ..self.request_record(&request, now)
+                ..self.request_record(&request)
             })
         });
         self.record.turn = None;
         // Kept for those who ask when no session is open.
         self.record.usage = self.info.usage.clone().or(self.record.usage.take());
-        effects.push(Effect::Disarm(Deadline::Accept));
-        effects.push(Effect::Disarm(Deadline::Cancel));
-        self.touch(now);
+        self.out.push(Effect::Disarm(Deadline::Accept));
+        self.out.push(Effect::Disarm(Deadline::Cancel));
+        self.touch();
         let ledger = Ledger::of_request(request);
-        self.write(ledger, Milestone::TurnEnded(Box::new(result)), effects);
+        self.write(ledger, Milestone::TurnEnded(Box::new(result)));
     }
 
     /// The agent stopped because it was told to.
-    pub(super) fn end_turn_cancelled(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn end_turn_cancelled(&mut self) {
         self.rest_after(&StopReason::Cancelled);
-        self.end_turn(StopReason::Cancelled, None, None, now, effects);
+        self.end_turn(StopReason::Cancelled, None, None);
     }
 
     /// The turn's end is on disk, or could not be written: it ended all the same, and is told.
-    pub(super) fn turn_end_recorded(&mut self, result: TurnResult, effects: &mut Effects<R>) {
+    pub(super) fn turn_end_recorded(&mut self, result: TurnResult) {
         let Some(turn) = self.turn.take_if(|turn| turn.asked.turn_id == result.turn_id) else {
             return;
         };
         if self.record.resting == Resting::Limited
             && let Some(limit) = &self.record.limit
         {
-            effects.emit(Event::Limited { limit: limit.clone() });
+            self.out.emit(Event::Limited { limit: limit.clone() });
         }
-        effects.emit(Event::TurnEnded { turn: result.clone() });
+        self.out.emit(Event::TurnEnded { turn: result.clone() });
         let answer = Ok(self.turn_answer(turn.edit.as_ref(), result));
-        self.answer_all(turn.asked.reply, turn.asked.request.as_ref(), answer, effects);
+        self.answer_all(turn.asked.reply, turn.asked.request.as_ref(), answer);
         for reply in turn.cancel_replies {
-            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+            self.out.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
         match &self.session {
             // Its process is given up with it.
-            Session::Live(live) if live.is_apart => effects.push(Effect::Arm(Deadline::Idle, 0)),
-            _ => self.arm_idle(effects),
+            Session::Live(live) if live.is_apart => self.out.push(Effect::Arm(Deadline::Idle, 0)),
+            _ => self.arm_idle(),
         }
     }
 
     /// A deadline passed.
-    pub(super) fn elapsed(&mut self, deadline: Deadline, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn elapsed(&mut self, deadline: Deadline) {
         match deadline {
-            Deadline::Accept => self.accept_prompt(effects),
-            Deadline::Cancel => self.cancel_ignored(now, effects),
-            Deadline::Climb => self.give_up_climb(effects),
-            Deadline::Idle => self.hibernate(effects),
-            Deadline::Rewrite if self.is_ahead => self.save(now, effects),
+            Deadline::Accept => self.accept_prompt(),
+            Deadline::Cancel => self.cancel_ignored(),
+            Deadline::Climb => self.give_up_climb(),
+            Deadline::Idle => self.hibernate(),
+            Deadline::Rewrite if self.is_ahead => self.save(),
             Deadline::Rewrite => {}
         }
     }
 
     /// The agent did not heed the cancellation: the turn is over, and the session is closed under it. What the agent
     /// still says belongs to no turn.
-    fn cancel_ignored(&mut self, now: Now, effects: &mut Effects<R>) {
+    fn cancel_ignored(&mut self) {
         let waits = self.turn.as_ref().is_some_and(|turn| {
             turn.cancelled && matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted)
         });
         if !waits {
             return;
         }
-        self.accept_prompt(effects);
-        self.end_turn_cancelled(now, effects);
-        self.close_by_force(effects);
+        self.accept_prompt();
+        self.end_turn_cancelled();
+        self.close_by_force();
     }
 
     /// Takes note of what the turn had to do with the end of its agent, and says so where it may be the cause.
@@ -257,17 +248,10 @@ impl<R> Model<R> {
     }
 
     /// The agent's process ended.
-    pub(super) fn agent_died(
-        &mut self,
-        status: &str,
-        stderr_tail: &str,
-        part: Part,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, part: Part) {
         let was_open = matches!(self.session, Session::Live(_));
         self.orphan_questions();
-        self.lose_session(effects);
+        self.lose_session();
         let mut failure = failure::agent_died(status, stderr_tail);
         self.note_part(part, &mut failure);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
@@ -276,29 +260,29 @@ impl<R> Model<R> {
                 "the agent ended before it had accepted the prompt, and the conversation is as it was: {}",
                 failure.message
             ));
-            self.give_edit_back(&error, now, effects);
+            self.give_edit_back(&error);
             return;
         }
         if was_open && phase.is_none() {
             // There is no turn whose end would tell that the session is gone.
-            effects.emit(Event::Closed {});
+            self.out.emit(Event::Closed {});
         }
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if self.may_send_again() {
-                    self.ascertain_prompt(failure, effects);
+                    self.ascertain_prompt(failure);
                     return;
                 }
-                self.accept_prompt(effects);
+                self.accept_prompt();
                 if self.turn.as_ref().is_some_and(|turn| turn.cancelled) {
-                    self.end_turn_cancelled(now, effects);
+                    self.end_turn_cancelled();
                 } else {
-                    self.end_turn_with_failure(failure, now, effects);
+                    self.end_turn_with_failure(failure);
                 }
             }
             // What was not sent goes out to the next process, though not for ever.
             Some(TurnPhase::Waiting | TurnPhase::Recording) => {
-                self.abandon_edit(now, effects);
+                self.abandon_edit();
                 if let Some(turn) = &mut self.turn {
                     turn.deaths.push(failure.message);
                 }

@@ -17,13 +17,13 @@ impl<R> Model<R> {
     ///
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
     pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Effects<R> {
-        let mut effects = Effects::default();
+        self.now = now;
         if let Some(turn) = &mut self.turn
             && (turn.cleared || !turn.taken)
             && speaks_of_turn(kind)
         {
             turn.cleared = false;
-            self.prompt_taken(&mut effects);
+            self.prompt_taken();
         }
         if let Some(turn) = &mut self.turn
             && !turn.withdrawn.is_empty()
@@ -42,8 +42,8 @@ impl<R> Model<R> {
             _ => {}
         }
         self.observe(line, "session/update");
-        self.keep_up(now, &mut effects);
-        effects
+        self.keep_up();
+        self.take_effects()
     }
 
     /// Hears a notification that the daemon asked for itself; nobody else is told.

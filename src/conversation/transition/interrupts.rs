@@ -9,7 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{AgentAnswer, Effect, Effects, Ledger, Milestone, Now, SettledQuestion};
+use crate::conversation::effect::{AgentAnswer, Effect, Ledger, Milestone, SettledQuestion};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{Model, OrphanAnswer};
@@ -25,14 +25,7 @@ const BY_POLICY: &str = "policy";
 
 impl<R> Model<R> {
     /// The agent asks: the question is written down before anyone is asked.
-    pub(super) fn question(
-        &mut self,
-        kind: InterruptKind,
-        params: RawJson,
-        id: InterruptId,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn question(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Params<'a> {
@@ -43,10 +36,10 @@ impl<R> Model<R> {
         }
         if self.turn.as_ref().is_some_and(|turn| turn.cancelled) || self.stopping {
             // ACP asks a client that cancels to answer every question so.
-            effects.push(Effect::AnswerAgent(id, cancelled_outcome(kind)));
+            self.out.push(Effect::AnswerAgent(id, cancelled_outcome(kind)));
             return;
         }
-        self.prompt_taken(effects);
+        self.prompt_taken();
         if let Some(turn) = &mut self.turn {
             turn.withdrawn.clear();
         }
@@ -62,29 +55,23 @@ impl<R> Model<R> {
             tool_call,
             options,
             request: params,
-            raised_at: now,
+            raised_at: self.now,
             orphaned: false,
         };
         if let Some(outcome) = outcome {
-            self.answered_by_policy(interrupt, outcome, now, effects);
+            self.answered_by_policy(interrupt, outcome);
             return;
         }
         self.record.interrupts.push(interrupt);
-        self.touch(now);
-        self.write(Ledger::default(), Milestone::QuestionRaised(id), effects);
+        self.touch();
+        self.write(Ledger::default(), Milestone::QuestionRaised(id));
     }
 
     /// Nobody is asked, but everybody sees what was asked and what was answered.
-    fn answered_by_policy(
-        &mut self,
-        interrupt: Interrupt,
-        outcome: RawJson,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn answered_by_policy(&mut self, interrupt: Interrupt, outcome: RawJson) {
         let (id, kind) = (interrupt.id.clone(), interrupt.kind);
         self.remember_answer(id.clone(), BY_POLICY);
-        self.touch(now);
+        self.touch();
         let resolved = Event::InterruptResolved {
             interrupt_id: id.clone(),
             by: BY_POLICY.to_owned(),
@@ -96,25 +83,25 @@ impl<R> Model<R> {
             caller: None,
         };
         let milestone = Milestone::QuestionSettled(Box::new(settled));
-        self.write(Ledger::default(), milestone, effects);
+        self.write(Ledger::default(), milestone);
     }
 
     /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.
-    pub(super) fn question_recorded(&mut self, id: &InterruptId, effects: &mut Effects<R>) {
+    pub(super) fn question_recorded(&mut self, id: &InterruptId) {
         if let Some(interrupt) = self
             .record
             .interrupts
             .iter()
             .find(|interrupt| interrupt.id == *id)
         {
-            effects.emit(Event::InterruptRaised {
+            self.out.emit(Event::InterruptRaised {
                 interrupt: interrupt.clone(),
             });
         }
     }
 
     /// The agent took its question back.
-    pub(super) fn question_withdrawn(&mut self, id: &InterruptId, effects: &mut Effects<R>) {
+    pub(super) fn question_withdrawn(&mut self, id: &InterruptId) {
         let mut open = self.record.interrupts.iter();
         let Some(question) = open.find(|interrupt| interrupt.id == *id).cloned() else {
             return;
@@ -123,7 +110,7 @@ impl<R> Model<R> {
         if let Some(turn) = &mut self.turn {
             turn.withdrawn.push(question);
         }
-        self.resolve(id, "agent", outcome, None, None, None, effects);
+        self.resolve(id, "agent", outcome, None, None, None);
     }
 
     /// Someone answers.
@@ -136,8 +123,6 @@ impl<R> Model<R> {
         turn_id: TurnId,
         request: Option<Request>,
         reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let Some(interrupt) = self
             .record
@@ -154,59 +139,54 @@ impl<R> Model<R> {
                     what: format!("there is no question with id {id}"),
                 },
             };
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         };
         let decision = match Decision::read(&outcome, &interrupt) {
             Ok(decision) => decision,
             Err(why) => {
                 let error = ConversationError::invalid("outcome", why);
-                self.answer(reply, request.as_ref(), Err(error), effects);
+                self.answer(reply, request.as_ref(), Err(error));
                 return;
             }
         };
         if !interrupt.orphaned {
             // On disk together: a caller that asks again after a crash in between is not told that another was first.
-            let kept = self.done_request(request.as_ref(), &Answer::Responded(None), now);
+            let kept = self.done_request(request.as_ref(), &Answer::Responded(None));
             let answer = AgentAnswer {
                 id: id.clone(),
                 kind: interrupt.kind,
                 outcome: outcome.clone(),
             };
             let caller = Some((reply, request));
-            self.resolve(id, &by, outcome, Some(answer), caller, kept, effects);
+            self.resolve(id, &by, outcome, Some(answer), caller, kept);
             return;
         }
         if decision == Decision::Refused {
-            self.refuse_orphan(id, outcome, &by, request, reply, now, effects);
+            self.refuse_orphan(id, outcome, &by, request, reply);
             return;
         }
         if self.stopping {
-            self.answer(
-                reply,
-                request.as_ref(),
-                Err(ConversationError::ShuttingDown),
-                effects,
-            );
+            self.answer(reply, request.as_ref(), Err(ConversationError::ShuttingDown));
             return;
         }
         if self.held || self.moving {
             let why =
                 "the conversation is on its way to another folder; answer this question when it is there";
             let error = ConversationError::Busy(why.to_owned());
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         }
         if self.turn.is_some() {
             let error =
                 ConversationError::Busy("a turn is running; answer this question after its end".to_owned());
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         }
         // The agent that asked is gone: its successor is told, once, by a turn of its own.
         let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
-        let asked = Waiting::new(turn_id, prompt, now, None);
-        self.start_turn(asked, now, effects);
+        let asked = Waiting::new(turn_id, prompt, self.now, None);
+        self.start_turn(asked);
         if let Some(turn) = &mut self.turn {
             turn.answers = Some(OrphanAnswer {
                 interrupt_id: id.clone(),
@@ -229,16 +209,14 @@ impl<R> Model<R> {
         by: &str,
         request: Option<Request>,
         reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let before = self.record.clone();
         if self.record.interrupts.len() == 1 {
-            self.drop_what_asked(now);
+            self.drop_what_asked();
         }
         self.record.interrupts.retain(|interrupt| interrupt.id != *id);
         self.remember_answer(id.clone(), by);
-        self.touch(now);
+        self.touch();
         let resolved = Event::InterruptResolved {
             interrupt_id: id.clone(),
             by: by.to_owned(),
@@ -249,15 +227,15 @@ impl<R> Model<R> {
             ..Changed::from(before)
         };
         let answer = Answer::Responded(None);
-        self.answer_change(reply, request, answer, changed, now, effects);
+        self.answer_change(reply, request, answer, changed);
     }
 
     /// The turn whose last question was refused is done with, as one that a person cancelled.
-    fn drop_what_asked(&mut self, now: Now) {
+    fn drop_what_asked(&mut self) {
         if self.record.cut.take_if(|cut| cut.asks).is_none() {
             return;
         }
-        self.end_word(now);
+        self.end_word();
         if self.turn.is_none() && self.record.resting == Resting::Interrupted {
             self.record.resting = Resting::Idle;
         }
@@ -265,7 +243,7 @@ impl<R> Model<R> {
 
     /// Takes the question that the running turn answers off the record: it is written with the prompt, so that the
     /// answer is told exactly once, and with what its caller is answered.
-    pub(super) fn settle_orphan(&mut self, now: Now) -> Option<RequestRecord> {
+    pub(super) fn settle_orphan(&mut self) -> Option<RequestRecord> {
         let turn = self.turn.as_mut()?;
         let (turn_id, answer) = (turn.asked.turn_id.clone(), turn.answers.as_mut()?);
         let (id, request) = (answer.interrupt_id.clone(), answer.request.clone());
@@ -277,12 +255,12 @@ impl<R> Model<R> {
             .position(|interrupt| interrupt.id == id);
         answer.question = place.map(|place| self.record.interrupts.remove(place));
         self.remember_answer(id, &by);
-        self.done_request(request.as_ref(), &Answer::Responded(Some(turn_id)), now)
+        self.done_request(request.as_ref(), &Answer::Responded(Some(turn_id)))
     }
 
     /// The prompt did not reach the agent: the question is as open as it was, and the call that answered it has done
     /// nothing yet.
-    pub(super) fn unsettle_orphan(&mut self, now: Now) {
+    pub(super) fn unsettle_orphan(&mut self) {
         let Some(answer) = self.turn.as_mut().and_then(|turn| turn.answers.as_mut()) else {
             return;
         };
@@ -293,7 +271,7 @@ impl<R> Model<R> {
         self.record.answered.retain(|answered| answered.id != question.id);
         self.record.interrupts.push(question);
         if let Some(request) = request {
-            let begun = self.request_record(&request, now);
+            let begun = self.request_record(&request);
             self.note_heard(&begun);
             self.unsaved.append(Ledger::of_request(Some(begun)));
         }
@@ -301,17 +279,17 @@ impl<R> Model<R> {
 
     /// The agent has the prompt that tells the answer: everyone is told that the question is settled, and whoever
     /// answered it which turn tells it.
-    pub(super) fn orphan_settled(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn orphan_settled(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         let turn_id = turn.asked.turn_id.clone();
         let Some(answer) = turn.answers.take() else { return };
-        effects.emit(Event::InterruptResolved {
+        self.out.emit(Event::InterruptResolved {
             interrupt_id: answer.interrupt_id,
             by: answer.by,
             outcome: answer.outcome,
         });
         let told = Ok(Answer::Responded(Some(turn_id)));
-        self.answer(answer.reply, answer.request.as_ref(), told, effects);
+        self.answer(answer.reply, answer.request.as_ref(), told);
     }
 
     fn remember_answer(&mut self, id: InterruptId, by: &str) {
@@ -324,7 +302,7 @@ impl<R> Model<R> {
     }
 
     /// Answers every question that is open at the agent with ACP's `cancelled`, as ACP asks of a client that cancels.
-    pub(super) fn cancel_questions(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn cancel_questions(&mut self) {
         let open: Vec<(InterruptId, InterruptKind)> = self
             .record
             .interrupts
@@ -334,8 +312,8 @@ impl<R> Model<R> {
             .collect();
         for (id, kind) in open {
             let outcome = cancelled_outcome(kind);
-            effects.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            self.resolve(&id, "cancel", outcome, None, None, None, effects);
+            self.out.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
+            self.resolve(&id, "cancel", outcome, None, None, None);
         }
     }
 
@@ -353,14 +331,14 @@ impl<R> Model<R> {
     }
 
     /// The agent says that what asked the questions is dead: they are kept, and it need not wait for their answers.
-    pub(super) fn orphan_questions_of_the_dead(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn orphan_questions_of_the_dead(&mut self) {
         for interrupt in self
             .record
             .interrupts
             .iter()
             .filter(|interrupt| !interrupt.orphaned)
         {
-            effects.push(Effect::AnswerAgent(
+            self.out.push(Effect::AnswerAgent(
                 interrupt.id.clone(),
                 cancelled_outcome(interrupt.kind),
             ));
@@ -397,7 +375,6 @@ impl<R> Model<R> {
         answer: Option<AgentAnswer>,
         caller: Option<(R, Option<Request>)>,
         kept: Option<RequestRecord>,
-        effects: &mut Effects<R>,
     ) {
         let before = self.record.interrupts.len();
         self.record.interrupts.retain(|interrupt| interrupt.id != *id);
@@ -417,21 +394,21 @@ impl<R> Model<R> {
             caller,
         };
         let milestone = Milestone::QuestionSettled(Box::new(settled));
-        self.write(Ledger::of_request(kept), milestone, effects);
+        self.write(Ledger::of_request(kept), milestone);
     }
 
     /// That a question is settled is on disk, or could not be written.
-    pub(super) fn question_settled(&mut self, settled: SettledQuestion<R>, effects: &mut Effects<R>) {
+    pub(super) fn question_settled(&mut self, settled: SettledQuestion<R>) {
         let SettledQuestion {
             events,
             answer,
             caller,
         } = settled;
-        events.into_iter().for_each(|event| effects.emit(event));
+        events.into_iter().for_each(|event| self.out.emit(event));
         if let Some(AgentAnswer { id, kind, outcome }) = answer {
             let is_cancelled = self.stopping || self.turn.as_ref().is_some_and(|turn| turn.cancelled);
             // ACP asks a client that cancels to answer every question so.
-            effects.push(Effect::AnswerAgent(
+            self.out.push(Effect::AnswerAgent(
                 id,
                 match is_cancelled {
                     true => cancelled_outcome(kind),
@@ -440,7 +417,7 @@ impl<R> Model<R> {
             ));
         }
         if let Some((reply, request)) = caller {
-            self.answer(reply, request.as_ref(), Ok(Answer::Responded(None)), effects);
+            self.answer(reply, request.as_ref(), Ok(Answer::Responded(None)));
         }
     }
 

@@ -15,20 +15,20 @@ use super::Changed;
 
 impl<R> Model<R> {
     /// Closes the session; the next prompt brings it back.
-    pub(super) fn close(&mut self, reply: R, effects: &mut Effects<R>) {
+    pub(super) fn close(&mut self, reply: R) {
         if self.turn.is_some() {
             let error =
                 ConversationError::Busy("a turn is running; cancel it or wait for its end".to_owned());
-            effects.push(Effect::Answer(reply, Err(error)));
+            self.out.push(Effect::Answer(reply, Err(error)));
             return;
         }
         if let Some(closing) = &mut self.closing {
             closing.replies.push(reply);
         } else if self.job.is_some() {
             let error = ConversationError::Busy("the session is being opened; try again".to_owned());
-            effects.push(Effect::Answer(reply, Err(error)));
+            self.out.push(Effect::Answer(reply, Err(error)));
         } else if self.session == Session::Closed {
-            effects.push(Effect::Answer(reply, Ok(Answer::Done)));
+            self.out.push(Effect::Answer(reply, Ok(Answer::Done)));
         } else if self.close_would_lose() {
             let error = ConversationError::Conflict(format!(
                 "the agent {} can neither resume nor load a session, so closing this one would lose its history; \
@@ -36,9 +36,9 @@ impl<R> Model<R> {
                 self.record.agent,
                 id = self.record.id
             ));
-            effects.push(Effect::Answer(reply, Err(error)));
+            self.out.push(Effect::Answer(reply, Err(error)));
         } else {
-            self.begin_close(vec![reply], AfterClose::Nothing, false, effects);
+            self.begin_close(vec![reply], AfterClose::Nothing, false);
         }
     }
 
@@ -52,13 +52,7 @@ impl<R> Model<R> {
     }
 
     /// Closes the session and then clears the chain or deletes the conversation.
-    pub(super) fn close_then(
-        &mut self,
-        then: AfterClose<R>,
-        delete_transcripts: bool,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn close_then(&mut self, then: AfterClose<R>, delete_transcripts: bool) {
         let busy = if self.turn.is_some() {
             Some("a turn is running; cancel it first")
         } else if self.job.is_some() || self.closing.is_some() {
@@ -74,28 +68,21 @@ impl<R> Model<R> {
                 reply,
                 request.as_ref(),
                 Err(ConversationError::Busy(busy.to_owned())),
-                effects,
             );
             return;
         }
         self.deleting = matches!(then, AfterClose::Delete(..));
         if self.session == Session::Closed && !delete_transcripts {
-            self.after_close(then, Vec::new(), now, effects);
+            self.after_close(then, Vec::new());
         } else {
-            self.begin_close(Vec::new(), then, delete_transcripts, effects);
+            self.begin_close(Vec::new(), then, delete_transcripts);
         }
     }
 
-    pub(super) fn begin_close(
-        &mut self,
-        replies: Vec<R>,
-        then: AfterClose<R>,
-        delete_transcripts: bool,
-        effects: &mut Effects<R>,
-    ) {
-        effects.push(Effect::Disarm(Deadline::Idle));
-        self.cancel_questions(effects);
-        self.start_closing(replies, then, delete_transcripts, false, effects);
+    pub(super) fn begin_close(&mut self, replies: Vec<R>, then: AfterClose<R>, delete_transcripts: bool) {
+        self.out.push(Effect::Disarm(Deadline::Idle));
+        self.cancel_questions();
+        self.start_closing(replies, then, delete_transcripts, false);
     }
 
     fn start_closing(
@@ -104,7 +91,6 @@ impl<R> Model<R> {
         then: AfterClose<R>,
         delete_transcripts: bool,
         by_force: bool,
-        effects: &mut Effects<R>,
     ) {
         self.last_job += 1;
         let number = self.last_job;
@@ -113,7 +99,7 @@ impl<R> Model<R> {
             replies,
             then,
         });
-        effects.push(Effect::CloseSession {
+        self.out.push(Effect::CloseSession {
             job: number,
             delete_transcripts,
             by_force,
@@ -123,9 +109,9 @@ impl<R> Model<R> {
 
     /// Closes a session whose agent did not heed a cancellation. The next one is opened when this is done, so that two
     /// turns never run at once.
-    pub(super) fn close_by_force(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn close_by_force(&mut self) {
         if self.closing.is_none() {
-            self.start_closing(Vec::new(), AfterClose::Nothing, false, true, effects);
+            self.start_closing(Vec::new(), AfterClose::Nothing, false, true);
         }
     }
 
@@ -164,12 +150,12 @@ impl<R> Model<R> {
 
     /// Leaves a process that gets no new work, so that it ends and gives back what it holds. The next prompt brings the
     /// session back in another one.
-    pub fn leave_retired_agent(&mut self) -> Effects<R> {
-        let mut effects = Effects::default();
+    pub fn leave_retired_agent(&mut self, now: Now) -> Effects<R> {
+        self.now = now;
         if self.can_leave_agent() {
-            self.leave_agent(&mut effects);
+            self.leave_agent();
         }
-        effects
+        self.take_effects()
     }
 
     fn is_quiet(&self) -> bool {
@@ -183,92 +169,78 @@ impl<R> Model<R> {
     }
 
     /// Closes a session so that it is opened in another process, once it is closed.
-    pub(super) fn leave_agent(&mut self, effects: &mut Effects<R>) {
-        self.begin_close(Vec::new(), AfterClose::Nothing, false, effects);
+    pub(super) fn leave_agent(&mut self) {
+        self.begin_close(Vec::new(), AfterClose::Nothing, false);
     }
 
     /// The session is closed.
-    pub(super) fn session_closed(
-        &mut self,
-        job: u64,
-        remaining: Vec<RemainingTranscript>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn session_closed(&mut self, job: u64, remaining: Vec<RemainingTranscript>) {
         let Some(closing) = self.closing.take_if(|closing| closing.number == job) else {
             return;
         };
-        effects.emit(Event::Closed {});
+        self.out.emit(Event::Closed {});
         for reply in closing.replies {
-            effects.push(Effect::Answer(reply, Ok(Answer::Done)));
+            self.out.push(Effect::Answer(reply, Ok(Answer::Done)));
         }
-        self.after_close(closing.then, remaining, now, effects);
+        self.after_close(closing.then, remaining);
     }
 
-    fn after_close(
-        &mut self,
-        then: AfterClose<R>,
-        remaining: Vec<RemainingTranscript>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn after_close(&mut self, then: AfterClose<R>, remaining: Vec<RemainingTranscript>) {
         match then {
             AfterClose::Nothing => {}
-            AfterClose::Move(call) => self.move_files(call, effects),
-            AfterClose::Repair(call) => self.repair_files(call, effects),
+            AfterClose::Move(call) => self.move_files(call),
+            AfterClose::Repair(call) => self.repair_files(call),
             AfterClose::Reset(reply, request) => {
                 let before = Box::new(self.record.clone());
-                let mut ledger = self.clear_chain(ClearReason::Reset, now);
+                let mut ledger = self.clear_chain(ClearReason::Reset);
                 self.record.resting = Resting::Idle;
                 self.record.limit = None;
                 self.record.usage = None;
                 self.record.failure = None;
                 self.record.cut = None;
                 self.record.continuation = None;
-                ledger.requests.extend(self.forget_held(now));
+                ledger.requests.extend(self.forget_held());
                 self.due = None;
                 let mut events = self.drop_questions("reset");
                 events.push(Event::Reset {});
                 self.info = SessionInfo::default();
                 self.record.reported = Reported::default();
-                self.touch(now);
+                self.touch();
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
                 let changed = Changed {
                     before,
                     ledger,
                     events,
                 };
-                self.answer_change(reply, request, answer, changed, now, effects);
+                self.answer_change(reply, request, answer, changed);
             }
             AfterClose::Delete(reply, request) => {
                 let before = Box::new(self.record.clone());
-                let mut ledger = self.clear_chain(ClearReason::Deleted, now);
-                self.record.deleted_at = Some(now);
+                let mut ledger = self.clear_chain(ClearReason::Deleted);
+                self.record.deleted_at = Some(self.now);
                 self.record.interrupts.clear();
                 self.record.cut = None;
                 self.record.continuation = None;
-                ledger.requests.extend(self.forget_held(now));
+                ledger.requests.extend(self.forget_held());
                 self.due = None;
-                self.touch(now);
+                self.touch();
                 let answer = DeleteAnswer { remaining };
                 let kept = Answer::Deleted(answer.clone());
-                ledger
-                    .requests
-                    .extend(self.done_request(request.as_ref(), &kept, now));
+                ledger.requests.extend(self.done_request(request.as_ref(), &kept));
                 let milestone = Milestone::Deleted {
                     reply,
                     request,
                     answer,
                     before,
                 };
-                self.write(ledger, milestone, effects);
+                self.write(ledger, milestone);
             }
         }
     }
 
     /// Empties the chain by the user's own act; the lineage goes on.
-    fn clear_chain(&mut self, reason: ClearReason, now: Now) -> Ledger {
-        let mut cleared = self.record.chain.clear(reason, now);
+    fn clear_chain(&mut self, reason: ClearReason) -> Ledger {
+        let mut cleared = self.record.chain.clear(reason, self.now);
         for entry in &mut cleared.entries {
             // A conversation that was never opened has an agent and a folder all the same.
             if entry.upstream_id.is_empty() {
@@ -283,13 +255,7 @@ impl<R> Model<R> {
     }
 
     /// The settings were applied, or refused: then nothing changes.
-    pub(super) fn configured(
-        &mut self,
-        job: u64,
-        result: Result<(), ConversationError>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn configured(&mut self, job: u64, result: Result<(), ConversationError>) {
         let Some(JobKind::Configuring {
             reply,
             request,
@@ -300,71 +266,67 @@ impl<R> Model<R> {
             return;
         };
         match result {
-            Ok(()) => self.write_update(title, Some(settings), request, reply, now, effects),
-            Err(error) => self.answer(reply, request.as_ref(), Err(error), effects),
+            Ok(()) => self.write_update(title, Some(settings), request, reply),
+            Err(error) => self.answer(reply, request.as_ref(), Err(error)),
         }
     }
 
     /// Sets the deadline after which an idle conversation gives its agent's memory back.
-    pub(super) fn arm_idle(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn arm_idle(&mut self) {
         if self.rules.idle_ms > 0 && matches!(self.session, Session::Live(_)) {
-            effects.push(Effect::Arm(Deadline::Idle, self.rules.idle_ms));
+            self.out.push(Effect::Arm(Deadline::Idle, self.rules.idle_ms));
         }
     }
 
     /// Nobody asked for anything in a while. A session that could not be brought back stays, and so does one with an
     /// open question.
-    pub(super) fn hibernate(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn hibernate(&mut self) {
         if self.can_reopen() && self.is_quiet() && !self.asks() {
-            self.begin_close(Vec::new(), AfterClose::Nothing, false, effects);
+            self.begin_close(Vec::new(), AfterClose::Nothing, false);
         } else {
-            self.arm_idle(effects);
+            self.arm_idle();
         }
     }
 
     /// The daemon stops: what waits is refused, what runs is cancelled.
-    pub(super) fn stop(&mut self, grace_ms: u64, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn stop(&mut self, grace_ms: u64) {
         self.stopping = true;
-        self.refuse_line(now, effects);
+        self.refuse_line();
         for (reply, _) in std::mem::take(&mut self.resume_waiters) {
-            effects.push(Effect::Answer(reply, Err(ConversationError::ShuttingDown)));
+            self.out
+                .push(Effect::Answer(reply, Err(ConversationError::ShuttingDown)));
         }
         match self.job.take() {
             Some(Job {
                 kind: JobKind::Opening { .. } | JobKind::Editing(_),
                 ..
-            }) => effects.push(Effect::AbandonJob),
+            }) => self.out.push(Effect::AbandonJob),
             Some(Job {
                 kind: JobKind::Branching(branching),
                 ..
             }) => {
-                effects.push(Effect::AbandonJob);
+                self.out.push(Effect::AbandonJob);
                 let refusal = Err(ConversationError::ShuttingDown);
-                self.answer(branching.reply, branching.request.as_ref(), refusal, effects);
+                self.answer(branching.reply, branching.request.as_ref(), refusal);
             }
             Some(Job {
                 kind: JobKind::Configuring { reply, request, .. } | JobKind::Undoing { reply, request, .. },
                 ..
             }) => {
-                effects.push(Effect::AbandonJob);
-                self.answer(
-                    reply,
-                    request.as_ref(),
-                    Err(ConversationError::ShuttingDown),
-                    effects,
-                );
+                self.out.push(Effect::AbandonJob);
+                self.answer(reply, request.as_ref(), Err(ConversationError::ShuttingDown));
             }
             // A write ends by itself.
             other => self.job = other,
         }
         match self.turn.as_ref().map(|turn| turn.phase) {
             Some(TurnPhase::Waiting) => {
-                self.fail_waiting(&ConversationError::ShuttingDown, now, effects);
+                self.fail_waiting(&ConversationError::ShuttingDown);
             }
             // A question that waits for a person waits on, over the restart.
             Some(TurnPhase::Accepted) if self.orphan_questions() => {
-                self.lose_session(effects);
-                self.end_turn_with_failure(stopped_with_question(), now, effects);
+                self.lose_session();
+                self.end_turn_with_failure(stopped_with_question());
             }
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if let Some(turn) = &mut self.turn
@@ -373,8 +335,8 @@ impl<R> Model<R> {
                     turn.cancelled = true;
                     turn.stopped = true;
                     if self.session != Session::Closed {
-                        effects.push(Effect::SendCancel);
-                        effects.push(Effect::Arm(Deadline::Cancel, grace_ms));
+                        self.out.push(Effect::SendCancel);
+                        self.out.push(Effect::Arm(Deadline::Cancel, grace_ms));
                     }
                 }
             }
@@ -382,7 +344,7 @@ impl<R> Model<R> {
         }
         // There is no later: what the disk did not take is tried once more.
         if self.is_ahead {
-            self.save(now, effects);
+            self.save();
         }
     }
 }

@@ -8,7 +8,7 @@ use bridge_protocol::id::TurnId;
 use bridge_protocol::turn::StopReason;
 
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::effect::{Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::line::{Dropped, Waiting};
 use crate::conversation::state::{Model, OpenRequest, Turn, TurnPhase};
@@ -16,18 +16,12 @@ use crate::store::{PendingContinuation, RequestRecord, Resting};
 
 impl<R> Model<R> {
     /// Begins a turn, or has its prompt wait in line.
-    pub(super) fn prompt(
-        &mut self,
-        mut asked: Waiting<R>,
-        on_busy: OnBusy,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn prompt(&mut self, mut asked: Waiting<R>, on_busy: OnBusy) {
         let held = self.held_as(asked.request.as_ref());
         if self.turn.is_none() && self.queue.is_empty() {
             // It is the one that is held: that stands there until this one's turn is on disk.
             asked.place = held;
-            self.start_turn(asked, now, effects);
+            self.start_turn(asked);
             return;
         }
         let others = self.count_in_line() - usize::from(held.is_some());
@@ -44,12 +38,12 @@ impl<R> Model<R> {
                 ),
             },
             OnBusy::Queue => {
-                self.join_line(asked, held, now, effects);
+                self.join_line(asked, held);
                 return;
             }
         };
         let refusal = Err(ConversationError::Busy(refusal));
-        self.answer_all(asked.reply, asked.request.as_ref(), refusal, effects);
+        self.answer_all(asked.reply, asked.request.as_ref(), refusal);
     }
 
     /// The place of the prompt that is held and came with this request.
@@ -61,7 +55,7 @@ impl<R> Model<R> {
     }
 
     /// Puts a prompt at the end of the line, and out of the place at which it is held.
-    fn join_line(&mut self, mut asked: Waiting<R>, held: Option<u64>, now: Now, effects: &mut Effects<R>) {
+    fn join_line(&mut self, mut asked: Waiting<R>, held: Option<u64>) {
         if let Some(held) = held {
             self.record.waiting.remove(&held);
         }
@@ -73,17 +67,12 @@ impl<R> Model<R> {
         self.record.waiting.insert(place, asked.listed());
         let turn_id = asked.turn_id.clone();
         self.queue.push_back(asked);
-        self.touch(now);
-        self.write(Ledger::default(), Milestone::PromptInLine(turn_id), effects);
+        self.touch();
+        self.write(Ledger::default(), Milestone::PromptInLine(turn_id));
     }
 
     /// The place of a prompt in the line is on disk, or could not be written: then it does not wait.
-    pub(super) fn joined_line(
-        &mut self,
-        turn_id: &TurnId,
-        result: Result<(), StoreFailure>,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn joined_line(&mut self, turn_id: &TurnId, result: Result<(), StoreFailure>) {
         let mut waiting = self.queue.iter();
         // One that has begun meanwhile is written down as a turn.
         let Some(index) = waiting.position(|waiting| waiting.turn_id == *turn_id) else {
@@ -101,11 +90,11 @@ impl<R> Model<R> {
         }
         self.note_change();
         let refusal = Err(ConversationError::StoreFailed(error));
-        self.answer_all(asked.reply, asked.request.as_ref(), refusal, effects);
+        self.answer_all(asked.reply, asked.request.as_ref(), refusal);
     }
 
     /// Begins the next waiting prompt.
-    pub(super) fn take_from_queue(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn take_from_queue(&mut self) {
         let Some(asked) = self.queue.pop_front() else {
             return;
         };
@@ -117,11 +106,11 @@ impl<R> Model<R> {
             });
             self.open_requests.extend(opened);
         }
-        self.start_turn(asked, now, effects);
+        self.start_turn(asked);
     }
 
     /// The running turn stands on the record itself now, or has ended.
-    pub(super) fn leave_line(&mut self, now: Now) {
+    pub(super) fn leave_line(&mut self) {
         let leads_line = self.is_led() && self.begins_with_line();
         let Some(turn) = &mut self.turn else { return };
         if let Some(place) = turn.asked.place {
@@ -130,7 +119,7 @@ impl<R> Model<R> {
         if leads_line {
             // It has begun.
             turn.asked.led_by.clone_from(&self.record.continuation);
-            self.end_continuation(now);
+            self.end_continuation();
             self.due = None;
         }
     }
@@ -164,19 +153,14 @@ impl<R> Model<R> {
     }
 
     /// Gives the reply back unless it is that of a call whose prompt is about to go out, or of another one under its name.
-    pub(super) fn join_in_line(
-        &mut self,
-        request: &Request,
-        reply: R,
-        effects: &mut Effects<R>,
-    ) -> Option<R> {
+    pub(super) fn join_in_line(&mut self, request: &Request, reply: R) -> Option<R> {
         let has_name = |other: Option<&Request>| other.is_some_and(|other| other.id == request.id);
         let listed = self.record.waiting.values();
         let mut named = listed
             .filter_map(|prompt| prompt.request.as_ref())
             .map(Request::from);
         if named.any(|listed| has_name(Some(&listed)) && !request.has_content_of(&listed.fingerprint)) {
-            effects.push(Effect::Answer(reply, Err(request.differs())));
+            self.out.push(Effect::Answer(reply, Err(request.differs())));
             return None;
         }
         let mut waiting = self.queue.iter_mut();
@@ -194,14 +178,7 @@ impl<R> Model<R> {
     }
 
     /// Takes prompts out of the line, and cancels the running turn.
-    pub(super) fn cancel(
-        &mut self,
-        turn_id: Option<&TurnId>,
-        queued: bool,
-        reply: R,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn cancel(&mut self, turn_id: Option<&TurnId>, queued: bool, reply: R) {
         let is_meant = |id: &TurnId| queued || turn_id == Some(id);
         let mut prompts = Vec::new();
         let mut was_named = false;
@@ -241,16 +218,16 @@ impl<R> Model<R> {
         let mut cancels = vec![reply];
         let of_running = if runs { cancels.pop() } else { None };
         if !prompts.is_empty() {
-            self.end_empty_line(now);
-            self.touch(now);
-            self.drop_prompts(prompts, cancels, now, effects);
+            self.end_empty_line();
+            self.touch();
+            self.drop_prompts(prompts, cancels);
         } else {
             for reply in cancels {
-                effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(false))));
+                self.out.push(Effect::Answer(reply, Ok(Answer::Cancelled(false))));
             }
         }
         if let Some(reply) = of_running {
-            self.cancel_running(reply, now, effects);
+            self.cancel_running(reply);
         }
     }
 
@@ -262,14 +239,12 @@ impl<R> Model<R> {
         result: Result<Answer, ConversationError>,
         refused: Option<Dropped<R>>,
         cancels: Vec<R>,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let stays = asked.is_held && result.is_err();
         let place = asked.place.filter(|_| !stays);
         let was_listed = place.is_some_and(|place| self.record.waiting.remove(&place).is_some());
         if was_listed {
-            self.touch(now);
+            self.touch();
         }
         let is_kept = result.is_ok() && asked.request.is_some();
         let prompt = Dropped {
@@ -279,27 +254,21 @@ impl<R> Model<R> {
         };
         let prompts = refused.into_iter().chain([prompt]).collect();
         if was_listed || asked.was_recorded || is_kept {
-            self.drop_prompts(prompts, cancels, now, effects);
+            self.drop_prompts(prompts, cancels);
             return;
         }
-        self.answer_dropped(prompts, effects);
+        self.answer_dropped(prompts);
         for reply in cancels {
-            effects.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+            self.out.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
         }
     }
 
     /// Tells who waits for prompts that they are not sent, once that is on disk: who has heard of it must not find them in
     /// line again, nor start one by asking again, also not in the daemon's next life.
-    fn drop_prompts(
-        &mut self,
-        prompts: Vec<Dropped<R>>,
-        cancels: Vec<R>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn drop_prompts(&mut self, prompts: Vec<Dropped<R>>, cancels: Vec<R>) {
         let done = |prompt: &Dropped<R>| {
             let answer = prompt.result.as_ref().ok()?;
-            self.done_request(prompt.request.as_ref(), answer, now)
+            self.done_request(prompt.request.as_ref(), answer)
         };
         let requests: Vec<RequestRecord> = prompts.iter().filter_map(done).collect();
         for request in &requests {
@@ -309,12 +278,12 @@ impl<R> Model<R> {
             requests,
             ..Ledger::default()
         };
-        self.write(ledger, Milestone::PromptsDropped { prompts, cancels }, effects);
+        self.write(ledger, Milestone::PromptsDropped { prompts, cancels });
     }
 
-    fn answer_dropped(&mut self, prompts: Vec<Dropped<R>>, effects: &mut Effects<R>) {
+    fn answer_dropped(&mut self, prompts: Vec<Dropped<R>>) {
         for prompt in prompts {
-            self.answer_all(prompt.reply, prompt.request.as_ref(), prompt.result, effects);
+            self.answer_all(prompt.reply, prompt.request.as_ref(), prompt.result);
         }
     }
 
@@ -324,15 +293,14 @@ impl<R> Model<R> {
         prompts: Vec<Dropped<R>>,
         cancels: Vec<R>,
         result: Result<(), StoreFailure>,
-        effects: &mut Effects<R>,
     ) {
-        self.answer_dropped(prompts, effects);
+        self.answer_dropped(prompts);
         let told = match result {
             Ok(()) => Ok(Answer::Cancelled(true)),
             Err(error) => Err(ConversationError::StoreFailed(error)),
         };
         for reply in cancels {
-            effects.push(Effect::Answer(reply, told.clone()));
+            self.out.push(Effect::Answer(reply, told.clone()));
         }
     }
 
@@ -361,7 +329,7 @@ impl<R> Model<R> {
     }
 
     /// The daemon stops: who waits is told so, and asks again. What is held stays.
-    pub(super) fn refuse_line(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn refuse_line(&mut self) {
         self.hold_line();
         let mut prompts = Vec::new();
         for asked in std::mem::take(&mut self.queue) {
@@ -375,13 +343,13 @@ impl<R> Model<R> {
             });
         }
         if !prompts.is_empty() {
-            self.touch(now);
-            self.drop_prompts(prompts, Vec::new(), now, effects);
+            self.touch();
+            self.drop_prompts(prompts, Vec::new());
         }
     }
 
     /// Strikes what is held from the record; what is told to those who ask for it by its name.
-    pub(super) fn forget_held(&mut self, now: Now) -> Vec<RequestRecord> {
+    pub(super) fn forget_held(&mut self) -> Vec<RequestRecord> {
         let mut told = Vec::new();
         for place in self.held().map(|(place, _)| place).collect::<Vec<_>>() {
             let Some(prompt) = self.record.waiting.remove(&place) else {
@@ -389,7 +357,7 @@ impl<R> Model<R> {
             };
             let result = Answer::Turn(Box::new(self.cancelled_before_start(prompt.turn_id)));
             let request = prompt.request.as_ref().map(Request::from);
-            told.extend(self.done_request(request.as_ref(), &result, now));
+            told.extend(self.done_request(request.as_ref(), &result));
         }
         told
     }
@@ -425,9 +393,9 @@ impl<R> Model<R> {
     }
 
     /// Nothing is left with which the conversation would go on.
-    pub(super) fn end_empty_line(&mut self, now: Now) {
+    pub(super) fn end_empty_line(&mut self) {
         if self.begins_with_line() && !self.is_led() && !self.has_held() {
-            self.end_continuation(now);
+            self.end_continuation();
             self.note_change();
         }
     }
@@ -438,7 +406,7 @@ impl<R> Model<R> {
     }
 
     /// Goes on with what is held, where there is nothing before it; says whether that is so.
-    pub(super) fn begin_line(&mut self, now: Now, effects: &mut Effects<R>) -> bool {
+    pub(super) fn begin_line(&mut self) -> bool {
         if !self.begins_with_line() {
             return false;
         }
@@ -448,15 +416,15 @@ impl<R> Model<R> {
             first.leads = true;
         } else {
             // All of it was asked for again meanwhile.
-            self.end_continuation(now);
+            self.end_continuation();
             self.note_change();
         }
-        self.take_from_queue(now, effects);
+        self.take_from_queue();
         true
     }
 
     /// A turn has made up for what was cut short: what is held comes next, where that was asked for.
-    pub(super) fn settle_line(&mut self, continues: bool, stop_reason: &StopReason, now: Now) {
+    pub(super) fn settle_line(&mut self, continues: bool, stop_reason: &StopReason) {
         if self.turn.as_ref().is_some_and(|turn| turn.asked.is_let_out) {
             // What comes up next has its own time.
             return;
@@ -466,7 +434,7 @@ impl<R> Model<R> {
         };
         let is_line_next = over.line && self.has_held();
         if continues {
-            self.record.continuation = over.next(now);
+            self.record.continuation = over.next(self.now);
             if is_line_next && *stop_reason != StopReason::Cancelled {
                 self.let_line_go();
             }
@@ -477,13 +445,13 @@ impl<R> Model<R> {
                 ..over
             });
         } else if over.later.as_ref().is_some_and(|later| later.line) && self.has_held() {
-            let later = over.next(now);
+            let later = over.next(self.now);
             self.record.continuation = later.map(|later| PendingContinuation { text: None, ..later });
         }
     }
 
     /// Somebody does not want the line to go on: what no agent has is held again.
-    pub(super) fn call_line_off(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn call_line_off(&mut self) {
         self.hold_line();
         if let Some(turn) = &mut self.turn {
             turn.asked.leads = false;
@@ -495,8 +463,8 @@ impl<R> Model<R> {
             let request = turn.asked.request.as_ref();
             self.open_requests
                 .retain(|open| request.is_none_or(|request| open.request.id != request.id));
-            self.spare_climb(effects);
-            self.arm_idle(effects);
+            self.spare_climb();
+            self.arm_idle();
         }
     }
 }

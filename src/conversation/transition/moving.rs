@@ -5,7 +5,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{Link, LinkReason};
 
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::effect::{Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{AfterClose, JobKind, Model, MoveCall, Session};
 use crate::store::ConversationRecord;
@@ -14,17 +14,17 @@ use super::Changed;
 
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
-    pub(super) fn hold(&mut self, reply: R, effects: &mut Effects<R>) {
+    pub(super) fn hold(&mut self, reply: R) {
         let refusal = self.refuses_to_leave_agent("go on elsewhere");
         self.held = refusal.is_none();
         let answer = refusal.map_or(Ok(Answer::Done), Err);
-        effects.push(Effect::Answer(reply, answer));
+        self.out.push(Effect::Answer(reply, answer));
     }
 
     /// Begins a move, unless something else has to end first.
-    pub(super) fn move_to(&mut self, call: MoveCall<R>, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn move_to(&mut self, call: MoveCall<R>) {
         if let Some(refusal) = self.refuses_to_leave_agent("go on elsewhere") {
-            self.answer(call.reply, call.request.as_ref(), Err(refusal), effects);
+            self.answer(call.reply, call.request.as_ref(), Err(refusal));
             return;
         }
         if call.destination.is_here(&self.record) {
@@ -36,15 +36,15 @@ impl<R> Model<R> {
                 kept: Vec::new(),
             }));
             let changed = Changed::from(self.record.clone());
-            self.touch(now);
-            self.answer_change(call.reply, call.request, answer, changed, now, effects);
+            self.touch();
+            self.answer_change(call.reply, call.request, answer, changed);
             return;
         }
         self.moving = true;
         if self.session == Session::Closed {
-            self.move_files(call, effects);
+            self.move_files(call);
         } else {
-            self.begin_close(Vec::new(), AfterClose::Move(call), false, effects);
+            self.begin_close(Vec::new(), AfterClose::Move(call), false);
         }
     }
 
@@ -75,11 +75,11 @@ impl<R> Model<R> {
     }
 
     /// Nobody of ours writes to the transcripts any more.
-    pub(super) fn move_files(&mut self, call: MoveCall<R>, effects: &mut Effects<R>) {
+    pub(super) fn move_files(&mut self, call: MoveCall<R>) {
         let (destination, neighbours) = (call.destination.clone(), call.neighbours.clone());
         let progress = call.progress.clone();
         let job = self.start_job(JobKind::Moving(call));
-        effects.push(Effect::Move {
+        self.out.push(Effect::Move {
             job,
             destination,
             neighbours,
@@ -88,13 +88,7 @@ impl<R> Model<R> {
     }
 
     /// The files are in the new folder, or where they were.
-    pub(super) fn moved(
-        &mut self,
-        job: u64,
-        result: Result<MoveAnswer, ConversationError>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn moved(&mut self, job: u64, result: Result<MoveAnswer, ConversationError>) {
         let Some(JobKind::Moving(call)) = self.finish_job(job) else {
             return;
         };
@@ -102,7 +96,7 @@ impl<R> Model<R> {
             Ok(answer) => answer,
             Err(error) => {
                 self.moving = false;
-                self.answer(call.reply, call.request.as_ref(), Err(error), effects);
+                self.answer(call.reply, call.request.as_ref(), Err(error));
                 return;
             }
         };
@@ -112,9 +106,9 @@ impl<R> Model<R> {
             false => LinkReason::Moved,
         };
         let target = |link: &Link, is_head| call.destination.of_link(&before.cwd, link, is_head);
-        let moved = self.record.chain.relocate(target, reason, now);
+        let moved = self.record.chain.relocate(target, reason, self.now);
         self.record.cwd = call.destination.of_conversation(&before);
-        self.touch(now);
+        self.touch();
         let head = self.record.chain.head().filter(|_| call.undoes).cloned();
         let answer = match head {
             Some(link) => Answer::Undone(Box::new(UndoAnswer {
@@ -128,7 +122,7 @@ impl<R> Model<R> {
             })),
             None => Answer::Moved(Box::new(answer)),
         };
-        let kept = self.done_request(call.request.as_ref(), &answer, now);
+        let kept = self.done_request(call.request.as_ref(), &answer);
         self.start_job(JobKind::Recording);
         let milestone = Milestone::Moved {
             reply: call.reply,
@@ -141,7 +135,7 @@ impl<R> Model<R> {
             requests: kept.into_iter().collect(),
             ..Ledger::default()
         };
-        self.write(ledger, milestone, effects);
+        self.write(ledger, milestone);
     }
 
     /// The move is on disk, or could not be written: then the files go back.
@@ -152,7 +146,6 @@ impl<R> Model<R> {
         answer: Answer,
         before: &ConversationRecord,
         result: Result<(), StoreFailure>,
-        effects: &mut Effects<R>,
     ) {
         if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
             self.job = None;
@@ -160,16 +153,16 @@ impl<R> Model<R> {
         let failure = match result {
             Ok(()) => {
                 self.moving = false;
-                effects.push(Effect::KeepMove);
-                effects.emit(Event::Moved {
+                self.out.push(Effect::KeepMove);
+                self.out.emit(Event::Moved {
                     from: before.cwd.clone(),
                     to: self.record.cwd.clone(),
                 });
                 if let Answer::Undone(undone) = &answer {
                     let link = undone.link.clone();
-                    effects.emit(Event::Undone { link, dropped: 0 });
+                    self.out.emit(Event::Undone { link, dropped: 0 });
                 }
-                self.answer(reply, request.as_ref(), Ok(answer), effects);
+                self.answer(reply, request.as_ref(), Ok(answer));
                 return;
             }
             Err(failure) => failure,
@@ -177,9 +170,9 @@ impl<R> Model<R> {
         if self.record.cwd != before.cwd || self.record.chain != before.chain {
             // Something has changed since, so that it goes out with the next write: until then nobody knows.
             self.moving = false;
-            effects.push(Effect::LeaveMove);
+            self.out.push(Effect::LeaveMove);
             let error = ConversationError::StoreFailed(failure);
-            self.answer(reply, request.as_ref(), Err(error), effects);
+            self.answer(reply, request.as_ref(), Err(error));
             return;
         }
         let job = self.start_job(JobKind::MovingBack {
@@ -187,11 +180,11 @@ impl<R> Model<R> {
             request,
             failure,
         });
-        effects.push(Effect::TakeMoveBack { job });
+        self.out.push(Effect::TakeMoveBack { job });
     }
 
     /// The files are where they were.
-    pub(super) fn moved_back(&mut self, job: u64, effects: &mut Effects<R>) {
+    pub(super) fn moved_back(&mut self, job: u64) {
         let Some(JobKind::MovingBack {
             reply,
             request,
@@ -202,6 +195,6 @@ impl<R> Model<R> {
         };
         self.moving = false;
         let error = ConversationError::StoreFailed(failure);
-        self.answer(reply, request.as_ref(), Err(error), effects);
+        self.answer(reply, request.as_ref(), Err(error));
     }
 }

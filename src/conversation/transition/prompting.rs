@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::agent::failure::{self, Evidence};
 use crate::agent::message::REQUEST_CANCELLED;
 use crate::agent::profile::AgentKind;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Part};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Saving, Session, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
@@ -20,20 +20,14 @@ const MAX_REFUSALS: usize = 4;
 
 impl<R> Model<R> {
     /// Has the end of the transcript looked up: whether the prompt reached the agent shows behind it later.
-    pub(super) fn anchor_prompt(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn anchor_prompt(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Recording;
-        effects.push(Effect::Anchor(turn.asked.turn_id.clone()));
+        self.out.push(Effect::Anchor(turn.asked.turn_id.clone()));
     }
 
     /// Writes down that a prompt goes out now, so that a crash is known to have cut it short.
-    pub(super) fn anchored(
-        &mut self,
-        turn_id: &TurnId,
-        anchor: Option<Anchor>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn anchored(&mut self, turn_id: &TurnId, anchor: Option<Anchor>) {
         let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
         let Some(turn) = self.turn.as_mut().filter(is_it) else {
             return;
@@ -53,57 +47,51 @@ impl<R> Model<R> {
             upstream_id: Some(live.upstream_id.clone()),
             anchor,
             edit: turn.edit.as_ref().and_then(|edit| edit.branch.clone()),
-            ..turn.asked.pending(now)
+            ..turn.asked.pending(self.now)
         });
         let turn_id = turn.asked.turn_id.clone();
         let told = turn_id.clone();
         let request = turn.asked.request.clone();
         let request = request.map(|request| RequestRecord {
             turn_id: Some(turn_id),
-            ..self.request_record(&request, now)
+            ..self.request_record(&request)
         });
-        let answered = self.settle_orphan(now);
-        self.leave_line(now);
-        self.touch(now);
+        let answered = self.settle_orphan();
+        self.leave_line();
+        self.touch();
         let ledger = Ledger::of_request(request.or(answered));
-        self.write(ledger, Milestone::PromptRecorded(told), effects);
+        self.write(ledger, Milestone::PromptRecorded(told));
     }
 
     /// The prompt is on disk: send it.
-    pub(super) fn prompt_recorded(
-        &mut self,
-        turn_id: &TurnId,
-        result: Result<(), StoreFailure>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn prompt_recorded(&mut self, turn_id: &TurnId, result: Result<(), StoreFailure>) {
         let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
         let Some(turn) = self.turn.as_mut().filter(is_it) else {
             return;
         };
         if let Err(error) = result {
-            self.take_prompt_back(now);
-            self.fail_unsent_turn(&ConversationError::StoreFailed(error), now, effects);
+            self.take_prompt_back();
+            self.fail_unsent_turn(&ConversationError::StoreFailed(error));
             return;
         }
         turn.asked.was_recorded = true;
         if turn.is_unaccepted_edit() {
             // The record names the branch now.
-            effects.push(Effect::KeepBranch);
+            self.out.push(Effect::KeepBranch);
         }
         if turn.cancelled || self.stopping {
             let cancelled = turn.cancelled;
-            self.take_prompt_back(now);
+            self.take_prompt_back();
             if cancelled {
-                self.drop_turn_unsent(now, effects);
+                self.drop_turn_unsent();
             } else {
-                self.fail_unsent_turn(&ConversationError::ShuttingDown, now, effects);
+                self.fail_unsent_turn(&ConversationError::ShuttingDown);
             }
             return;
         }
         if self.session == Session::Closed {
             // The agent died while the prompt was being written down: nothing was sent, so it may go out again.
-            self.take_prompt_back(now);
+            self.take_prompt_back();
             return;
         }
         turn.phase = TurnPhase::Sent;
@@ -111,13 +99,14 @@ impl<R> Model<R> {
             return;
         };
         let content = with_preamble(live.preamble.as_deref(), &turn.asked.prompt);
-        effects.push(Effect::SendPrompt(content));
-        effects.push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));
+        self.out.push(Effect::SendPrompt(content));
+        self.out
+            .push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));
     }
 
     /// The prompt is with no agent: the turn waits for a session again. One that was announced stays on the record,
     /// since it has to be given an end whatever becomes of the daemon.
-    pub(super) fn take_prompt_back(&mut self, now: Now) {
+    pub(super) fn take_prompt_back(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Waiting;
         if turn.asked.continues
@@ -130,17 +119,17 @@ impl<R> Model<R> {
             self.record.turn = None;
             self.return_to_line();
         }
-        self.unsettle_orphan(now);
+        self.unsettle_orphan();
         self.note_change();
     }
 
     /// The agent works on the prompt, or at least did not refuse it: from here on the turn has an end that is told.
-    pub(super) fn accept_prompt(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn accept_prompt(&mut self) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Sent) else {
             return;
         };
         turn.phase = TurnPhase::Accepted;
-        effects.push(Effect::Disarm(Deadline::Accept));
+        self.out.push(Effect::Disarm(Deadline::Accept));
         let mut events = Vec::new();
         if !std::mem::replace(&mut turn.announced, true) {
             if turn.asked.continues || turn.asked.is_held {
@@ -159,16 +148,16 @@ impl<R> Model<R> {
             true => std::mem::take(&mut events),
             false => Vec::new(),
         };
-        events.into_iter().for_each(|event| effects.emit(event));
+        events.into_iter().for_each(|event| self.out.emit(event));
         if is_editing {
             self.accept_edit(behind_edit);
         }
-        self.orphan_settled(effects);
+        self.orphan_settled();
     }
 
     /// The agent showed that it has the prompt: a transcript is expected, and the history that was told in words is in
     /// it. Silence and death show nothing.
-    pub(super) fn prompt_taken(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn prompt_taken(&mut self) {
         let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
         let Some(turn) = self.turn.as_mut().filter(is_out) else {
             return;
@@ -185,7 +174,7 @@ impl<R> Model<R> {
             pending.taken = true;
             self.note_change();
         }
-        self.accept_prompt(effects);
+        self.accept_prompt();
         if let Session::Live(live) = &mut self.session {
             live.preamble = None;
         }
@@ -199,8 +188,6 @@ impl<R> Model<R> {
         &mut self,
         answer: Result<bridge_protocol::raw::RawJson, bridge_protocol::raw::RawJson>,
         in_company: bool,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let Some(turn) = self
             .turn
@@ -209,7 +196,7 @@ impl<R> Model<R> {
         else {
             return;
         };
-        let zoned = now.to_zoned((self.rules.zone)());
+        let zoned = self.now.to_zoned((self.rules.zone)());
         match answer {
             Ok(raw) => {
                 let result: Value = raw.read().unwrap_or(Value::Null);
@@ -219,12 +206,12 @@ impl<R> Model<R> {
                 let is_cancelled = turn.cancelled || result["stopReason"] == "cancelled";
                 if is_cancelled && !turn.taken && failure.is_none() {
                     // Whether the prompt reached the transcript nobody can tell, so it is no turn to miss later.
-                    self.accept_prompt(effects);
-                    self.end_turn_cancelled(now, effects);
+                    self.accept_prompt();
+                    self.end_turn_cancelled();
                     return;
                 }
-                self.prompt_taken(effects);
-                self.end_turn_with_result(&raw, &result, failure, now, effects);
+                self.prompt_taken();
+                self.end_turn_with_result(&raw, &result, failure);
             }
             Err(raw) => {
                 let error: Value = raw.read().unwrap_or(Value::Null);
@@ -232,20 +219,20 @@ impl<R> Model<R> {
                 let mut failure = failure::classify(self.kind, &evidence, &zoned);
                 // However late: what was not taken may go out again.
                 if failure.session_unknown && !turn.taken && !turn.cancelled {
-                    self.prompt_refused(failure.message, now, effects);
+                    self.prompt_refused(failure.message);
                     return;
                 }
                 if failure.kind == failure::FailureKind::AuthRequired && self.is_editing() {
                     // Nothing came of it, and nobody has to take it back.
                     let error = ConversationError::AuthRequired(failure.message);
-                    self.give_edit_back(&error, now, effects);
+                    self.give_edit_back(&error);
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
                 let is_gone = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
                 if turn.cancelled && (code == Some(REQUEST_CANCELLED) || is_gone) {
-                    self.accept_prompt(effects);
-                    self.end_turn_cancelled(now, effects);
+                    self.accept_prompt();
+                    self.end_turn_cancelled();
                     return;
                 }
                 if failure.kind == failure::FailureKind::AgentDied {
@@ -257,24 +244,18 @@ impl<R> Model<R> {
                 let may_be_unwritten =
                     failure.session_unknown || failure.kind == failure::FailureKind::AuthRequired;
                 if may_be_unwritten {
-                    self.accept_prompt(effects);
+                    self.accept_prompt();
                 } else {
-                    self.prompt_taken(effects);
+                    self.prompt_taken();
                 }
-                self.end_turn_with_failure(failure, now, effects);
+                self.end_turn_with_failure(failure);
             }
         }
     }
 
     /// The prompt did not leave the daemon. With a process that is ending its sessions end too: the prompt goes out to
     /// the next. Else the turn fails, and the session has no trace of it.
-    pub(super) fn prompt_not_sent(
-        &mut self,
-        error: String,
-        is_ending: bool,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn prompt_not_sent(&mut self, error: String, is_ending: bool) {
         if self
             .turn
             .as_ref()
@@ -288,24 +269,24 @@ impl<R> Model<R> {
             if let Some(turn) = &mut self.turn {
                 turn.deaths.push(error.clone());
             }
-            self.climb_on(Via::Live, error, now, effects);
+            self.climb_on(Via::Live, error);
             return;
         }
         if self.is_editing() {
             let error = ConversationError::AgentUnavailable(format!("the prompt could not be sent: {error}"));
-            self.give_edit_back(&error, now, effects);
+            self.give_edit_back(&error);
             return;
         }
-        self.accept_prompt(effects);
+        self.accept_prompt();
         let answer =
             serde_json::json!({"code": -32603, "message": format!("the prompt could not be sent: {error}")});
-        let zoned = now.to_zoned((self.rules.zone)());
+        let zoned = self.now.to_zoned((self.rules.zone)());
         let failure = failure::classify(self.kind, &Evidence::of_error(&answer), &zoned);
-        self.end_turn_with_failure(failure, now, effects);
+        self.end_turn_with_failure(failure);
     }
 
     /// The agent does not know the session that it had open: the prompt was not taken, so the climb goes on below.
-    fn prompt_refused(&mut self, message: String, now: Now, effects: &mut Effects<R>) {
+    fn prompt_refused(&mut self, message: String) {
         let (Session::Live(live), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
@@ -316,19 +297,19 @@ impl<R> Model<R> {
         } else {
             Via::Live
         };
-        self.climb_on(via, message, now, effects);
+        self.climb_on(via, message);
     }
 
     /// Leaves a session that did not take the prompt: what was tried is not tried again for it.
-    fn climb_on(&mut self, via: Via, message: String, now: Now, effects: &mut Effects<R>) {
+    fn climb_on(&mut self, via: Via, message: String) {
         let Session::Live(live) = &self.session else {
             return;
         };
         let refusal = (live.upstream_id.clone(), via, message);
-        effects.push(Effect::Disarm(Deadline::Accept));
-        self.lose_session(effects);
-        self.take_prompt_back(now);
-        self.abandon_edit(now, effects);
+        self.out.push(Effect::Disarm(Deadline::Accept));
+        self.lose_session();
+        self.take_prompt_back();
+        self.abandon_edit();
         let Some(turn) = &mut self.turn else { return };
         turn.refused.push(refusal);
         if turn.refused.len() > MAX_REFUSALS {
@@ -342,11 +323,7 @@ impl<R> Model<R> {
                 })
                 .collect();
             let wanted = turn.asked.min_fidelity;
-            self.fail_unsent_turn(
-                &ConversationError::NotResumable { wanted, attempts },
-                now,
-                effects,
-            );
+            self.fail_unsent_turn(&ConversationError::NotResumable { wanted, attempts });
         }
     }
 }

@@ -6,7 +6,7 @@ use bridge_protocol::link::{LinkReason, Relation, RollCause};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Effect, Effects, Ledger, Milestone, Now, RepairedHead};
+use crate::conversation::effect::{Effect, Ledger, Milestone, RepairedHead};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{AfterClose, JobKind, Model, RepairCall, Session};
 use crate::store::{ConversationRecord, Resting};
@@ -15,21 +15,21 @@ use super::Changed;
 
 impl<R> Model<R> {
     /// Begins a repair, unless something else has to end first.
-    pub(super) fn repair(&mut self, call: RepairCall<R>, effects: &mut Effects<R>) {
+    pub(super) fn repair(&mut self, call: RepairCall<R>) {
         if let Some(refusal) = self.refuses_to_leave_agent("be repaired") {
-            self.answer(call.reply, call.request.as_ref(), Err(refusal), effects);
+            self.answer(call.reply, call.request.as_ref(), Err(refusal));
         } else if self.session == Session::Closed {
-            self.repair_files(call, effects);
+            self.repair_files(call);
         } else {
-            self.begin_close(Vec::new(), AfterClose::Repair(call), false, effects);
+            self.begin_close(Vec::new(), AfterClose::Repair(call), false);
         }
     }
 
     /// Nobody of ours writes to the transcript any more.
-    pub(super) fn repair_files(&mut self, call: RepairCall<R>, effects: &mut Effects<R>) {
+    pub(super) fn repair_files(&mut self, call: RepairCall<R>) {
         let progress = call.progress.clone();
         let job = self.start_job(JobKind::Repairing(call));
-        effects.push(Effect::Repair { job, progress });
+        self.out.push(Effect::Repair { job, progress });
     }
 
     /// The copy was made, or there is none.
@@ -37,29 +37,27 @@ impl<R> Model<R> {
         &mut self,
         job: u64,
         result: Result<(Box<CheckAnswer>, Option<Box<RepairedHead>>), ConversationError>,
-        now: Now,
-        effects: &mut Effects<R>,
     ) {
         let Some(JobKind::Repairing(call)) = self.finish_job(job) else {
-            effects.push(Effect::DropCopy);
+            self.out.push(Effect::DropCopy);
             return;
         };
         let (answer, made) = match result {
             Ok((answer, made)) => (Answer::Checked(answer), made),
             Err(error) => {
-                self.answer(call.reply, call.request.as_ref(), Err(error), effects);
+                self.answer(call.reply, call.request.as_ref(), Err(error));
                 return;
             }
         };
         let Some(made) = made else {
             // The same call is told the same, whatever has become of the transcript since.
             if call.request.is_none() {
-                self.answer(call.reply, None, Ok(answer), effects);
+                self.answer(call.reply, None, Ok(answer));
                 return;
             }
             let changed = Changed::from(self.record.clone());
-            self.touch(now);
-            self.answer_change(call.reply, call.request, answer, changed, now, effects);
+            self.touch();
+            self.answer_change(call.reply, call.request, answer, changed);
             return;
         };
         let before = Box::new(self.record.clone());
@@ -76,7 +74,7 @@ impl<R> Model<R> {
             carried_turns: made.turns,
             written: true,
         };
-        let appended = self.record.chain.append(link, made.fidelity, now);
+        let appended = self.record.chain.append(link, made.fidelity, self.now);
         if self.record.resting == Resting::Failed {
             // What could not be opened was the other one.
             self.record.resting = match self.record.limit {
@@ -85,7 +83,7 @@ impl<R> Model<R> {
             };
             self.record.failure = None;
         }
-        self.touch(now);
+        self.touch();
         let rolled = Event::Rolled {
             from: Some(made.from),
             to: made.upstream_id.clone(),
@@ -96,7 +94,7 @@ impl<R> Model<R> {
             lineage: appended.entries,
             upstream: vec![made.upstream_id],
             requests: self
-                .done_request(call.request.as_ref(), &answer, now)
+                .done_request(call.request.as_ref(), &answer)
                 .into_iter()
                 .collect(),
             events: vec![rolled],
@@ -108,7 +106,7 @@ impl<R> Model<R> {
             answer: Box::new(answer),
             before,
         };
-        self.write(ledger, milestone, effects);
+        self.write(ledger, milestone);
     }
 
     /// The copy is the head on disk, or could not be written down as that: then it goes.
@@ -119,7 +117,6 @@ impl<R> Model<R> {
         answer: Answer,
         before: &ConversationRecord,
         result: Result<(), StoreFailure>,
-        effects: &mut Effects<R>,
     ) {
         if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
             self.job = None;
@@ -127,11 +124,11 @@ impl<R> Model<R> {
         let head = |record: &ConversationRecord| record.chain.head().map(|head| head.upstream_id.clone());
         // Where something has changed since it goes out with the next write.
         let is_taken_back = result.is_err() && head(&self.record) == head(before);
-        effects.push(match is_taken_back {
+        self.out.push(match is_taken_back {
             true => Effect::DropCopy,
             false => Effect::KeepCopy,
         });
         let result = result.map(|()| answer).map_err(ConversationError::StoreFailed);
-        self.answer(reply, request, result, effects);
+        self.answer(reply, request, result);
     }
 }

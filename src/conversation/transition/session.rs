@@ -21,7 +21,7 @@ const MAX_DEATHS: usize = 3;
 
 impl<R> Model<R> {
     /// Ends the waiting turn when its agents end each time before they can be sent the prompt.
-    pub(super) fn give_up_on_the_dying(&mut self, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn give_up_on_the_dying(&mut self) {
         let deaths = self.waiting_turn().map_or(&[][..], |turn| &turn.deaths);
         let (true, Some(last)) = (deaths.len() >= MAX_DEATHS, deaths.last()) else {
             return;
@@ -31,7 +31,7 @@ impl<R> Model<R> {
         ));
         self.note_failed(&error);
         // What goes out by itself has words of its own for it.
-        self.fail_waiting(&error, now, effects);
+        self.fail_waiting(&error);
     }
 
     /// Notes that the conversation cannot go on until somebody has mended what is wrong, and what that is.
@@ -45,9 +45,9 @@ impl<R> Model<R> {
     }
 
     /// Goes on with what waits for an open session, opening it first when it is not.
-    pub(super) fn ensure_session(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn ensure_session(&mut self) {
         if self.session_is_to_move() {
-            self.leave_agent(effects);
+            self.leave_agent();
             return;
         }
         if let Session::Live(_) = self.session {
@@ -55,13 +55,13 @@ impl<R> Model<R> {
                 // Whoever waits for the session is told of the head, once it is known which that is.
                 return;
             }
-            self.answer_resume_waiters(None, effects);
+            self.answer_resume_waiters(None);
             if self
                 .turn
                 .as_ref()
                 .is_some_and(|turn| turn.phase == TurnPhase::Waiting)
             {
-                self.anchor_prompt(effects);
+                self.anchor_prompt();
             }
             return;
         }
@@ -73,7 +73,7 @@ impl<R> Model<R> {
         let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
         let by_itself = self.turn.as_ref().is_some_and(is_by_itself);
         let continuation = self.record.continuation.as_ref().filter(|_| by_itself);
-        effects.push(Effect::Open {
+        self.out.push(Effect::Open {
             job,
             min_fidelity,
             refused,
@@ -96,46 +96,47 @@ impl<R> Model<R> {
 
     /// The turn that waited for the climb is cancelled: with nobody else there who waits, the agent gets as long to come to an
     /// end with it as with a cancelled turn.
-    pub(super) fn spare_climb(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn spare_climb(&mut self) {
         if let Some(job) = &self.job
             && let JobKind::Opening { .. } | JobKind::Editing(_) = job.kind
             && self.resume_waiters.is_empty()
         {
             self.unwanted_climb = Some(job.number);
-            effects.push(Effect::Arm(Deadline::Climb, self.rules.cancel_grace_ms));
+            self.out
+                .push(Effect::Arm(Deadline::Climb, self.rules.cancel_grace_ms));
         }
     }
 
     /// The climb that was cancelled has not ended. Who has come since then gets one of their own.
-    pub(super) fn give_up_climb(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn give_up_climb(&mut self) {
         let unwanted = self.unwanted_climb.take();
         match unwanted.and_then(|number| self.finish_job(number)) {
             // What it comes to is closed and removed.
-            Some(JobKind::Editing(_)) => effects.push(Effect::AbandonJob),
-            Some(_) => effects.push(Effect::GiveUpClimb),
+            Some(JobKind::Editing(_)) => self.out.push(Effect::AbandonJob),
+            Some(_) => self.out.push(Effect::GiveUpClimb),
             None => {}
         }
     }
 
     /// The ladder brought a session: write it down before anyone hears of it.
-    pub(super) fn opened(&mut self, job: u64, mut opened: Opened, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn opened(&mut self, job: u64, mut opened: Opened) {
         if !matches!(self.finish_job(job), Some(JobKind::Opening { .. })) {
-            effects.push(Effect::Discard);
+            self.out.push(Effect::Discard);
             return;
         }
         // Those who would have taken less may have cancelled meanwhile. With nobody left, only what loses nothing is
         // taken into use.
         let wanted = self.least_wanted().unwrap_or(Fidelity::Full);
         if opened.link.is_some() && opened.resumed.fidelity < wanted {
-            effects.push(Effect::Discard);
-            self.serve_waiting_turn(&opened.resumed, now, effects);
-            self.answer_resume_waiters(Some(&opened.resumed), effects);
+            self.out.push(Effect::Discard);
+            self.serve_waiting_turn(&opened.resumed);
+            self.answer_resume_waiters(Some(&opened.resumed));
             return;
         }
         let from = self.record.chain.head().map(|link| link.upstream_id.clone());
         let ledger = match opened.link.take() {
             Some(link) => {
-                let mut appended = self.record.chain.append(link, opened.resumed.fidelity, now);
+                let mut appended = self.record.chain.append(link, opened.resumed.fidelity, self.now);
                 if let Some(entry) = appended.entries.last_mut() {
                     entry.attempts = failed_attempts(&opened.resumed);
                 }
@@ -155,7 +156,7 @@ impl<R> Model<R> {
                 }
             }
             None if opened.resumed.via == Via::Archive => {
-                let mut restored = self.record.chain.note_restored(opened.resumed.fidelity, now);
+                let mut restored = self.record.chain.note_restored(opened.resumed.fidelity, self.now);
                 if let Some(entry) = &mut restored {
                     entry.attempts = failed_attempts(&opened.resumed);
                 }
@@ -166,7 +167,7 @@ impl<R> Model<R> {
             }
             // The head itself, as it is on disk: nothing to write.
             None if self.unsaved.is_empty() && self.ids_under_way == 0 => {
-                self.announce(opened, now, effects);
+                self.announce(opened);
                 return;
             }
             None => Ledger::default(),
@@ -177,36 +178,30 @@ impl<R> Model<R> {
             opened.modes.as_ref(),
             opened.config_options.as_ref(),
         );
-        self.touch(now);
+        self.touch();
         self.start_job(JobKind::Recording);
         let milestone = Milestone::SessionOpened(Box::new(opened));
-        self.write(ledger, milestone, effects);
+        self.write(ledger, milestone);
     }
 
     /// The link is on disk: use the session.
-    pub(super) fn session_recorded(
-        &mut self,
-        opened: Opened,
-        result: Result<(), StoreFailure>,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn session_recorded(&mut self, opened: Opened, result: Result<(), StoreFailure>) {
         if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
             self.job = None;
         }
         if let Err(error) = result {
             // The link goes out with the next write.
-            effects.push(Effect::LeaveCopy);
-            effects.push(Effect::Discard);
-            self.fail_waiting(&ConversationError::StoreFailed(error), now, effects);
+            self.out.push(Effect::LeaveCopy);
+            self.out.push(Effect::Discard);
+            self.fail_waiting(&ConversationError::StoreFailed(error));
             return;
         }
-        self.announce(opened, now, effects);
+        self.announce(opened);
     }
 
     /// Takes the session into use and tells everyone.
-    pub(super) fn announce(&mut self, opened: Opened, now: Now, effects: &mut Effects<R>) {
-        effects.push(Effect::Attach);
+    pub(super) fn announce(&mut self, opened: Opened) {
+        self.out.push(Effect::Attach);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id.clone(),
             via: opened.resumed.via,
@@ -235,25 +230,25 @@ impl<R> Model<R> {
         if opened.config_options.is_some() {
             self.info.config_options = opened.config_options;
         }
-        effects.emit(Event::Resumed {
+        self.out.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
         if let Some(loaded) = opened.loaded {
-            effects.emit(Event::CheckpointLoaded {
+            self.out.emit(Event::CheckpointLoaded {
                 upstream_id: opened.upstream_id,
                 step: loaded.step,
                 messages: loaded.messages,
             });
         }
-        self.serve_waiting_turn(&opened.resumed, now, effects);
-        self.answer_resume_waiters(Some(&opened.resumed), effects);
+        self.serve_waiting_turn(&opened.resumed);
+        self.answer_resume_waiters(Some(&opened.resumed));
         if self.turn.is_none() {
-            self.arm_idle(effects);
+            self.arm_idle();
         }
     }
 
     /// Tells the waiting turn how the session came back; one that asked for more than that ends here.
-    fn serve_waiting_turn(&mut self, resumed: &Resumed, now: Now, effects: &mut Effects<R>) {
+    fn serve_waiting_turn(&mut self, resumed: &Resumed) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Waiting) else {
             return;
         };
@@ -262,10 +257,10 @@ impl<R> Model<R> {
             return;
         }
         let error = too_little(turn.asked.min_fidelity, resumed);
-        self.fail_unsent_turn(&error, now, effects);
+        self.fail_unsent_turn(&error);
     }
 
-    fn answer_resume_waiters(&mut self, resumed: Option<&Resumed>, effects: &mut Effects<R>) {
+    fn answer_resume_waiters(&mut self, resumed: Option<&Resumed>) {
         let Some(resumed) = resumed.cloned().or_else(|| self.live_resumed()) else {
             return;
         };
@@ -276,26 +271,20 @@ impl<R> Model<R> {
             } else {
                 Err(too_little(min_fidelity, &resumed))
             };
-            effects.push(Effect::Answer(reply, result));
+            self.out.push(Effect::Answer(reply, result));
         }
     }
 
     /// The ladder found nothing: those who wait are told, and the chain is as it was. Who came while it was climbed and
     /// would take less than it was climbed for waits on, for a climb of their own.
-    pub(super) fn open_failed(
-        &mut self,
-        job: u64,
-        error: &ConversationError,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    pub(super) fn open_failed(&mut self, job: u64, error: &ConversationError) {
         let Some(JobKind::Opening { min_fidelity }) = self.finish_job(job) else {
             return;
         };
         if let ConversationError::NotResumable { .. } = error {
-            self.fail_waiting_for(min_fidelity, error, now, effects);
+            self.fail_waiting_for(min_fidelity, error);
         } else {
-            self.fail_waiting(error, now, effects);
+            self.fail_waiting(error);
         }
         let is_lasting = match error {
             // That there is no way at a fidelity that only this caller asked for says nothing about the conversation.
@@ -319,21 +308,15 @@ impl<R> Model<R> {
     }
 
     /// Tells all who wait for the session that there is none.
-    pub(super) fn fail_waiting(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
-        self.fail_waiting_for(Fidelity::None, error, now, effects);
+    pub(super) fn fail_waiting(&mut self, error: &ConversationError) {
+        self.fail_waiting_for(Fidelity::None, error);
     }
 
     /// Tells those who wait for a session of at least this fidelity that there is none.
-    fn fail_waiting_for(
-        &mut self,
-        least: Fidelity,
-        error: &ConversationError,
-        now: Now,
-        effects: &mut Effects<R>,
-    ) {
+    fn fail_waiting_for(&mut self, least: Fidelity, error: &ConversationError) {
         for (reply, wanted) in std::mem::take(&mut self.resume_waiters) {
             if wanted >= least {
-                effects.push(Effect::Answer(reply, Err(error.clone())));
+                self.out.push(Effect::Answer(reply, Err(error.clone())));
             } else {
                 self.resume_waiters.push((reply, wanted));
             }
@@ -342,12 +325,12 @@ impl<R> Model<R> {
             .waiting_turn()
             .is_some_and(|turn| turn.asked.min_fidelity >= least)
         {
-            self.fail_unsent_turn(error, now, effects);
+            self.fail_unsent_turn(error);
         }
     }
 
     /// Ends a turn whose prompt no agent has: with an error, or with a result when it was announced before.
-    pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError, now: Now, effects: &mut Effects<R>) {
+    pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError) {
         if let ConversationError::Passing {
             message,
             limit: Some(limit),
@@ -355,72 +338,72 @@ impl<R> Model<R> {
         } = error
             && self.may_wait_for_limit()
         {
-            self.wait_for_limit(message, limit, now, effects);
+            self.wait_for_limit(message, limit);
             return;
         }
         if let Some(turn) = self.turn.as_ref().filter(|turn| turn.announced) {
             // What the conversation does at rest is as it was: no agent had a say in this.
             let failure = lost_session(error, turn.sent_again);
-            self.end_turn(StopReason::Failed, Some(failure), None, now, effects);
+            self.end_turn(StopReason::Failed, Some(failure), None);
             return;
         }
-        self.abandon_edit(now, effects);
+        self.abandon_edit();
         let Some(turn) = self.turn.take() else { return };
         if turn.edit.is_some() {
-            self.refuse_behind_edit(now, effects);
+            self.refuse_behind_edit();
         }
         self.hold_line();
         if turn.asked.continues || turn.asked.leads {
-            self.continuation_unsent(error, now);
+            self.continuation_unsent(error);
         } else if turn.asked.is_held {
             self.line_unsent(error);
         }
         let refused = turn.answers.map(|answer| answer.refused(error.clone()));
         let (asked, cancels) = (turn.asked, turn.cancel_replies);
-        self.drop_unsent(asked, Err(error.clone()), refused, cancels, now, effects);
-        self.end_empty_line(now);
-        self.arm_idle(effects);
+        self.drop_unsent(asked, Err(error.clone()), refused, cancels);
+        self.end_empty_line();
+        self.arm_idle();
     }
 
     /// Forgets the open session; nothing that it still says is heard, and no question of it that is not kept waits on.
-    pub(super) fn lose_session(&mut self, effects: &mut Effects<R>) {
+    pub(super) fn lose_session(&mut self) {
         if let Session::Live(_) = self.session {
-            self.cancel_questions(effects);
+            self.cancel_questions();
             self.session = Session::Closed;
-            effects.push(Effect::Detach);
+            self.out.push(Effect::Detach);
         }
     }
 
     /// The agent went on in another transcript by itself (its own `/clear`).
     pub fn silent_roll(&mut self, announced: &str, now: Now) -> Effects<R> {
-        let mut effects = Effects::default();
+        self.now = now;
         let announced = announced.trim();
         let is_news = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
         if !matches!(&self.session, Session::Live(live) if is_news(live)) {
-            return effects;
+            return self.take_effects();
         }
         if self.is_editing() {
             // Its agent works on the prompt.
-            self.accept_prompt(&mut effects);
+            self.accept_prompt();
         }
         if self.is_editing() {
             // It has not been sent it: this is not the branch any more, which is made again.
             let before = self.state();
-            self.abandon_edit(now, &mut effects);
-            self.keep_up(now, &mut effects);
+            self.abandon_edit();
+            self.keep_up();
             let state = self.state();
             if before != state {
-                effects.emit(Event::StateChanged { state });
+                self.out.emit(Event::StateChanged { state });
             }
-            return effects;
+            return self.take_effects();
         }
         let Session::Live(live) = &mut self.session else {
-            return effects;
+            return self.take_effects();
         };
         let from = std::mem::replace(&mut live.upstream_id, announced.into());
         live.preamble = None;
         let Some(head) = self.record.chain.head() else {
-            return effects;
+            return self.take_effects();
         };
         let link = NewLink {
             upstream_id: announced.into(),
@@ -435,7 +418,7 @@ impl<R> Model<R> {
             carried_turns: 0,
             written: false,
         };
-        let appended = self.record.chain.append(link, Fidelity::None, now);
+        let appended = self.record.chain.append(link, Fidelity::None, self.now);
         if let Some(turn) = &mut self.turn {
             if let Some(pending) = &mut self.record.turn {
                 pending.upstream_id = Some(announced.into());
@@ -445,7 +428,7 @@ impl<R> Model<R> {
             turn.taken |= turn.phase == TurnPhase::Accepted;
             turn.cleared = true;
         }
-        self.touch(now);
+        self.touch();
         let event = Event::Rolled {
             from: Some(from),
             to: announced.into(),
@@ -458,8 +441,8 @@ impl<R> Model<R> {
             events: vec![event],
             ..Ledger::default()
         };
-        self.write(ledger, Milestone::Nothing, &mut effects);
-        effects
+        self.write(ledger, Milestone::Nothing);
+        self.take_effects()
     }
 }
 

@@ -16,7 +16,6 @@ impl<R> Model<R> {
         &mut self,
         stop_reason: &StopReason,
         failure: Option<&turn::Failure>,
-        now: Now,
     ) -> Option<Continuation> {
         let turn = self.turn.as_ref()?;
         let (continues, waits) = (turn.asked.continues, turn.asked.on_limit == OnLimit::Wait);
@@ -30,13 +29,13 @@ impl<R> Model<R> {
                 self.note_cut();
                 self.note_said();
                 let earlier = self.record.continuation.take();
-                self.record.continuation = earlier.and_then(|earlier| try_again(earlier, None, now));
-                self.forget_early_waking(now);
+                self.record.continuation = earlier.and_then(|earlier| try_again(earlier, None, self.now));
+                self.forget_early_waking();
                 return self.record.continuation.as_ref().map(Continuation::from);
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
                 self.record.cut = None;
-                self.settle_line(continues, stop_reason, now);
+                self.settle_line(continues, stop_reason);
             }
             return None;
         };
@@ -48,7 +47,7 @@ impl<R> Model<R> {
             // The same would fail again, or a person is done with it, whatever the agent says last.
             if continues {
                 self.record.cut = None;
-                self.end_continuation(now);
+                self.end_continuation();
             }
             return None;
         }
@@ -64,7 +63,7 @@ impl<R> Model<R> {
         self.note_said();
         let earlier = self.record.continuation.take();
         // What somebody wants at a time of its own is none of this turn's business.
-        let is_later = |earlier: &PendingContinuation| !continues && earlier.at > now;
+        let is_later = |earlier: &PendingContinuation| !continues && earlier.at > self.now;
         let is_kept = earlier.as_ref().is_some_and(is_later);
         let has_text = earlier.as_ref().is_some_and(|earlier| earlier.text.is_some());
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
@@ -91,8 +90,8 @@ impl<R> Model<R> {
         let line = earlier.as_ref().is_some_and(|earlier| earlier.line);
         if is_promised {
             self.record.continuation = Some(PendingContinuation {
-                at: now,
-                since: Some(now),
+                at: self.now,
+                since: Some(self.now),
                 attempts,
                 sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
                 apart: was_apart || part == Part::Suspect,
@@ -107,11 +106,11 @@ impl<R> Model<R> {
             let is_the_cause = has_died && was_apart;
             let goes_on = (is_limited || is_passing || failure.retryable) && !is_the_cause;
             self.record.continuation = earlier.and_then(|earlier| match goes_on {
-                true => try_again(earlier, failure.resets_at, now),
-                false => earlier.next(now),
+                true => try_again(earlier, failure.resets_at, self.now),
+                false => earlier.next(self.now),
             });
         } else if waits && is_limited {
-            let due = next_try(failure.resets_at, attempts, now);
+            let due = next_try(failure.resets_at, attempts, self.now);
             self.record.continuation = Some(PendingContinuation {
                 at: due.at,
                 since: due.since,
@@ -125,10 +124,10 @@ impl<R> Model<R> {
         } else {
             // What was due just now would meet the same limit.
             self.record.continuation = earlier.map(|earlier| {
-                if !is_limited || earlier.at > now {
+                if !is_limited || earlier.at > self.now {
                     return earlier;
                 }
-                let due = next_try(failure.resets_at, attempts, now);
+                let due = next_try(failure.resets_at, attempts, self.now);
                 PendingContinuation {
                     at: due.at,
                     since: due.since,
@@ -136,15 +135,15 @@ impl<R> Model<R> {
                 }
             });
         }
-        self.forget_early_waking(now);
+        self.forget_early_waking();
         let told = self.record.continuation.as_ref().filter(|_| waits);
         told.map(Continuation::from)
     }
 
     /// What is not due any more does not go out although its time had come.
-    fn forget_early_waking(&mut self, now: Now) {
+    fn forget_early_waking(&mut self) {
         let continuation = self.record.continuation.as_ref();
-        if continuation.is_none_or(|continuation| continuation.at > now) {
+        if continuation.is_none_or(|continuation| continuation.at > self.now) {
             self.due = None;
         }
     }
