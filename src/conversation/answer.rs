@@ -89,6 +89,35 @@ impl From<&Request> for OpenRequest {
     }
 }
 
+/// Who made a call.
+#[derive(Debug)]
+pub struct Caller<R> {
+    /// Where the answer goes; none if nobody waits for it.
+    pub reply: Option<R>,
+    /// The idempotency key.
+    pub request: Option<Request>,
+}
+
+impl<R> Caller<R> {
+    /// A caller without an idempotency key.
+    #[must_use]
+    pub fn of(reply: R) -> Self {
+        Self {
+            reply: Some(reply),
+            request: None,
+        }
+    }
+
+    /// Nobody: the daemon itself starts it.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            reply: None,
+            request: None,
+        }
+    }
+}
+
 /// The answer of a call. Each call has one shape; an answer that was kept from an earlier life has the same JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {

@@ -8,9 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::conversation::{
-    BranchedVia, Conversation, DeleteAnswer, ForkAnswer, MoveAnswer, RemainingTranscript, Settings,
-};
+use bridge_protocol::conversation::{BranchedVia, Conversation, MoveAnswer, RemainingTranscript, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
@@ -23,7 +21,7 @@ use crate::store::{Anchor, ConversationRecord, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
-use super::answer::{Answer, Request};
+use super::answer::{Answer, Caller, Request};
 use super::destination::Destination;
 use super::edit::Edited;
 use super::error::{ConversationError, StoreFailure};
@@ -332,7 +330,7 @@ pub enum Milestone<R> {
         /// Which.
         prompts: Vec<Dropped<R>>,
         /// Who cancelled them.
-        cancels: Vec<R>,
+        cancels: Vec<Caller<R>>,
     },
     /// The question may be shown.
     QuestionRaised(InterruptId),
@@ -340,65 +338,38 @@ pub enum Milestone<R> {
     /// write failed, since it waits.
     QuestionSettled(Box<SettledQuestion<R>>),
     /// A call may be answered.
-    Answer {
-        /// Whom.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
-        /// With what.
-        answer: Box<Answer>,
-        /// What everyone is told before.
-        events: Vec<Event>,
-        /// The record as it was, which holds again when the change cannot be written; none when the record of another
-        /// conversation is written.
-        before: Option<Box<ConversationRecord>>,
-    },
-    /// The new conversation may be announced.
-    Forked {
-        /// Whom to answer.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
-        /// The branch.
-        branched: Box<Branched>,
-        /// What the caller is told, and is told again under the same key.
-        answer: Box<ForkAnswer>,
-        /// This conversation's record as it was, when the branch is made in place; none when it is made side by side.
-        before: Option<Box<ConversationRecord>>,
-    },
-    /// The conversation runs in another folder.
-    Moved {
-        /// Whom to answer.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
-        /// With what.
-        answer: Box<Answer>,
-        /// The record as it was, which holds again when the move cannot be written.
-        before: Box<ConversationRecord>,
-    },
-    /// A repaired copy is the head.
-    Repaired {
-        /// Whom to answer.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
-        /// With what.
-        answer: Box<Answer>,
-        /// The record as it was, which holds again when the change cannot be written.
-        before: Box<ConversationRecord>,
-    },
-    /// The conversation is gone.
-    Deleted {
-        /// Whom to answer.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
-        /// With what.
-        answer: DeleteAnswer,
-        /// The record as it was, which holds again when the deletion cannot be written.
-        before: Box<ConversationRecord>,
-    },
+    Changed(Box<CallChange<R>>),
+}
+
+/// What a call has changed.
+#[derive(Debug)]
+pub struct CallChange<R> {
+    /// Who made the call.
+    pub caller: Caller<R>,
+    /// The answer.
+    pub answer: Answer,
+    /// What is reported before the answer, if the change could be written.
+    pub events: Vec<Event>,
+    /// The record before the change, which holds again if the change cannot be written; none if the record of another
+    /// conversation is written.
+    pub before: Option<Box<ConversationRecord>>,
+    /// What the change has made besides the record.
+    pub made: Made,
+}
+
+/// What a change has made besides the record: kept if the change could be written, and otherwise undone.
+#[derive(Debug)]
+pub enum Made {
+    /// Nothing.
+    Nothing,
+    /// A branch: a session, a copy, or both.
+    Branch(Box<Branched>),
+    /// Files in another folder.
+    Move,
+    /// A repaired copy, which is the head now.
+    Repair,
+    /// The conversation's end.
+    Deletion,
 }
 
 /// A question of the agent that is settled.
@@ -409,7 +380,7 @@ pub struct SettledQuestion<R> {
     /// What the agent is answered, unless it has its answer.
     pub answer: Option<AgentAnswer>,
     /// Who settled it.
-    pub caller: Option<(R, Option<Request>)>,
+    pub caller: Option<Caller<R>>,
 }
 
 /// An answer to a question of the agent.

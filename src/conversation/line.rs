@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::store::{OpenRequest, PendingContinuation, PendingTurn, TurnPhase as Progress, WaitingPrompt};
 
-use super::answer::{Answer, Request};
+use super::answer::{Answer, Caller, Request};
 use super::error::ConversationError;
 use super::state::Model;
 
@@ -26,10 +26,8 @@ pub struct Waiting<R> {
     pub asked_at: Timestamp,
     /// The least fidelity that will do.
     pub min_fidelity: Fidelity,
-    /// The idempotency key.
-    pub request: Option<Request>,
-    /// Who waits for the end; none for a turn that the daemon started.
-    pub reply: Option<R>,
+    /// Who waits for the end; nobody for a turn that the daemon started.
+    pub caller: Caller<R>,
     /// What to do when it meets a usage limit.
     pub on_limit: OnLimit,
     /// Whether it is the conversation going on by itself.
@@ -55,14 +53,13 @@ pub struct Waiting<R> {
 impl<R> Waiting<R> {
     /// A prompt that somebody has just asked for, or nobody.
     #[must_use]
-    pub fn new(turn_id: TurnId, prompt: PromptContent, asked_at: Timestamp, reply: Option<R>) -> Self {
+    pub fn new(turn_id: TurnId, prompt: PromptContent, asked_at: Timestamp, caller: Caller<R>) -> Self {
         Self {
             turn_id,
             prompt,
             asked_at,
             min_fidelity: Fidelity::Text,
-            request: None,
-            reply,
+            caller,
             on_limit: OnLimit::Fail,
             continues: false,
             place: None,
@@ -78,15 +75,18 @@ impl<R> Waiting<R> {
     /// A prompt that is held, on its way out.
     #[must_use]
     pub fn held(place: u64, held: &WaitingPrompt) -> Self {
+        let caller = Caller {
+            reply: None,
+            request: held.request.as_ref().map(Request::from),
+        };
         Self {
             min_fidelity: held.min_fidelity,
-            request: held.request.as_ref().map(Request::from),
             on_limit: held.on_limit,
             place: Some(place),
             is_kept: true,
             is_held: true,
             is_let_out: true,
-            ..Self::new(held.turn_id.clone(), held.prompt.clone(), held.asked_at, None)
+            ..Self::new(held.turn_id.clone(), held.prompt.clone(), held.asked_at, caller)
         }
     }
 
@@ -99,14 +99,14 @@ impl<R> Waiting<R> {
             asked_at: self.asked_at,
             min_fidelity: self.min_fidelity,
             on_limit: self.on_limit,
-            request: self.request.as_ref().map(OpenRequest::from),
+            request: self.caller.request.as_ref().map(OpenRequest::from),
         }
     }
 
     /// Its place on the record, with no session to go to yet.
     #[must_use]
     pub fn pending(&self, now: Timestamp) -> PendingTurn {
-        let request = self.request.as_ref();
+        let request = self.caller.request.as_ref();
         PendingTurn {
             turn_id: self.turn_id.clone(),
             prompt: self.prompt.clone(),
@@ -129,9 +129,7 @@ impl<R> Waiting<R> {
 pub struct Dropped<R> {
     /// Who waits for its end, beside those who asked the same; none of a turn that the daemon started, and of a prompt that
     /// is held.
-    pub reply: Option<R>,
-    /// The idempotency key.
-    pub request: Option<Request>,
+    pub caller: Caller<R>,
     /// What they are told, whether it could be written down or not.
     pub result: Result<Answer, ConversationError>,
 }

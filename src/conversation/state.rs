@@ -24,7 +24,7 @@ use crate::store::{ConversationRecord, RequestRecord, Resting};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
-use super::answer::Request;
+use super::answer::{Caller, Request};
 use super::destination::Destination;
 use super::edit::Edit;
 use super::effect::{Effects, Ledger, Now, Part};
@@ -87,7 +87,7 @@ pub struct Turn<R> {
     /// Whether someone cancelled it.
     pub cancelled: bool,
     /// Who waits for the cancellation.
-    pub cancel_replies: Vec<R>,
+    pub cancel_callers: Vec<Caller<R>>,
     /// How the session was brought back for it.
     pub resumed: Option<Resumed>,
     /// What its updates said about a failure.
@@ -123,18 +123,15 @@ pub struct OrphanAnswer<R> {
     pub by: String,
     /// The question itself, once it is off the record and as long as that may have to be taken back.
     pub question: Option<Interrupt>,
-    /// Who answered.
-    pub reply: R,
-    /// The idempotency key.
-    pub request: Option<Request>,
+    /// Who made the call.
+    pub caller: Caller<R>,
 }
 
 impl<R> OrphanAnswer<R> {
     /// Refuses it: the question stays open.
     pub fn refused(self, error: ConversationError) -> Dropped<R> {
         Dropped {
-            reply: Some(self.reply),
-            request: self.request,
+            caller: self.caller,
             result: Err(error),
         }
     }
@@ -216,10 +213,8 @@ pub enum JobKind<R> {
     Editing(TurnId),
     /// The lineage is being read for what to take back.
     Undoing {
-        /// Who waits for it.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
+        /// Who made the call.
+        caller: Caller<R>,
         /// Where is noted how far it has come, where files have to go back.
         progress: Arc<Progress>,
     },
@@ -227,10 +222,8 @@ pub enum JobKind<R> {
     Moving(MoveCall<R>),
     /// They go back, since the move could not be written down.
     MovingBack {
-        /// Who waits for it.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
+        /// Who made the call.
+        caller: Caller<R>,
         /// Why it could not.
         failure: StoreFailure,
     },
@@ -238,10 +231,8 @@ pub enum JobKind<R> {
     Repairing(RepairCall<R>),
     /// Settings are being applied to the open session.
     Configuring {
-        /// Who waits for it.
-        reply: R,
-        /// The idempotency key.
-        request: Option<Request>,
+        /// Who made the call.
+        caller: Caller<R>,
         /// The title that the same call gives.
         title: Option<String>,
         /// The settings as they are to stand once the agent has taken them.
@@ -255,7 +246,7 @@ pub struct Closing<R> {
     /// Tells this closing from earlier ones.
     pub number: u64,
     /// Who waits for it.
-    pub replies: Vec<R>,
+    pub callers: Vec<Caller<R>>,
     /// What follows.
     pub then: AfterClose<R>,
 }
@@ -263,10 +254,8 @@ pub struct Closing<R> {
 /// A branch that is being made.
 #[derive(Debug)]
 pub struct Branching<R> {
-    /// Who waits for it.
-    pub reply: R,
-    /// The idempotency key.
-    pub request: Option<Request>,
+    /// Who made the call.
+    pub caller: Caller<R>,
     /// Whether the branch becomes the head of this conversation.
     pub in_place: bool,
     /// The folder of the branch.
@@ -280,10 +269,8 @@ pub struct Branching<R> {
 /// A move to another folder.
 #[derive(Debug)]
 pub struct MoveCall<R> {
-    /// Who waits for it.
-    pub reply: R,
-    /// The idempotency key.
-    pub request: Option<Request>,
+    /// Who made the call.
+    pub caller: Caller<R>,
     /// Where it leads.
     pub destination: Destination,
     /// Where is noted how far it has come.
@@ -297,10 +284,8 @@ pub struct MoveCall<R> {
 /// A repair of the head.
 #[derive(Debug)]
 pub struct RepairCall<R> {
-    /// Who waits for it.
-    pub reply: R,
-    /// The idempotency key.
-    pub request: Option<Request>,
+    /// Who made the call.
+    pub caller: Caller<R>,
     /// Where is noted how far it has come.
     pub progress: Arc<Progress>,
 }
@@ -311,9 +296,9 @@ pub enum AfterClose<R> {
     /// Nothing.
     Nothing,
     /// The chain is cleared.
-    Reset(R, Option<Request>),
+    Reset(Caller<R>),
     /// The conversation is deleted.
-    Delete(R, Option<Request>),
+    Delete(Caller<R>),
     /// The conversation goes to another folder.
     Move(MoveCall<R>),
     /// The head is repaired.
@@ -359,7 +344,7 @@ pub struct Model<R> {
     /// The climb that goes on although whom it was begun for has cancelled.
     pub unwanted_climb: Option<u64>,
     /// Who waits for the session to be open, with the fidelity asked for.
-    pub resume_waiters: Vec<(R, Fidelity)>,
+    pub resume_waiters: Vec<(Caller<R>, Fidelity)>,
     /// Calls with an idempotency key that run now.
     pub open_requests: Vec<OpenRequest<R>>,
     /// The turn with which the conversation goes on by itself, now that its time has come, until that begins.

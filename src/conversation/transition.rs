@@ -28,8 +28,8 @@ use bridge_protocol::id::InterruptId;
 
 use crate::store::{ConversationRecord, RequestRecord};
 
-use super::answer::{Answer, Request};
-use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now, WritePart};
+use super::answer::{Answer, Caller, Request};
+use super::effect::{CallChange, Deadline, Effect, Effects, Input, Ledger, Made, Milestone, Now, WritePart};
 use super::error::{ConversationError, StoreFailure};
 use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 
@@ -232,38 +232,34 @@ impl<R> Model<R> {
 
     /// Answers a call when what it has changed is on disk. What could not be written is taken back, unless something else has
     /// changed since.
-    fn answer_change(&mut self, reply: R, request: Option<Request>, answer: Answer, changed: Changed) {
+    fn answer_change(&mut self, caller: Caller<R>, answer: Answer, changed: Changed) {
         let Changed {
             before,
-            mut ledger,
+            ledger,
             events,
         } = changed;
-        ledger
-            .requests
-            .extend(self.done_request(request.as_ref(), &answer));
-        let milestone = Milestone::Answer {
-            reply,
-            request,
-            answer: Box::new(answer),
-            events,
-            before: Some(before),
-        };
-        self.write(ledger, milestone);
+        self.write_change(
+            ledger,
+            CallChange {
+                caller,
+                answer,
+                events,
+                before: Some(before),
+                made: Made::Nothing,
+            },
+        );
+    }
+
+    /// Writes down what a call has changed.
+    fn write_change(&mut self, mut ledger: Ledger, change: CallChange<R>) {
+        let done = self.done_request(change.caller.request.as_ref(), &change.answer);
+        ledger.requests.extend(done);
+        self.write(ledger, Milestone::Changed(Box::new(change)));
     }
 
     /// Answers a call and everyone who asked the same with the same key.
-    fn answer(&mut self, reply: R, request: Option<&Request>, result: Result<Answer, ConversationError>) {
-        self.answer_all(Some(reply), request, result);
-    }
-
-    /// The same of a turn, which the daemon may have started itself.
-    fn answer_all(
-        &mut self,
-        reply: Option<R>,
-        request: Option<&Request>,
-        result: Result<Answer, ConversationError>,
-    ) {
-        if let Some(request) = request
+    fn answer(&mut self, caller: Caller<R>, result: Result<Answer, ConversationError>) {
+        if let Some(request) = &caller.request
             && let Some(index) = self
                 .open_requests
                 .iter()
@@ -273,7 +269,7 @@ impl<R> Model<R> {
                 self.out.push(Effect::Answer(follower, result.clone()));
             }
         }
-        if let Some(reply) = reply {
+        if let Some(reply) = caller.reply {
             self.out.push(Effect::Answer(reply, result));
         }
     }
@@ -314,68 +310,56 @@ impl<R> Model<R> {
             }
             Milestone::QuestionRaised(id) => self.question_recorded(&id),
             Milestone::QuestionSettled(settled) => self.question_settled(*settled),
-            Milestone::Answer {
-                reply,
-                request,
-                answer,
-                events,
-                ..
-            } => {
-                let result = match result {
-                    Ok(()) => {
-                        for event in events {
-                            self.out.emit(event);
-                        }
-                        // Of one that was never prompted: no session, no link, but a conversation.
-                        if let Answer::Forked(fork) = &*answer {
-                            self.out
-                                .push(Effect::Announce(Box::new(fork.conversation.clone())));
-                        }
-                        Ok(*answer)
-                    }
-                    Err(error) => Err(ConversationError::StoreFailed(error)),
-                };
-                self.answer(reply, request.as_ref(), result);
-            }
-            Milestone::Forked {
-                reply,
-                request,
-                branched,
-                answer,
-                ..
-            } => {
-                self.fork_recorded(reply, request.as_ref(), *branched, answer, result);
-            }
-            Milestone::Moved {
-                reply,
-                request,
-                answer,
-                before,
-            } => self.move_recorded(reply, request, *answer, &before, result),
-            Milestone::Repaired {
-                reply,
-                request,
-                answer,
-                before,
-            } => self.repair_recorded(reply, request.as_ref(), *answer, &before, result),
-            Milestone::Deleted {
-                reply,
-                request,
-                answer,
-                ..
-            } => match result {
-                Ok(()) => {
-                    self.out.emit(Event::Deleted {});
-                    self.answer(reply, request.as_ref(), Ok(Answer::Deleted(answer)));
-                    self.out.push(Effect::End);
-                }
-                Err(error) => {
-                    self.deleting = false;
-                    let result = Err(ConversationError::StoreFailed(error));
-                    self.answer(reply, request.as_ref(), result);
-                }
-            },
+            Milestone::Changed(change) => self.change_written(*change, result),
         }
+    }
+
+    /// What a call has changed is on disk, or could not be written: what it made is kept or undone, and the call is answered.
+    fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
+        let CallChange {
+            caller,
+            answer,
+            events,
+            before,
+            made,
+        } = change;
+        let is_written = result.is_ok();
+        if !matches!(made, Made::Nothing | Made::Deletion) {
+            self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
+        }
+        if is_written {
+            if let Answer::Forked(fork) = &answer
+                && fork.conversation.id != self.record.id
+            {
+                self.out
+                    .push(Effect::Announce(Box::new(fork.conversation.clone())));
+            }
+            for event in events {
+                self.out.emit(event);
+            }
+        }
+        match made {
+            Made::Nothing => {}
+            Made::Branch(branched) => self.branch_recorded(*branched, &answer, is_written),
+            Made::Move => {
+                let Err(failure) = &result else {
+                    self.moving = false;
+                    self.out.push(Effect::KeepMove);
+                    return self.answer(caller, Ok(answer));
+                };
+                if self.takes_move_back(before.as_deref()) {
+                    let failure = failure.clone();
+                    let job = self.start_job(JobKind::MovingBack { caller, failure });
+                    self.out.push(Effect::TakeMoveBack { job });
+                    return;
+                }
+            }
+            Made::Repair => self.repair_recorded(before.as_deref(), is_written),
+            Made::Deletion if is_written => self.out.push(Effect::End),
+            Made::Deletion => self.deleting = false,
+        }
+        let result = result.map(|()| answer).map_err(ConversationError::StoreFailed);
+        self.answer(caller, result);
     }
 
     /// Takes note of what is on disk now and what is not, and tells what had to wait for it.
@@ -384,11 +368,7 @@ impl<R> Model<R> {
             self.saving = Saving::AtOnce;
         }
         // The write of a new conversation says nothing about this one.
-        let of_another = matches!(
-            milestone,
-            Milestone::Answer { before: None, .. } | Milestone::Forked { before: None, .. }
-        );
-        if of_another {
+        if matches!(milestone, Milestone::Changed(change) if change.before.is_none()) {
             return;
         }
         if !ledger.upstream.is_empty() {
@@ -438,15 +418,10 @@ impl<R> Model<R> {
     /// Takes a change back that its caller is told has failed, unless something has changed since, and strikes out
     /// what the ledger says of it. What earlier writes left behind stays in the ledger.
     fn take_back(&mut self, milestone: &Milestone<R>, ledger: &mut Ledger) {
-        let (before, request): (Option<&ConversationRecord>, _) = match milestone {
-            Milestone::Answer { before, request, .. } | Milestone::Forked { before, request, .. } => {
-                (before.as_deref(), request)
-            }
-            Milestone::Deleted { before, request, .. }
-            | Milestone::Moved { before, request, .. }
-            | Milestone::Repaired { before, request, .. } => (Some(&**before), request),
-            _ => return,
+        let Milestone::Changed(change) = milestone else {
+            return;
         };
+        let (before, request) = (change.before.as_deref(), &change.caller.request);
         if let Some(request) = request {
             ledger.requests.retain(|kept| kept.request_id != request.id);
         }

@@ -15,7 +15,7 @@ use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Call, Deadline, Input, Ledger, Milestone, WritePart};
+use crate::conversation::effect::{Call, Deadline, Input, Ledger, Made, Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{end_failed_task, panic_text};
 use crate::conversation::services::{chain_text, now};
@@ -183,16 +183,16 @@ impl Actor {
             self.stream.emit(&Event::TurnEnded { turn: result.clone() }, &at);
             let answer = self.model.turn_answer(turn.edit.as_ref(), result);
             let mut open = failed.open_requests.into_iter();
-            let request = turn.asked.request.as_ref();
+            let request = turn.asked.caller.request.as_ref();
             let followers = open
                 .find(|open| request.is_some_and(|request| request.id == open.request.id))
                 .map(|open| open.followers)
                 .unwrap_or_default();
-            for reply in turn.asked.reply.into_iter().chain(followers) {
+            for reply in turn.asked.caller.reply.into_iter().chain(followers) {
                 // A caller that hung up needs no answer.
                 let _gone = reply.send(Ok(answer.clone()));
             }
-            for reply in turn.cancel_replies {
+            for reply in turn.cancel_callers.into_iter().filter_map(|caller| caller.reply) {
                 let _gone = reply.send(Ok(Answer::Cancelled(turn.cancelled)));
             }
         }
@@ -283,47 +283,30 @@ impl Actor {
     }
 
     fn tell_durable(&mut self, milestone: Milestone<Reply>, at: &str) -> Option<TurnResult> {
-        let (reply, answer) = match milestone {
+        let (caller, answer) = match milestone {
             Milestone::TurnEnded(turn) => return Some(*turn),
             Milestone::QuestionSettled(settled) => {
                 for event in &settled.events {
                     self.stream.emit(event, at);
                 }
                 // The agent's session is closed, which answers it.
-                (settled.caller?.0, Answer::Responded(None))
+                (settled.caller?, Answer::Responded(None))
             }
-            Milestone::Answer {
-                reply,
-                answer,
-                events,
-                ..
-            } => {
-                for event in &events {
+            Milestone::Changed(change) => {
+                if matches!(change.made, Made::Move) {
+                    self.keep_move();
+                }
+                for event in &change.events {
                     self.stream.emit(event, at);
                 }
-                (reply, *answer)
-            }
-            Milestone::Moved {
-                reply,
-                answer,
-                before,
-                ..
-            } => {
-                self.keep_move();
-                let (from, to) = (before.cwd.clone(), self.model.record.cwd.clone());
-                self.stream.emit(&Event::Moved { from, to }, at);
-                (reply, *answer)
-            }
-            Milestone::Forked { reply, answer, .. } => (reply, Answer::Forked(answer)),
-            Milestone::Repaired { reply, answer, .. } => (reply, *answer),
-            Milestone::Deleted { reply, answer, .. } => {
-                self.stream.emit(&Event::Deleted {}, at);
-                (reply, Answer::Deleted(answer))
+                (change.caller, change.answer)
             }
             _ => return None,
         };
-        // A caller that hung up needs no answer.
-        let _gone = reply.send(Ok(answer));
+        if let Some(reply) = caller.reply {
+            // A caller that hung up needs no answer.
+            let _gone = reply.send(Ok(answer));
+        }
         None
     }
 }

@@ -6,9 +6,9 @@ use bridge_protocol::id::{ConversationId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
-use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Branched, Effect, Ledger, Milestone, Opened, WritePart};
-use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::answer::{Answer, Caller};
+use crate::conversation::effect::{Branched, CallChange, Effect, Ledger, Made, Milestone, Opened, WritePart};
+use crate::conversation::error::ConversationError;
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
@@ -18,7 +18,7 @@ impl<R> Model<R> {
         let (busy, closing) = (self.turn.is_some(), self.closing.as_ref());
         let refusal = if branching.in_place && busy {
             Some(
-                "a turn is running; a branch in place has to wait for its end (side by side can be made self.now)",
+                "a turn is running; a branch in place has to wait for its end (side by side can be made now)",
             )
         } else if self.job.is_some()
             || closing.is_some_and(|closing| branching.in_place || closing.then.is_job())
@@ -39,7 +39,7 @@ impl<R> Model<R> {
                 return;
             }
             Err(error) => {
-                self.answer(branching.reply, branching.request.as_ref(), Err(error));
+                self.answer(branching.caller, Err(error));
                 return;
             }
         };
@@ -75,8 +75,7 @@ impl<R> Model<R> {
     /// There is nothing to branch from yet: a new conversation with the same settings.
     fn fork_unprompted(&mut self, branching: Branching<R>) {
         let Branching {
-            reply,
-            request,
+            caller,
             in_place,
             cwd,
             title,
@@ -86,7 +85,7 @@ impl<R> Model<R> {
             let error = ConversationError::Conflict(
                 "the conversation has never been prompted: there is nothing to branch from".to_owned(),
             );
-            self.answer(reply, request.as_ref(), Err(error));
+            self.answer(caller, Err(error));
             return;
         }
         let mut record = self.sibling(cwd, title);
@@ -100,20 +99,15 @@ impl<R> Model<R> {
             fidelity: Fidelity::Full,
             via: Some(BranchedVia::Fresh),
         }));
-        let kept = self.done_request(request.as_ref(), &answer);
-        self.out.push(Effect::WriteNew {
-            record: Box::new(record),
-            part: WritePart {
-                ledger: Ledger::of_request(kept),
-                milestone: Milestone::Answer {
-                    reply,
-                    request,
-                    answer: Box::new(answer),
-                    events: Vec::new(),
-                    before: None,
-                },
-            },
-        });
+        let kept = self.done_request(caller.request.as_ref(), &answer);
+        let change = CallChange {
+            caller,
+            answer,
+            events: Vec::new(),
+            before: None,
+            made: Made::Nothing,
+        };
+        self.write_new(record, Ledger::of_request(kept), change);
     }
 
     /// A new conversation that is set up as this one is.
@@ -138,7 +132,7 @@ impl<R> Model<R> {
         let branched = match result {
             Ok(branched) => branched,
             Err(error) => {
-                self.answer(branching.reply, branching.request.as_ref(), Err(error));
+                self.answer(branching.caller, Err(error));
                 return;
             }
         };
@@ -179,7 +173,7 @@ impl<R> Model<R> {
         self.record.resting = Resting::Idle;
         self.record.limit = None;
         self.touch();
-        let answer = Box::new(ForkAnswer {
+        let answer = ForkAnswer {
             conversation: Conversation {
                 // As it is when this is answered, which is when the branch is on disk.
                 live: branched.open.is_some(),
@@ -188,23 +182,15 @@ impl<R> Model<R> {
             link: self.record.chain.head().cloned(),
             fidelity: branched.fidelity,
             via: Some(branched.via),
-        });
-        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()));
-        self.start_job(JobKind::Recording);
-        let milestone = Milestone::Forked {
-            reply: branching.reply,
-            request: branching.request,
-            branched: Box::new(branched),
-            answer,
-            before,
         };
+        self.start_job(JobKind::Recording);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,
-            requests: kept.into_iter().collect(),
             events,
+            ..Ledger::default()
         };
-        self.write(ledger, milestone);
+        self.write_change(ledger, branch_change(branching.caller, answer, branched, before));
     }
 
     /// What belongs to turns that are left is no more: what was cut short there, what was asked there. What somebody wants
@@ -226,82 +212,54 @@ impl<R> Model<R> {
         let appended = chain.append(link, branched.fidelity, self.now);
         record.chain = chain;
         hear_branch(&mut record, &branched);
-        let answer = Box::new(ForkAnswer {
+        let answer = ForkAnswer {
             conversation: view_of_record(&record),
             link: record.chain.head().cloned(),
             fidelity: branched.fidelity,
             via: Some(branched.via),
-        });
-        let kept = self.done_request(branching.request.as_ref(), &Answer::Forked(answer.clone()));
+        };
+        let change = branch_change(branching.caller, answer, branched, None);
+        let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
         // The branch's session waits for the write where any other that is opened would come to lie.
         self.start_job(JobKind::Recording);
-        self.out.push(Effect::WriteNew {
-            record: Box::new(record),
-            part: WritePart {
-                ledger: Ledger {
-                    lineage: appended.entries,
-                    upstream,
-                    requests: kept.into_iter().collect(),
-                    ..Ledger::default()
-                },
-                milestone: Milestone::Forked {
-                    reply: branching.reply,
-                    request: branching.request,
-                    branched: Box::new(branched),
-                    answer,
-                    before: None,
-                },
-            },
-        });
+        let ledger = Ledger {
+            lineage: appended.entries,
+            upstream,
+            requests: kept.into_iter().collect(),
+            ..Ledger::default()
+        };
+        self.write_new(record, ledger, change);
     }
 
-    /// The branch is on disk: announce it and take its session into use, here or in the new conversation.
-    #[expect(clippy::too_many_arguments, reason = "what the milestone holds")]
-    pub(super) fn fork_recorded(
-        &mut self,
-        reply: R,
-        request: Option<&Request>,
-        branched: Branched,
-        answer: Box<ForkAnswer>,
-        result: Result<(), StoreFailure>,
-    ) {
-        let id = answer.conversation.id;
-        let in_place = id == self.record.id;
-        if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
-            self.job = None;
-        }
-        if let Err(error) = result {
+    fn write_new(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
+        let part = WritePart {
+            ledger,
+            milestone: Milestone::Changed(Box::new(change)),
+        };
+        let record = Box::new(record);
+        self.out.push(Effect::WriteNew { record, part });
+    }
+
+    /// The branch is on disk, or could not be written: its session is used here or in the new conversation, or is let go of.
+    pub(super) fn branch_recorded(&mut self, branched: Branched, answer: &Answer, is_written: bool) {
+        let Answer::Forked(fork) = answer else { return };
+        // If something has changed since, the branch goes out with the next write.
+        let is_kept = is_written || self.record.chain.contains(&branched.upstream_id);
+        if !is_written {
             self.out.push(Effect::Discard);
-            // Where something has changed since, the branch goes out with the next write.
-            let is_taken_back = !self.record.chain.contains(&branched.upstream_id);
-            if branched.path.is_some() {
-                self.out.push(match is_taken_back {
-                    true => Effect::DropCopy,
-                    false => Effect::KeepCopy,
-                });
-            }
-            self.answer(reply, request, Err(ConversationError::StoreFailed(error)));
-            return;
         }
         if branched.path.is_some() {
-            self.out.push(Effect::KeepCopy);
-        }
-        if !in_place {
-            self.out
-                .push(Effect::Announce(Box::new(answer.conversation.clone())));
-        }
-        if let Some(link) = &answer.link {
-            self.out.emit(Event::Forked {
-                link: link.clone(),
-                conversation_id: id,
+            self.out.push(match is_kept {
+                true => Effect::KeepCopy,
+                false => Effect::DropCopy,
             });
         }
-        match branched.open {
-            Some(opened) if in_place => self.announce(*opened),
+        let id = fork.conversation.id;
+        match branched.open.filter(|_| is_written) {
+            Some(opened) if id == self.record.id => self.announce(*opened),
             Some(opened) => self.out.push(Effect::HandOver(id, opened)),
             None => {}
         }
-        self.answer(reply, request, Ok(Answer::Forked(answer)));
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
@@ -312,6 +270,26 @@ impl<R> Model<R> {
         } else {
             self.out.push(Effect::Discard);
         }
+    }
+}
+
+/// The change that makes a branch. `before` is the record before it, if the branch is made in place.
+fn branch_change<R>(
+    caller: Caller<R>,
+    answer: ForkAnswer,
+    branched: Branched,
+    before: Option<Box<ConversationRecord>>,
+) -> CallChange<R> {
+    let forked = answer.link.clone().map(|link| Event::Forked {
+        link,
+        conversation_id: answer.conversation.id,
+    });
+    CallChange {
+        caller,
+        answer: Answer::Forked(Box::new(answer)),
+        events: forked.into_iter().collect(),
+        before,
+        made: Made::Branch(Box::new(branched)),
     }
 }
 

@@ -7,7 +7,7 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
-use crate::conversation::answer::{Answer, Request};
+use crate::conversation::answer::{Answer, Caller, Request};
 use crate::conversation::effect::{Call, Deadline, Effect, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
@@ -44,17 +44,17 @@ impl<R> Model<R> {
                     | Call::Delete { .. }
             )
         });
-        let Some(reply) = self.join(request.as_ref(), kept, reply) else {
+        let Some(caller) = self.join(request, kept, reply) else {
             return;
         };
-        if let Some(request) = &request {
+        if let Some(request) = &caller.request {
             self.open_requests.push(OpenRequest {
                 request: request.clone(),
                 followers: Vec::new(),
             });
         }
         if let Some(refusal) = self.refusal(&call) {
-            self.answer(reply, request.as_ref(), Err(refusal));
+            self.answer(caller, Err(refusal));
             return;
         }
         match call {
@@ -67,23 +67,22 @@ impl<R> Model<R> {
             } => {
                 let asked = Waiting {
                     min_fidelity,
-                    request,
                     on_limit,
-                    ..Waiting::new(turn_id, prompt, self.now, Some(reply))
+                    ..Waiting::new(turn_id, prompt, self.now, caller)
                 };
                 self.prompt(asked, on_busy);
             }
             Call::Continue { at, text, cancel } => {
-                self.continue_at(at, text, cancel, request, reply);
+                self.continue_at(at, text, cancel, caller);
             }
-            Call::Cancel { turn_id, queued } => self.cancel(turn_id.as_ref(), queued, reply),
-            Call::Resume { min_fidelity } => self.resume(min_fidelity, reply),
+            Call::Cancel { turn_id, queued } => self.cancel(turn_id.as_ref(), queued, caller),
+            Call::Resume { min_fidelity } => self.resume(min_fidelity, caller),
             Call::Update {
                 title,
                 settings,
                 expected_revision,
             } => {
-                self.update(title, settings, expected_revision, request, reply);
+                self.update(title, settings, expected_revision, caller);
             }
             Call::Fork {
                 in_place,
@@ -93,8 +92,7 @@ impl<R> Model<R> {
                 min_fidelity,
             } => {
                 let branching = Branching {
-                    reply,
-                    request,
+                    caller,
                     in_place,
                     cwd: cwd.unwrap_or_else(|| self.record.cwd.clone()),
                     title,
@@ -110,12 +108,11 @@ impl<R> Model<R> {
             } => {
                 let asked = Waiting {
                     min_fidelity,
-                    request,
-                    ..Waiting::new(turn_id, prompt, self.now, Some(reply))
+                    ..Waiting::new(turn_id, prompt, self.now, caller)
                 };
                 self.edit(at, asked);
             }
-            Call::Undo { session, progress } => self.undo(session, reply, request, progress),
+            Call::Undo { session, progress } => self.undo(session, caller, progress),
             Call::Move {
                 destination,
                 undoes,
@@ -124,8 +121,7 @@ impl<R> Model<R> {
             } => {
                 let call = MoveCall {
                     undoes,
-                    reply,
-                    request,
+                    caller,
                     destination,
                     neighbours,
                     progress,
@@ -133,11 +129,7 @@ impl<R> Model<R> {
                 self.move_to(call);
             }
             Call::Repair { progress } => {
-                let call = RepairCall {
-                    reply,
-                    request,
-                    progress,
-                };
+                let call = RepairCall { caller, progress };
                 self.repair(call);
             }
             Call::Respond {
@@ -146,18 +138,18 @@ impl<R> Model<R> {
                 by,
                 turn_id,
             } => {
-                self.respond(&interrupt_id, outcome, by, turn_id, request, reply);
+                self.respond(&interrupt_id, outcome, by, turn_id, caller);
             }
-            Call::Hold => self.hold(reply),
+            Call::Hold => self.hold(caller),
             Call::Release => {
                 self.held = false;
-                self.out.push(Effect::Answer(reply, Ok(Answer::Done)));
+                self.answer(caller, Ok(Answer::Done));
             }
-            Call::Close => self.close(reply),
-            Call::Reset => self.close_then(AfterClose::Reset(reply, request), false),
+            Call::Close => self.close(caller),
+            Call::Reset => self.close_then(AfterClose::Reset(caller), false),
             Call::Delete { transcripts } => {
                 let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
-                self.close_then(AfterClose::Delete(reply, request), delete);
+                self.close_then(AfterClose::Delete(caller), delete);
             }
         }
     }
@@ -185,10 +177,10 @@ impl<R> Model<R> {
         (self.stopping && !ends_something).then_some(ConversationError::ShuttingDown)
     }
 
-    /// Gives the reply back when the call is a new one; otherwise it is answered, or waits with the first.
-    fn join(&mut self, request: Option<&Request>, kept: Option<RequestRecord>, reply: R) -> Option<R> {
+    /// Returns the caller if the call is a new one; otherwise it is answered, or waits with the first.
+    fn join(&mut self, request: Option<Request>, kept: Option<RequestRecord>, reply: R) -> Option<Caller<R>> {
         let Some(request) = request else {
-            return Some(reply);
+            return Some(Caller::of(reply));
         };
         if let Some(open) = self
             .open_requests
@@ -197,16 +189,19 @@ impl<R> Model<R> {
         {
             if request.has_content_of(&open.request.fingerprint) {
                 open.followers.push(reply);
-                self.is_asked_for(request);
+                self.is_asked_for(&request);
             } else {
                 self.out.push(Effect::Answer(reply, Err(request.differs())));
             }
             return None;
         }
-        let reply = self.join_in_line(request, reply)?;
+        let reply = self.join_in_line(&request, reply)?;
         let heard = self.heard.iter().find(|heard| heard.request_id == request.id);
         let Some(kept) = heard.cloned().or(kept) else {
-            return Some(reply);
+            return Some(Caller {
+                reply: Some(reply),
+                request: Some(request),
+            });
         };
         if !request.has_content_of(&kept.fingerprint) {
             self.out.push(Effect::Answer(reply, Err(request.differs())));
@@ -218,7 +213,10 @@ impl<R> Model<R> {
                 None
             }
             // It was begun and cut short before it changed anything (boot gives every turn that was sent its end).
-            None => Some(reply),
+            None => Some(Caller {
+                reply: Some(reply),
+                request: Some(request),
+            }),
         }
     }
 
@@ -233,7 +231,7 @@ impl<R> Model<R> {
             cleared: false,
             started_at: self.now,
             cancelled: false,
-            cancel_replies: Vec::new(),
+            cancel_callers: Vec::new(),
             resumed: None,
             signs: TurnSigns::default(),
             refused: Vec::new(),
@@ -261,9 +259,9 @@ impl<R> Model<R> {
         }
     }
 
-    pub(super) fn cancel_running(&mut self, reply: R) {
+    pub(super) fn cancel_running(&mut self, caller: Caller<R>) {
         let Some(turn) = &mut self.turn else { return };
-        turn.cancel_replies.push(reply);
+        turn.cancel_callers.push(caller);
         let again = std::mem::replace(&mut turn.cancelled, true);
         match turn.phase {
             TurnPhase::Waiting => {
@@ -308,28 +306,28 @@ impl<R> Model<R> {
         let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
         let refused = turn.answers.map(|answer| answer.refused(error()));
         let (durably, cancels) = match turn.asked.continues {
-            true => (turn.cancel_replies, Vec::new()),
-            false => (Vec::new(), turn.cancel_replies),
+            true => (turn.cancel_callers, Vec::new()),
+            false => (Vec::new(), turn.cancel_callers),
         };
         let result = Ok(self.turn_answer(turn.edit.as_ref(), result));
         self.drop_unsent(turn.asked, result, refused, cancels);
         self.end_empty_line();
-        for reply in durably {
+        for caller in durably {
             // Whoever hears that it was cancelled must not see it go out in the daemon's next life.
             let changed = Changed::from(before.clone());
-            self.answer_change(reply, None, Answer::Cancelled(true), changed);
+            self.answer_change(caller, Answer::Cancelled(true), changed);
         }
         self.arm_idle();
     }
 
-    fn resume(&mut self, min_fidelity: Fidelity, reply: R) {
+    fn resume(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
         let is_usable = !self.session_is_to_move() && !self.is_editing();
         if let Some(resumed) = self.live_resumed().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
-            self.out.push(Effect::Answer(reply, Ok(answer)));
+            self.answer(caller, Ok(answer));
             return;
         }
-        self.resume_waiters.push((reply, min_fidelity));
+        self.resume_waiters.push((caller, min_fidelity));
     }
 
     /// How an open session is told as brought back: it did not have to be.
@@ -358,13 +356,12 @@ impl<R> Model<R> {
         title: Option<String>,
         settings: Option<Settings>,
         expected_revision: Option<u64>,
-        request: Option<Request>,
-        reply: R,
+        caller: Caller<R>,
     ) {
         let is = self.record.revision;
         if let Some(expected) = expected_revision.filter(|expected| *expected != is) {
             let error = ConversationError::RevisionMismatch { expected, is };
-            self.answer(reply, request.as_ref(), Err(error));
+            self.answer(caller, Err(error));
             return;
         }
         let mut wanted = self.record.settings.clone();
@@ -372,23 +369,22 @@ impl<R> Model<R> {
             merge(&mut wanted, settings);
         }
         if wanted == self.record.settings {
-            self.write_update(title, None, request, reply);
+            self.write_update(title, None, caller);
             return;
         }
         if self.job.is_some() || self.closing.is_some() {
             let error =
                 ConversationError::Busy("the session is being opened or closed; try again".to_owned());
-            self.answer(reply, request.as_ref(), Err(error));
+            self.answer(caller, Err(error));
             return;
         }
         let settings = Box::new(wanted);
         if self.session == Session::Closed {
-            self.write_update(title, Some(settings), request, reply);
+            self.write_update(title, Some(settings), caller);
             return;
         }
         let job = self.start_job(JobKind::Configuring {
-            reply,
-            request,
+            caller,
             title,
             settings: settings.clone(),
         });
@@ -400,8 +396,7 @@ impl<R> Model<R> {
         &mut self,
         title: Option<String>,
         settings: Option<Box<Settings>>,
-        request: Option<Request>,
-        reply: R,
+        caller: Caller<R>,
     ) {
         let before = self.record.clone();
         if let Some(title) = title {
@@ -412,7 +407,7 @@ impl<R> Model<R> {
         }
         self.touch();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
-        self.answer_change(reply, request, answer, Changed::from(before));
+        self.answer_change(caller, answer, Changed::from(before));
     }
 }
 

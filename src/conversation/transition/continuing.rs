@@ -9,7 +9,7 @@ use bridge_protocol::turn::CONTINUE_PROMPT;
 use super::Changed;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
-use crate::conversation::answer::{Answer, Request};
+use crate::conversation::answer::{Answer, Caller, Request};
 use crate::conversation::effect::{Arrival, Effect, Sent};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
@@ -24,8 +24,7 @@ impl<R> Model<R> {
         at: Option<ContinueAt>,
         text: Option<PromptContent>,
         cancel: bool,
-        request: Option<Request>,
-        reply: R,
+        caller: Caller<R>,
     ) {
         let before = self.record.clone();
         let wanted = if cancel {
@@ -36,7 +35,7 @@ impl<R> Model<R> {
         let continuation = match wanted {
             Ok(continuation) => continuation,
             Err(error) => {
-                self.answer(reply, request.as_ref(), Err(error));
+                self.answer(caller, Err(error));
                 return;
             }
         };
@@ -46,7 +45,7 @@ impl<R> Model<R> {
         let answer = Answer::Continued(ContinueAnswer {
             continuation: self.record.continuation.as_ref().map(Continuation::from),
         });
-        self.answer_change(reply, request, answer, Changed::from(before));
+        self.answer_change(caller, answer, Changed::from(before));
     }
 
     /// Keeps a continuation that is about to go out from going out.
@@ -275,10 +274,9 @@ impl<R> Model<R> {
             }));
         let asked = Waiting {
             min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
-            request,
             on_limit: OnLimit::Wait,
             continues: true,
-            ..Waiting::new(turn_id, prompt, self.now, None)
+            ..Waiting::new(turn_id, prompt, self.now, Caller { reply: None, request })
         };
         let is_apart = self.record.continuation.as_ref().is_some_and(|it| it.apart);
         if let Session::Live(live) = &mut self.session

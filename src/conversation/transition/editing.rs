@@ -9,7 +9,7 @@ use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::turn::TurnResult;
 
 use crate::chain::{EarlierHead, NewLink, Undoing};
-use crate::conversation::answer::{Answer, Request};
+use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::edit::{Edit, Edited, link_of};
 use crate::conversation::effect::{Deadline, Effect, Ledger, Now};
@@ -27,7 +27,7 @@ impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, unless something runs.
     pub(super) fn edit(&mut self, at: PlaceRef, asked: Waiting<R>) {
         if let Some(busy) = self.busy("edit") {
-            self.answer_all(asked.reply, asked.request.as_ref(), Err(busy));
+            self.answer(asked.caller, Err(busy));
             return;
         }
         self.start_turn(asked);
@@ -237,33 +237,18 @@ impl<R> Model<R> {
     }
 
     /// Takes back what was done last in place, once it is known what that was.
-    pub(super) fn undo(
-        &mut self,
-        session: Option<UpstreamId>,
-        reply: R,
-        request: Option<Request>,
-        progress: Arc<Progress>,
-    ) {
+    pub(super) fn undo(&mut self, session: Option<UpstreamId>, caller: Caller<R>, progress: Arc<Progress>) {
         if let Some(busy) = self.busy("undo") {
-            self.answer(reply, request.as_ref(), Err(busy));
+            self.answer(caller, Err(busy));
             return;
         }
-        let job = self.start_job(JobKind::Undoing {
-            reply,
-            request,
-            progress,
-        });
+        let job = self.start_job(JobKind::Undoing { caller, progress });
         self.out.push(Effect::LookBack { job, session });
     }
 
     /// The lineage was read.
     pub(super) fn looked_back(&mut self, job: u64, result: Result<Option<Undoing>, ConversationError>) {
-        let Some(JobKind::Undoing {
-            reply,
-            request,
-            progress,
-        }) = self.finish_job(job)
-        else {
+        let Some(JobKind::Undoing { caller, progress }) = self.finish_job(job) else {
             return;
         };
         let undoing = result.and_then(|undoing| {
@@ -275,11 +260,10 @@ impl<R> Model<R> {
             })
         });
         match undoing {
-            Ok(Undoing::Branch(earlier)) => self.take_up_again(*earlier, reply, request),
+            Ok(Undoing::Branch(earlier)) => self.take_up_again(*earlier, caller),
             Ok(Undoing::Move { cwd }) => {
                 let call = MoveCall {
-                    reply,
-                    request,
+                    caller,
                     destination: Destination::Folder(cwd),
                     progress,
                     undoes: true,
@@ -287,12 +271,12 @@ impl<R> Model<R> {
                 };
                 self.move_to(call);
             }
-            Err(error) => self.answer(reply, request.as_ref(), Err(error)),
+            Err(error) => self.answer(caller, Err(error)),
         }
     }
 
     /// Makes an earlier head the head again.
-    fn take_up_again(&mut self, earlier: EarlierHead, reply: R, request: Option<Request>) {
+    fn take_up_again(&mut self, earlier: EarlierHead, caller: Caller<R>) {
         let EarlierHead { link, dropped } = earlier;
         let mut chain = self.record.chain.clone();
         let (cwd, held) = (link.cwd.clone(), link.upstream_id.clone());
@@ -300,7 +284,7 @@ impl<R> Model<R> {
         let head = chain.head().filter(|_| !appended.entries.is_empty()).cloned();
         let Some(link) = head else {
             let error = ConversationError::Conflict("the earlier session has no id".to_owned());
-            self.answer(reply, request.as_ref(), Err(error));
+            self.answer(caller, Err(error));
             return;
         };
         self.lose_session();
@@ -331,7 +315,7 @@ impl<R> Model<R> {
             ledger,
             events,
         };
-        self.answer_change(reply, request, answer, changed);
+        self.answer_change(caller, answer, changed);
     }
 }
 

@@ -164,7 +164,7 @@ impl<R> Model<R> {
         };
         let turn = self.turn.as_ref();
         let edit = turn.and_then(|turn| turn.edit.as_ref());
-        let request = turn.and_then(|turn| turn.asked.request.clone());
+        let request = turn.and_then(|turn| turn.asked.caller.request.clone());
         let request = request.and_then(|request| {
             Some(RequestRecord {
                 turn_id: Some(result.turn_id.clone()),
@@ -200,9 +200,9 @@ impl<R> Model<R> {
         }
         self.out.emit(Event::TurnEnded { turn: result.clone() });
         let answer = Ok(self.turn_answer(turn.edit.as_ref(), result));
-        self.answer_all(turn.asked.reply, turn.asked.request.as_ref(), answer);
-        for reply in turn.cancel_replies {
-            self.out.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+        self.answer(turn.asked.caller, answer);
+        for caller in turn.cancel_callers {
+            self.answer(caller, Ok(Answer::Cancelled(true)));
         }
         match &self.session {
             // Its process is given up with it.

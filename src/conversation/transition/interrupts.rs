@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::conversation::answer::{Answer, Request};
+use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{AgentAnswer, Effect, Ledger, Milestone, SettledQuestion};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
@@ -121,8 +121,7 @@ impl<R> Model<R> {
         outcome: RawJson,
         by: String,
         turn_id: TurnId,
-        request: Option<Request>,
-        reply: R,
+        caller: Caller<R>,
     ) {
         let Some(interrupt) = self
             .record
@@ -139,53 +138,53 @@ impl<R> Model<R> {
                     what: format!("there is no question with id {id}"),
                 },
             };
-            self.answer(reply, request.as_ref(), Err(error));
+            self.answer(caller, Err(error));
             return;
         };
         let decision = match Decision::read(&outcome, &interrupt) {
             Ok(decision) => decision,
             Err(why) => {
                 let error = ConversationError::invalid("outcome", why);
-                self.answer(reply, request.as_ref(), Err(error));
+                self.answer(caller, Err(error));
                 return;
             }
         };
         if !interrupt.orphaned {
             // On disk together: a caller that asks again after a crash in between is not told that another was first.
-            let kept = self.done_request(request.as_ref(), &Answer::Responded(None));
+            let kept = self.done_request(caller.request.as_ref(), &Answer::Responded(None));
             let answer = AgentAnswer {
                 id: id.clone(),
                 kind: interrupt.kind,
                 outcome: outcome.clone(),
             };
-            let caller = Some((reply, request));
+            let caller = Some(caller);
             self.resolve(id, &by, outcome, Some(answer), caller, kept);
             return;
         }
         if decision == Decision::Refused {
-            self.refuse_orphan(id, outcome, &by, request, reply);
+            self.refuse_orphan(id, outcome, &by, caller);
             return;
         }
         if self.stopping {
-            self.answer(reply, request.as_ref(), Err(ConversationError::ShuttingDown));
+            self.answer(caller, Err(ConversationError::ShuttingDown));
             return;
         }
         if self.held || self.moving {
             let why =
                 "the conversation is on its way to another folder; answer this question when it is there";
             let error = ConversationError::Busy(why.to_owned());
-            self.answer(reply, request.as_ref(), Err(error));
+            self.answer(caller, Err(error));
             return;
         }
         if self.turn.is_some() {
             let error =
                 ConversationError::Busy("a turn is running; answer this question after its end".to_owned());
-            self.answer(reply, request.as_ref(), Err(error));
+            self.answer(caller, Err(error));
             return;
         }
         // The agent that asked is gone: its successor is told, once, by a turn of its own.
         let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
-        let asked = Waiting::new(turn_id, prompt, self.now, None);
+        let asked = Waiting::new(turn_id, prompt, self.now, Caller::none());
         self.start_turn(asked);
         if let Some(turn) = &mut self.turn {
             turn.answers = Some(OrphanAnswer {
@@ -193,8 +192,7 @@ impl<R> Model<R> {
                 outcome,
                 by,
                 question: None,
-                reply,
-                request,
+                caller,
             });
         }
     }
@@ -202,14 +200,7 @@ impl<R> Model<R> {
     /// Takes a question off whose agent is gone. Only the record knows of that: where it cannot be written the question is as
     /// open as it was.
     #[expect(clippy::too_many_arguments, reason = "the members of one call")]
-    fn refuse_orphan(
-        &mut self,
-        id: &InterruptId,
-        outcome: RawJson,
-        by: &str,
-        request: Option<Request>,
-        reply: R,
-    ) {
+    fn refuse_orphan(&mut self, id: &InterruptId, outcome: RawJson, by: &str, caller: Caller<R>) {
         let before = self.record.clone();
         if self.record.interrupts.len() == 1 {
             self.drop_what_asked();
@@ -227,7 +218,7 @@ impl<R> Model<R> {
             ..Changed::from(before)
         };
         let answer = Answer::Responded(None);
-        self.answer_change(reply, request, answer, changed);
+        self.answer_change(caller, answer, changed);
     }
 
     /// The turn whose last question was refused is done with, as one that a person cancelled.
@@ -246,7 +237,7 @@ impl<R> Model<R> {
     pub(super) fn settle_orphan(&mut self) -> Option<RequestRecord> {
         let turn = self.turn.as_mut()?;
         let (turn_id, answer) = (turn.asked.turn_id.clone(), turn.answers.as_mut()?);
-        let (id, request) = (answer.interrupt_id.clone(), answer.request.clone());
+        let (id, request) = (answer.interrupt_id.clone(), answer.caller.request.clone());
         let by = answer.by.clone();
         let place = self
             .record
@@ -267,7 +258,7 @@ impl<R> Model<R> {
         let Some(question) = answer.question.take() else {
             return;
         };
-        let request = answer.request.clone();
+        let request = answer.caller.request.clone();
         self.record.answered.retain(|answered| answered.id != question.id);
         self.record.interrupts.push(question);
         if let Some(request) = request {
@@ -289,7 +280,7 @@ impl<R> Model<R> {
             outcome: answer.outcome,
         });
         let told = Ok(Answer::Responded(Some(turn_id)));
-        self.answer(answer.reply, answer.request.as_ref(), told);
+        self.answer(answer.caller, told);
     }
 
     fn remember_answer(&mut self, id: InterruptId, by: &str) {
@@ -373,7 +364,7 @@ impl<R> Model<R> {
         by: &str,
         outcome: RawJson,
         answer: Option<AgentAnswer>,
-        caller: Option<(R, Option<Request>)>,
+        caller: Option<Caller<R>>,
         kept: Option<RequestRecord>,
     ) {
         let before = self.record.interrupts.len();
@@ -416,8 +407,8 @@ impl<R> Model<R> {
                 },
             ));
         }
-        if let Some((reply, request)) = caller {
-            self.answer(reply, request.as_ref(), Ok(Answer::Responded(None)));
+        if let Some(caller) = caller {
+            self.answer(caller, Ok(Answer::Responded(None)));
         }
     }
 

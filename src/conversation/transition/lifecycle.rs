@@ -5,8 +5,8 @@ use bridge_protocol::event::Event;
 
 use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
-use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now};
+use crate::conversation::answer::{Answer, Caller};
+use crate::conversation::effect::{CallChange, Deadline, Effect, Effects, Ledger, Made, Now};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Session, TurnPhase};
 use crate::store::{Reported, Resting};
@@ -15,20 +15,20 @@ use super::Changed;
 
 impl<R> Model<R> {
     /// Closes the session; the next prompt brings it back.
-    pub(super) fn close(&mut self, reply: R) {
+    pub(super) fn close(&mut self, caller: Caller<R>) {
         if self.turn.is_some() {
             let error =
                 ConversationError::Busy("a turn is running; cancel it or wait for its end".to_owned());
-            self.out.push(Effect::Answer(reply, Err(error)));
+            self.answer(caller, Err(error));
             return;
         }
         if let Some(closing) = &mut self.closing {
-            closing.replies.push(reply);
+            closing.callers.push(caller);
         } else if self.job.is_some() {
             let error = ConversationError::Busy("the session is being opened; try again".to_owned());
-            self.out.push(Effect::Answer(reply, Err(error)));
+            self.answer(caller, Err(error));
         } else if self.session == Session::Closed {
-            self.out.push(Effect::Answer(reply, Ok(Answer::Done)));
+            self.answer(caller, Ok(Answer::Done));
         } else if self.close_would_lose() {
             let error = ConversationError::Conflict(format!(
                 "the agent {} can neither resume nor load a session, so closing this one would lose its history; \
@@ -36,9 +36,9 @@ impl<R> Model<R> {
                 self.record.agent,
                 id = self.record.id
             ));
-            self.out.push(Effect::Answer(reply, Err(error)));
+            self.answer(caller, Err(error));
         } else {
-            self.begin_close(vec![reply], AfterClose::Nothing, false);
+            self.begin_close(vec![caller], AfterClose::Nothing, false);
         }
     }
 
@@ -61,14 +61,10 @@ impl<R> Model<R> {
             None
         };
         if let Some(busy) = busy {
-            let (AfterClose::Reset(reply, request) | AfterClose::Delete(reply, request)) = then else {
+            let (AfterClose::Reset(caller) | AfterClose::Delete(caller)) = then else {
                 return;
             };
-            self.answer(
-                reply,
-                request.as_ref(),
-                Err(ConversationError::Busy(busy.to_owned())),
-            );
+            self.answer(caller, Err(ConversationError::Busy(busy.to_owned())));
             return;
         }
         self.deleting = matches!(then, AfterClose::Delete(..));
@@ -79,15 +75,20 @@ impl<R> Model<R> {
         }
     }
 
-    pub(super) fn begin_close(&mut self, replies: Vec<R>, then: AfterClose<R>, delete_transcripts: bool) {
+    pub(super) fn begin_close(
+        &mut self,
+        callers: Vec<Caller<R>>,
+        then: AfterClose<R>,
+        delete_transcripts: bool,
+    ) {
         self.out.push(Effect::Disarm(Deadline::Idle));
         self.cancel_questions();
-        self.start_closing(replies, then, delete_transcripts, false);
+        self.start_closing(callers, then, delete_transcripts, false);
     }
 
     fn start_closing(
         &mut self,
-        replies: Vec<R>,
+        callers: Vec<Caller<R>>,
         then: AfterClose<R>,
         delete_transcripts: bool,
         by_force: bool,
@@ -96,7 +97,7 @@ impl<R> Model<R> {
         let number = self.last_job;
         self.closing = Some(Closing {
             number,
-            replies,
+            callers,
             then,
         });
         self.out.push(Effect::CloseSession {
@@ -179,8 +180,8 @@ impl<R> Model<R> {
             return;
         };
         self.out.emit(Event::Closed {});
-        for reply in closing.replies {
-            self.out.push(Effect::Answer(reply, Ok(Answer::Done)));
+        for caller in closing.callers {
+            self.answer(caller, Ok(Answer::Done));
         }
         self.after_close(closing.then, remaining);
     }
@@ -190,7 +191,7 @@ impl<R> Model<R> {
             AfterClose::Nothing => {}
             AfterClose::Move(call) => self.move_files(call),
             AfterClose::Repair(call) => self.repair_files(call),
-            AfterClose::Reset(reply, request) => {
+            AfterClose::Reset(caller) => {
                 let before = Box::new(self.record.clone());
                 let mut ledger = self.clear_chain(ClearReason::Reset);
                 self.record.resting = Resting::Idle;
@@ -212,9 +213,9 @@ impl<R> Model<R> {
                     ledger,
                     events,
                 };
-                self.answer_change(reply, request, answer, changed);
+                self.answer_change(caller, answer, changed);
             }
-            AfterClose::Delete(reply, request) => {
+            AfterClose::Delete(caller) => {
                 let before = Box::new(self.record.clone());
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
@@ -224,16 +225,16 @@ impl<R> Model<R> {
                 ledger.requests.extend(self.forget_held());
                 self.due = None;
                 self.touch();
-                let answer = DeleteAnswer { remaining };
-                let kept = Answer::Deleted(answer.clone());
-                ledger.requests.extend(self.done_request(request.as_ref(), &kept));
-                let milestone = Milestone::Deleted {
-                    reply,
-                    request,
-                    answer,
-                    before,
-                };
-                self.write(ledger, milestone);
+                self.write_change(
+                    ledger,
+                    CallChange {
+                        caller,
+                        answer: Answer::Deleted(DeleteAnswer { remaining }),
+                        events: vec![Event::Deleted {}],
+                        before: Some(before),
+                        made: Made::Deletion,
+                    },
+                );
             }
         }
     }
@@ -257,8 +258,7 @@ impl<R> Model<R> {
     /// The settings were applied, or refused: then nothing changes.
     pub(super) fn configured(&mut self, job: u64, result: Result<(), ConversationError>) {
         let Some(JobKind::Configuring {
-            reply,
-            request,
+            caller,
             title,
             settings,
         }) = self.finish_job(job)
@@ -266,8 +266,8 @@ impl<R> Model<R> {
             return;
         };
         match result {
-            Ok(()) => self.write_update(title, Some(settings), request, reply),
-            Err(error) => self.answer(reply, request.as_ref(), Err(error)),
+            Ok(()) => self.write_update(title, Some(settings), caller),
+            Err(error) => self.answer(caller, Err(error)),
         }
     }
 
@@ -292,9 +292,8 @@ impl<R> Model<R> {
     pub(super) fn stop(&mut self, grace_ms: u64) {
         self.stopping = true;
         self.refuse_line();
-        for (reply, _) in std::mem::take(&mut self.resume_waiters) {
-            self.out
-                .push(Effect::Answer(reply, Err(ConversationError::ShuttingDown)));
+        for (caller, _) in std::mem::take(&mut self.resume_waiters) {
+            self.answer(caller, Err(ConversationError::ShuttingDown));
         }
         match self.job.take() {
             Some(Job {
@@ -307,14 +306,14 @@ impl<R> Model<R> {
             }) => {
                 self.out.push(Effect::AbandonJob);
                 let refusal = Err(ConversationError::ShuttingDown);
-                self.answer(branching.reply, branching.request.as_ref(), refusal);
+                self.answer(branching.caller, refusal);
             }
             Some(Job {
-                kind: JobKind::Configuring { reply, request, .. } | JobKind::Undoing { reply, request, .. },
+                kind: JobKind::Configuring { caller, .. } | JobKind::Undoing { caller, .. },
                 ..
             }) => {
                 self.out.push(Effect::AbandonJob);
-                self.answer(reply, request.as_ref(), Err(ConversationError::ShuttingDown));
+                self.answer(caller, Err(ConversationError::ShuttingDown));
             }
             // A write ends by itself.
             other => self.job = other,

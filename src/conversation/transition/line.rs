@@ -7,7 +7,7 @@ use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::id::TurnId;
 use bridge_protocol::turn::StopReason;
 
-use crate::conversation::answer::{Answer, Request};
+use crate::conversation::answer::{Answer, Caller, Request};
 use crate::conversation::effect::{Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::line::{Dropped, Waiting};
@@ -17,7 +17,7 @@ use crate::store::{PendingContinuation, RequestRecord, Resting};
 impl<R> Model<R> {
     /// Begins a turn, or has its prompt wait in line.
     pub(super) fn prompt(&mut self, mut asked: Waiting<R>, on_busy: OnBusy) {
-        let held = self.held_as(asked.request.as_ref());
+        let held = self.held_as(asked.caller.request.as_ref());
         if self.turn.is_none() && self.queue.is_empty() {
             // It is the one that is held: that stands there until this one's turn is on disk.
             asked.place = held;
@@ -43,7 +43,7 @@ impl<R> Model<R> {
             }
         };
         let refusal = Err(ConversationError::Busy(refusal));
-        self.answer_all(asked.reply, asked.request.as_ref(), refusal);
+        self.answer(asked.caller, refusal);
     }
 
     /// The place of the prompt that is held and came with this request.
@@ -90,7 +90,7 @@ impl<R> Model<R> {
         }
         self.note_change();
         let refusal = Err(ConversationError::StoreFailed(error));
-        self.answer_all(asked.reply, asked.request.as_ref(), refusal);
+        self.answer(asked.caller, refusal);
     }
 
     /// Begins the next waiting prompt.
@@ -100,7 +100,7 @@ impl<R> Model<R> {
         };
         if asked.is_held {
             // Whoever asks the same again under the same name waits for this turn.
-            let opened = asked.request.clone().map(|request| OpenRequest {
+            let opened = asked.caller.request.clone().map(|request| OpenRequest {
                 request,
                 followers: Vec::new(),
             });
@@ -144,6 +144,7 @@ impl<R> Model<R> {
         if let Some(turn) = &mut self.turn
             && turn
                 .asked
+                .caller
                 .request
                 .as_ref()
                 .is_some_and(|own| own.id == request.id)
@@ -164,11 +165,12 @@ impl<R> Model<R> {
             return None;
         }
         let mut waiting = self.queue.iter_mut();
-        let Some(waiting) = waiting.find(|waiting| waiting.is_held && has_name(waiting.request.as_ref()))
+        let Some(waiting) =
+            waiting.find(|waiting| waiting.is_held && has_name(waiting.caller.request.as_ref()))
         else {
             return Some(reply);
         };
-        waiting.reply = Some(reply);
+        waiting.caller.reply = Some(reply);
         waiting.is_held = false;
         self.open_requests.push(OpenRequest {
             request: request.clone(),
@@ -178,7 +180,7 @@ impl<R> Model<R> {
     }
 
     /// Takes prompts out of the line, and cancels the running turn.
-    pub(super) fn cancel(&mut self, turn_id: Option<&TurnId>, queued: bool, reply: R) {
+    pub(super) fn cancel(&mut self, turn_id: Option<&TurnId>, queued: bool, caller: Caller<R>) {
         let is_meant = |id: &TurnId| queued || turn_id == Some(id);
         let mut prompts = Vec::new();
         let mut was_named = false;
@@ -193,8 +195,7 @@ impl<R> Model<R> {
             }
             let result = self.cancelled_before_start(asked.turn_id);
             prompts.push(Dropped {
-                reply: asked.reply,
-                request: asked.request,
+                caller: asked.caller,
                 result: Ok(Answer::Turn(Box::new(result))),
             });
         }
@@ -206,8 +207,10 @@ impl<R> Model<R> {
             was_named |= turn_id == Some(&prompt.turn_id);
             let result = self.cancelled_before_start(prompt.turn_id);
             prompts.push(Dropped {
-                reply: None,
-                request: prompt.request.as_ref().map(Request::from),
+                caller: Caller {
+                    reply: None,
+                    request: prompt.request.as_ref().map(Request::from),
+                },
                 result: Ok(Answer::Turn(Box::new(result))),
             });
         }
@@ -215,19 +218,19 @@ impl<R> Model<R> {
             .turn
             .as_ref()
             .is_some_and(|turn| turn_id.is_none_or(|id| *id == turn.asked.turn_id) && !was_named);
-        let mut cancels = vec![reply];
+        let mut cancels = vec![caller];
         let of_running = if runs { cancels.pop() } else { None };
         if !prompts.is_empty() {
             self.end_empty_line();
             self.touch();
             self.drop_prompts(prompts, cancels);
         } else {
-            for reply in cancels {
-                self.out.push(Effect::Answer(reply, Ok(Answer::Cancelled(false))));
+            for caller in cancels {
+                self.answer(caller, Ok(Answer::Cancelled(false)));
             }
         }
-        if let Some(reply) = of_running {
-            self.cancel_running(reply);
+        if let Some(caller) = of_running {
+            self.cancel_running(caller);
         }
     }
 
@@ -238,7 +241,7 @@ impl<R> Model<R> {
         asked: Waiting<R>,
         result: Result<Answer, ConversationError>,
         refused: Option<Dropped<R>>,
-        cancels: Vec<R>,
+        cancels: Vec<Caller<R>>,
     ) {
         let stays = asked.is_held && result.is_err();
         let place = asked.place.filter(|_| !stays);
@@ -246,10 +249,9 @@ impl<R> Model<R> {
         if was_listed {
             self.touch();
         }
-        let is_kept = result.is_ok() && asked.request.is_some();
+        let is_kept = result.is_ok() && asked.caller.request.is_some();
         let prompt = Dropped {
-            reply: asked.reply,
-            request: asked.request,
+            caller: asked.caller,
             result,
         };
         let prompts = refused.into_iter().chain([prompt]).collect();
@@ -258,17 +260,17 @@ impl<R> Model<R> {
             return;
         }
         self.answer_dropped(prompts);
-        for reply in cancels {
-            self.out.push(Effect::Answer(reply, Ok(Answer::Cancelled(true))));
+        for caller in cancels {
+            self.answer(caller, Ok(Answer::Cancelled(true)));
         }
     }
 
     /// Tells who waits for prompts that they are not sent, once that is on disk: who has heard of it must not find them in
     /// line again, nor start one by asking again, also not in the daemon's next life.
-    fn drop_prompts(&mut self, prompts: Vec<Dropped<R>>, cancels: Vec<R>) {
+    fn drop_prompts(&mut self, prompts: Vec<Dropped<R>>, cancels: Vec<Caller<R>>) {
         let done = |prompt: &Dropped<R>| {
             let answer = prompt.result.as_ref().ok()?;
-            self.done_request(prompt.request.as_ref(), answer)
+            self.done_request(prompt.caller.request.as_ref(), answer)
         };
         let requests: Vec<RequestRecord> = prompts.iter().filter_map(done).collect();
         for request in &requests {
@@ -283,7 +285,7 @@ impl<R> Model<R> {
 
     fn answer_dropped(&mut self, prompts: Vec<Dropped<R>>) {
         for prompt in prompts {
-            self.answer_all(prompt.reply, prompt.request.as_ref(), prompt.result);
+            self.answer(prompt.caller, prompt.result);
         }
     }
 
@@ -291,7 +293,7 @@ impl<R> Model<R> {
     pub(super) fn prompts_dropped(
         &mut self,
         prompts: Vec<Dropped<R>>,
-        cancels: Vec<R>,
+        cancels: Vec<Caller<R>>,
         result: Result<(), StoreFailure>,
     ) {
         self.answer_dropped(prompts);
@@ -299,8 +301,8 @@ impl<R> Model<R> {
             Ok(()) => Ok(Answer::Cancelled(true)),
             Err(error) => Err(ConversationError::StoreFailed(error)),
         };
-        for reply in cancels {
-            self.out.push(Effect::Answer(reply, told.clone()));
+        for caller in cancels {
+            self.answer(caller, told.clone());
         }
     }
 
@@ -313,7 +315,7 @@ impl<R> Model<R> {
         let next = self.turn.as_mut().filter(is_unsent).map(|turn| &mut turn.asked);
         for waiting in next.into_iter().chain(&mut self.queue) {
             let same = |open: &&OpenRequest<R>| {
-                let own = waiting.request.as_ref();
+                let own = waiting.caller.request.as_ref();
                 own.is_some_and(|own| own.id == open.request.id)
             };
             let mut followers = self
@@ -322,7 +324,7 @@ impl<R> Model<R> {
                 .find(same)
                 .into_iter()
                 .flat_map(|open| &open.followers);
-            if waiting.reply.as_ref().is_none_or(&is_gone) && followers.all(&is_gone) {
+            if waiting.caller.reply.as_ref().is_none_or(&is_gone) && followers.all(&is_gone) {
                 waiting.is_held = true;
             }
         }
@@ -337,8 +339,7 @@ impl<R> Model<R> {
                 self.record.waiting.remove(&place);
             }
             prompts.push(Dropped {
-                reply: asked.reply,
-                request: asked.request,
+                caller: asked.caller,
                 result: Err(ConversationError::ShuttingDown),
             });
         }
@@ -460,7 +461,7 @@ impl<R> Model<R> {
         let is_unsent =
             |turn: &mut Turn<R>| turn.asked.is_held && turn.phase == TurnPhase::Waiting && !turn.announced;
         if let Some(turn) = self.turn.take_if(is_unsent) {
-            let request = turn.asked.request.as_ref();
+            let request = turn.asked.caller.request.as_ref();
             self.open_requests
                 .retain(|open| request.is_none_or(|request| open.request.id != request.id));
             self.spare_climb();

@@ -4,9 +4,9 @@ use bridge_protocol::conversation::{MoveAnswer, MovedFolder, UndoAnswer};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Link, LinkReason};
 
-use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Effect, Ledger, Milestone};
-use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::answer::{Answer, Caller};
+use crate::conversation::effect::{CallChange, Effect, Ledger, Made};
+use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, JobKind, Model, MoveCall, Session};
 use crate::store::ConversationRecord;
 
@@ -14,17 +14,17 @@ use super::Changed;
 
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
-    pub(super) fn hold(&mut self, reply: R) {
+    pub(super) fn hold(&mut self, caller: Caller<R>) {
         let refusal = self.refuses_to_leave_agent("go on elsewhere");
         self.held = refusal.is_none();
         let answer = refusal.map_or(Ok(Answer::Done), Err);
-        self.out.push(Effect::Answer(reply, answer));
+        self.answer(caller, answer);
     }
 
     /// Begins a move, unless something else has to end first.
     pub(super) fn move_to(&mut self, call: MoveCall<R>) {
         if let Some(refusal) = self.refuses_to_leave_agent("go on elsewhere") {
-            self.answer(call.reply, call.request.as_ref(), Err(refusal));
+            self.answer(call.caller, Err(refusal));
             return;
         }
         if call.destination.is_here(&self.record) {
@@ -37,7 +37,7 @@ impl<R> Model<R> {
             }));
             let changed = Changed::from(self.record.clone());
             self.touch();
-            self.answer_change(call.reply, call.request, answer, changed);
+            self.answer_change(call.caller, answer, changed);
             return;
         }
         self.moving = true;
@@ -96,7 +96,7 @@ impl<R> Model<R> {
             Ok(answer) => answer,
             Err(error) => {
                 self.moving = false;
-                self.answer(call.reply, call.request.as_ref(), Err(error));
+                self.answer(call.caller, Err(error));
                 return;
             }
         };
@@ -122,79 +122,48 @@ impl<R> Model<R> {
             })),
             None => Answer::Moved(Box::new(answer)),
         };
-        let kept = self.done_request(call.request.as_ref(), &answer);
         self.start_job(JobKind::Recording);
-        let milestone = Milestone::Moved {
-            reply: call.reply,
-            request: call.request,
-            answer: Box::new(answer),
-            before,
+        let mut events = vec![Event::Moved {
+            from: before.cwd.clone(),
+            to: self.record.cwd.clone(),
+        }];
+        if let Answer::Undone(undone) = &answer {
+            let link = undone.link.clone();
+            events.push(Event::Undone { link, dropped: 0 });
+        }
+        let change = CallChange {
+            caller: call.caller,
+            answer,
+            events,
+            before: Some(before),
+            made: Made::Move,
         };
         let ledger = Ledger {
             lineage: moved.entries,
-            requests: kept.into_iter().collect(),
             ..Ledger::default()
         };
-        self.write(ledger, milestone);
+        self.write_change(ledger, change);
     }
 
-    /// The move is on disk, or could not be written: then the files go back.
-    pub(super) fn move_recorded(
-        &mut self,
-        reply: R,
-        request: Option<Request>,
-        answer: Answer,
-        before: &ConversationRecord,
-        result: Result<(), StoreFailure>,
-    ) {
-        if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
-            self.job = None;
-        }
-        let failure = match result {
-            Ok(()) => {
-                self.moving = false;
-                self.out.push(Effect::KeepMove);
-                self.out.emit(Event::Moved {
-                    from: before.cwd.clone(),
-                    to: self.record.cwd.clone(),
-                });
-                if let Answer::Undone(undone) = &answer {
-                    let link = undone.link.clone();
-                    self.out.emit(Event::Undone { link, dropped: 0 });
-                }
-                self.answer(reply, request.as_ref(), Ok(answer));
-                return;
-            }
-            Err(failure) => failure,
-        };
-        if self.record.cwd != before.cwd || self.record.chain != before.chain {
-            // Something has changed since, so that it goes out with the next write: until then nobody knows.
+    /// A move could not be written. Whether the files go back: not if something has changed since, because the move goes out with
+    /// the next write then, and nobody knows until then.
+    pub(super) fn takes_move_back(&mut self, before: Option<&ConversationRecord>) -> bool {
+        let is_as_before =
+            before.is_some_and(|before| self.record.cwd == before.cwd && self.record.chain == before.chain);
+        if !is_as_before {
             self.moving = false;
             self.out.push(Effect::LeaveMove);
-            let error = ConversationError::StoreFailed(failure);
-            self.answer(reply, request.as_ref(), Err(error));
-            return;
         }
-        let job = self.start_job(JobKind::MovingBack {
-            reply,
-            request,
-            failure,
-        });
-        self.out.push(Effect::TakeMoveBack { job });
+        is_as_before
     }
 
     /// The files are where they were.
     pub(super) fn moved_back(&mut self, job: u64) {
-        let Some(JobKind::MovingBack {
-            reply,
-            request,
-            failure,
-        }) = self.finish_job(job)
-        else {
+        let Some(JobKind::MovingBack { caller, failure }) = self.finish_job(job) else {
             return;
         };
         self.moving = false;
         let error = ConversationError::StoreFailed(failure);
-        self.answer(reply, request.as_ref(), Err(error));
+        self.answer(caller, Err(error));
     }
 }

@@ -51,7 +51,7 @@ impl<R> Model<R> {
         });
         let turn_id = turn.asked.turn_id.clone();
         let told = turn_id.clone();
-        let request = turn.asked.request.clone();
+        let request = turn.asked.caller.request.clone();
         let request = request.map(|request| RequestRecord {
             turn_id: Some(turn_id),
             ..self.request_record(&request)

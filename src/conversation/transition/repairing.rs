@@ -5,9 +5,9 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{LinkReason, Relation, RollCause};
 
 use crate::chain::NewLink;
-use crate::conversation::answer::{Answer, Request};
-use crate::conversation::effect::{Effect, Ledger, Milestone, RepairedHead};
-use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{CallChange, Effect, Ledger, Made, RepairedHead};
+use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, JobKind, Model, RepairCall, Session};
 use crate::store::{ConversationRecord, Resting};
 
@@ -17,7 +17,7 @@ impl<R> Model<R> {
     /// Begins a repair, unless something else has to end first.
     pub(super) fn repair(&mut self, call: RepairCall<R>) {
         if let Some(refusal) = self.refuses_to_leave_agent("be repaired") {
-            self.answer(call.reply, call.request.as_ref(), Err(refusal));
+            self.answer(call.caller, Err(refusal));
         } else if self.session == Session::Closed {
             self.repair_files(call);
         } else {
@@ -45,19 +45,19 @@ impl<R> Model<R> {
         let (answer, made) = match result {
             Ok((answer, made)) => (Answer::Checked(answer), made),
             Err(error) => {
-                self.answer(call.reply, call.request.as_ref(), Err(error));
+                self.answer(call.caller, Err(error));
                 return;
             }
         };
         let Some(made) = made else {
             // The same call is told the same, whatever has become of the transcript since.
-            if call.request.is_none() {
-                self.answer(call.reply, None, Ok(answer));
+            if call.caller.request.is_none() {
+                self.answer(call.caller, Ok(answer));
                 return;
             }
             let changed = Changed::from(self.record.clone());
             self.touch();
-            self.answer_change(call.reply, call.request, answer, changed);
+            self.answer_change(call.caller, answer, changed);
             return;
         };
         let before = Box::new(self.record.clone());
@@ -93,42 +93,30 @@ impl<R> Model<R> {
         let ledger = Ledger {
             lineage: appended.entries,
             upstream: vec![made.upstream_id],
-            requests: self
-                .done_request(call.request.as_ref(), &answer)
-                .into_iter()
-                .collect(),
             events: vec![rolled],
+            ..Ledger::default()
         };
         self.start_job(JobKind::Recording);
-        let milestone = Milestone::Repaired {
-            reply: call.reply,
-            request: call.request,
-            answer: Box::new(answer),
-            before,
-        };
-        self.write(ledger, milestone);
+        self.write_change(
+            ledger,
+            CallChange {
+                caller: call.caller,
+                answer,
+                events: Vec::new(),
+                before: Some(before),
+                made: Made::Repair,
+            },
+        );
     }
 
-    /// The copy is the head on disk, or could not be written down as that: then it goes.
-    pub(super) fn repair_recorded(
-        &mut self,
-        reply: R,
-        request: Option<&Request>,
-        answer: Answer,
-        before: &ConversationRecord,
-        result: Result<(), StoreFailure>,
-    ) {
-        if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
-            self.job = None;
-        }
+    /// The copy is the head on disk, or could not be written down as that: then it is deleted.
+    pub(super) fn repair_recorded(&mut self, before: Option<&ConversationRecord>, is_written: bool) {
         let head = |record: &ConversationRecord| record.chain.head().map(|head| head.upstream_id.clone());
-        // Where something has changed since it goes out with the next write.
-        let is_taken_back = result.is_err() && head(&self.record) == head(before);
+        // If something has changed since, it goes out with the next write.
+        let is_taken_back = !is_written && before.is_some_and(|before| head(&self.record) == head(before));
         self.out.push(match is_taken_back {
             true => Effect::DropCopy,
             false => Effect::KeepCopy,
         });
-        let result = result.map(|()| answer).map_err(ConversationError::StoreFailed);
-        self.answer(reply, request, result);
     }
 }

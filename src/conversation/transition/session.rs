@@ -265,13 +265,13 @@ impl<R> Model<R> {
             return;
         };
         let view = self.view();
-        for (reply, min_fidelity) in std::mem::take(&mut self.resume_waiters) {
+        for (caller, min_fidelity) in std::mem::take(&mut self.resume_waiters) {
             let result = if resumed.fidelity >= min_fidelity {
                 Ok(Answer::Resumed(Box::new(view.clone()), Box::new(resumed.clone())))
             } else {
                 Err(too_little(min_fidelity, &resumed))
             };
-            self.out.push(Effect::Answer(reply, result));
+            self.answer(caller, result);
         }
     }
 
@@ -314,11 +314,11 @@ impl<R> Model<R> {
 
     /// Tells those who wait for a session of at least this fidelity that there is none.
     fn fail_waiting_for(&mut self, least: Fidelity, error: &ConversationError) {
-        for (reply, wanted) in std::mem::take(&mut self.resume_waiters) {
+        for (caller, wanted) in std::mem::take(&mut self.resume_waiters) {
             if wanted >= least {
-                self.out.push(Effect::Answer(reply, Err(error.clone())));
+                self.answer(caller, Err(error.clone()));
             } else {
-                self.resume_waiters.push((reply, wanted));
+                self.resume_waiters.push((caller, wanted));
             }
         }
         if self
@@ -359,7 +359,7 @@ impl<R> Model<R> {
             self.line_unsent(error);
         }
         let refused = turn.answers.map(|answer| answer.refused(error.clone()));
-        let (asked, cancels) = (turn.asked, turn.cancel_replies);
+        let (asked, cancels) = (turn.asked, turn.cancel_callers);
         self.drop_unsent(asked, Err(error.clone()), refused, cancels);
         self.end_empty_line();
         self.arm_idle();

@@ -306,7 +306,7 @@ impl Run {
                         self.recorded.contains(&turn),
                         "{turn} was sent before it was on disk"
                     );
-                    if let Some(request) = &sent.asked.request {
+                    if let Some(request) = &sent.asked.caller.request {
                         self.sent_keys
                             .insert(turn.clone(), request.id.as_str().to_owned());
                     }
