@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bridge_protocol::conversation::{Conversation, RemainingTranscript};
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::time;
@@ -33,17 +33,12 @@ use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
 use crate::transcript::moving::Moving;
 
-use crate::chain::Undoing;
-
 use super::answer::{Answer, Request};
 use super::closed_sessions::ClosedSessions;
-use super::edit::Edited;
-use super::effect::{Arrival, Branched, Call, Deadline, Effect, Effects, Input, Opened};
+use super::effect::{Call, Deadline, Effect, Effects, Found, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
-use super::moving::Moved;
-use super::repairing::Done;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session, view_of_record};
 use super::upstream::{UncommittedCopy, UpstreamSession};
@@ -110,9 +105,12 @@ struct Job {
 }
 
 impl Job {
-    fn new(work: impl Future<Output = JobDone> + Send + 'static) -> Self {
+    fn new(number: u64, work: impl Future<Output = (Found, Resource)> + Send + 'static) -> Self {
         Self {
-            work: Box::pin(work),
+            work: Box::pin(async move {
+                let (found, made) = work.await;
+                JobDone { number, found, made }
+            }),
             is_on_files: false,
             progress: None,
         }
@@ -120,33 +118,60 @@ impl Job {
 
     /// One that changes the conversation's files.
     fn on_files(
-        work: impl Future<Output = JobDone> + Send + 'static,
+        number: u64,
+        work: impl Future<Output = (Found, Resource)> + Send + 'static,
         progress: Option<Arc<Progress>>,
     ) -> Self {
         Self {
             is_on_files: true,
             progress,
-            ..Self::new(work)
+            ..Self::new(number, work)
         }
     }
 }
 
+impl Resource {
+    /// A session, if one was opened.
+    fn session(session: Option<UpstreamSession>) -> Self {
+        Self {
+            session,
+            ..Self::default()
+        }
+    }
+
+    /// The session of an abandoned job, with the copy that it was opened from. A copy without a session is deleted.
+    fn into_session(self) -> Option<UpstreamSession> {
+        let Self {
+            mut session,
+            copy,
+            files: _,
+        } = self;
+        match (&mut session, copy) {
+            // It is deleted once the session has ended.
+            (Some(session), Some(copy)) => session.copy = Some(copy),
+            // Nothing waits for that.
+            (_, copy) => drop(copy.and_then(UncommittedCopy::remove_in_background)),
+        }
+        session
+    }
+}
+
 /// The result of a job.
-enum JobDone {
-    Opened(u64, Result<Box<(Opened, UpstreamSession)>, ConversationError>),
-    Branched(
-        u64,
-        Result<Box<(Branched, Option<UpstreamSession>, Option<UncommittedCopy>)>, ConversationError>,
-    ),
-    Edited(u64, Result<Box<(Edited, UpstreamSession)>, ConversationError>),
-    LookedBack(u64, Result<Option<Undoing>, ConversationError>),
-    Moved(u64, Result<Box<Moved>, ConversationError>),
-    MovedBack(u64),
-    Repaired(u64, Result<Box<Done>, ConversationError>),
-    /// The transcripts that were to be deleted and still exist.
-    Closed(u64, Vec<RemainingTranscript>),
-    Configured(u64, Result<(), ConversationError>),
-    Ascertained(u64, Arrival),
+struct JobDone {
+    number: u64,
+    found: Found,
+    made: Resource,
+}
+
+/// What a job has made and no record names yet.
+#[derive(Default)]
+struct Resource {
+    /// An open session.
+    session: Option<UpstreamSession>,
+    /// A copy of a transcript, for a branch or a repair.
+    copy: Option<UncommittedCopy>,
+    /// Moved files.
+    files: Option<Moving>,
 }
 
 type Write = Pin<Box<dyn Future<Output = Box<Input<Reply>>> + Send>>;
@@ -170,18 +195,14 @@ pub struct Actor {
     deliver: Deliver,
     /// The open session.
     session: Option<UpstreamSession>,
-    /// A session that a job opened and the state machine has not taken into use yet.
-    arrived: Option<UpstreamSession>,
+    /// What the last job made, until it is taken into use, kept or undone.
+    made: Resource,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
     /// The agent that died last, until its transcript was read for the prompt.
     dead: Option<Lease>,
     /// Held while a scheduled continuation runs: few may run at a time.
     place: Option<Place>,
-    /// Files that were moved, until the record says so.
-    moved: Option<Moving>,
-    /// A copy of a transcript that was made for a branch or a repair, until the record names it.
-    copy: Option<UncommittedCopy>,
     /// The removal of such a copy: callers are answered after it.
     removing: Option<JoinHandle<()>>,
     /// The deletion of the originals of the last move.
@@ -255,13 +276,11 @@ impl Actor {
             stop_grace_ms,
             deliver,
             session: None,
-            arrived: None,
+            made: Resource::default(),
             questions: Vec::new(),
             job: None,
             dead: None,
             place: None,
-            moved: None,
-            copy: None,
             removing: None,
             finishing: None,
             closed,
@@ -340,7 +359,9 @@ impl Actor {
                 }
                 Woken::Closed(done) => {
                     self.closing = None;
-                    self.job_done(done);
+                    // It makes nothing; another job may have.
+                    let (job, found) = (done.number, done.found);
+                    self.input(Input::Worked { job, found });
                 }
                 Woken::Elapsed => self.deadlines_elapsed(),
                 Woken::Lines => {
@@ -556,9 +577,9 @@ impl Actor {
             Message::Grown(growth) => self.grown(*growth),
             Message::TakeOver(opened, session) => {
                 // It is used or closed at once; a session that waits for its write keeps its place.
-                let earlier = self.arrived.replace(*session);
+                let earlier = self.made.session.replace(*session);
                 self.input(Input::HandedOver(opened));
-                self.arrived = earlier;
+                self.made.session = earlier;
             }
         }
     }
@@ -588,54 +609,9 @@ impl Actor {
     }
 
     fn job_done(&mut self, done: JobDone) {
-        match done {
-            JobDone::Opened(job, Ok(done)) => {
-                let (opened, session) = *done;
-                self.arrived = Some(session);
-                self.input(Input::Opened {
-                    job,
-                    opened: Box::new(opened),
-                });
-            }
-            JobDone::Opened(job, Err(error)) => self.input(Input::OpenFailed { job, error }),
-            JobDone::Branched(job, Ok(done)) => {
-                let (branched, session, copy) = *done;
-                self.arrived = session;
-                self.copy = copy;
-                self.input(Input::Branched {
-                    job,
-                    result: Ok(branched),
-                });
-            }
-            JobDone::Branched(job, Err(error)) => self.input(Input::Branched {
-                job,
-                result: Err(error),
-            }),
-            JobDone::Edited(job, Ok(done)) => {
-                let (edited, session) = *done;
-                self.arrived = Some(session);
-                let result = Ok(Box::new(edited));
-                self.input(Input::Edited { job, result });
-            }
-            JobDone::Edited(job, Err(error)) => self.input(Input::Edited {
-                job,
-                result: Err(error),
-            }),
-            JobDone::LookedBack(job, result) => self.input(Input::LookedBack { job, result }),
-            JobDone::Moved(job, moved) => {
-                let result = moved.map(|moved| {
-                    let Moved { answer, files } = *moved;
-                    self.moved = files;
-                    answer
-                });
-                self.input(Input::Moved { job, result });
-            }
-            JobDone::Repaired(job, done) => self.copy_made(job, done),
-            JobDone::MovedBack(job) => self.input(Input::MovedBack { job }),
-            JobDone::Closed(job, remaining) => self.input(Input::SessionClosed { job, remaining }),
-            JobDone::Configured(job, result) => self.input(Input::Configured { job, result }),
-            JobDone::Ascertained(job, arrival) => self.input(Input::Ascertained { job, arrival }),
-        }
+        let JobDone { number, found, made } = done;
+        self.made = made;
+        self.input(Input::Worked { job: number, found });
     }
 }
 

@@ -54,73 +54,12 @@ pub enum Input<R> {
         /// Whom to answer.
         reply: R,
     },
-    /// The ladder brought the session back.
-    Opened {
-        /// The job that did.
+    /// Work outside the state machine is done.
+    Worked {
+        /// The job that did it.
         job: u64,
-        /// What it found.
-        opened: Box<Opened>,
-    },
-    /// The ladder did not.
-    OpenFailed {
-        /// The job that did not.
-        job: u64,
-        /// Why.
-        error: ConversationError,
-    },
-    /// A branch was made, or not.
-    Branched {
-        /// The job that did.
-        job: u64,
-        /// What came of it.
-        result: Result<Branched, ConversationError>,
-    },
-    /// The branch of an edit was made and opened, or not.
-    Edited {
-        /// The job that did.
-        job: u64,
-        /// What came of it.
-        result: Result<Box<Edited>, ConversationError>,
-    },
-    /// The lineage was read for what to take back.
-    LookedBack {
-        /// The job that did.
-        job: u64,
-        /// What there is to take back.
-        result: Result<Option<Undoing>, ConversationError>,
-    },
-    /// The files of the conversation are in another folder, or where they were.
-    Moved {
-        /// The job that moved them.
-        job: u64,
-        /// What came of it.
-        result: Result<MoveAnswer, ConversationError>,
-    },
-    /// The files are back where they were.
-    MovedBack {
-        /// The job that moved them.
-        job: u64,
-    },
-    /// A repaired copy of the head was made, where there was something to repair, or could not be made.
-    Repaired {
-        /// The job that did.
-        job: u64,
-        /// What was found, and what came of it.
-        result: Result<(Box<CheckAnswer>, Option<Box<RepairedHead>>), ConversationError>,
-    },
-    /// The session is closed.
-    SessionClosed {
-        /// The job that closed it.
-        job: u64,
-        /// Of the transcripts that were to be deleted then, those that are still there.
-        remaining: Vec<RemainingTranscript>,
-    },
-    /// The settings were applied to the open session, or refused.
-    Configured {
-        /// The job that did.
-        job: u64,
-        /// What the agent said.
-        result: Result<(), ConversationError>,
+        /// Its result.
+        found: Found,
     },
     /// A change is on disk, or could not be written.
     Written {
@@ -137,13 +76,6 @@ pub enum Input<R> {
         anchor: Option<Anchor>,
         /// Whether the prompt that was cut short earlier is in the transcript, where there is one.
         earlier: Option<Arrival>,
-    },
-    /// The transcript was asked whether a prompt reached it.
-    Ascertained {
-        /// The job that asked.
-        job: u64,
-        /// What it says.
-        arrival: Arrival,
     },
     /// The time has come for the conversation to go on by itself, with this turn.
     Due(TurnId),
@@ -192,6 +124,99 @@ pub enum Input<R> {
         /// How long a running turn gets, in milliseconds.
         grace_ms: u64,
     },
+}
+
+/// Work outside the state machine. It runs as the conversation's one job; only a closing may run beside another job.
+#[derive(Debug)]
+pub enum Work {
+    /// Climb the ladder.
+    Open {
+        /// The least fidelity that is acceptable.
+        min_fidelity: Fidelity,
+        /// Ids that have refused already.
+        refused: Vec<(UpstreamId, Via, String)>,
+        /// Whether no caller waits for it: the conversation continues automatically.
+        by_itself: bool,
+        /// Whether its process is to be shared with no other conversation.
+        apart: bool,
+    },
+    /// Make a branch.
+    Branch {
+        /// The session to branch off. If a place is named, the place decides.
+        from: UpstreamId,
+        /// The place to leave it at, if not its end.
+        at: Option<PlaceRef>,
+        /// The branch's folder.
+        cwd: String,
+        /// Whether a turn runs, so that the branch has to leave out what is not finished.
+        busy: bool,
+        /// The least that the branch has to keep.
+        min_fidelity: Fidelity,
+    },
+    /// Make the branch of an edit, and open it.
+    Edit {
+        /// A place in the turn to replace.
+        at: PlaceRef,
+        /// The least that the branch has to keep.
+        min_fidelity: Fidelity,
+    },
+    /// Read the lineage for what to undo.
+    LookBack {
+        /// The session to return to, if not the one before the last change.
+        session: Option<UpstreamId>,
+    },
+    /// Close the session at the agent and wait for it.
+    Close {
+        /// Whether the transcripts of the whole lineage are deleted at the agent too.
+        delete_transcripts: bool,
+        /// Whether the agent ignored a cancel, so that its process may have to end.
+        by_force: bool,
+    },
+    /// Move the conversation's files to another folder.
+    Move {
+        /// Where they go.
+        destination: Destination,
+        /// What is known of the folders that it leaves, by all that move together.
+        neighbours: SharedNeighbours,
+        /// Where the progress is noted.
+        progress: Arc<Progress>,
+    },
+    /// Move them back.
+    MoveBack,
+    /// Make a repaired copy of the head.
+    Repair {
+        /// Where the progress is noted.
+        progress: Arc<Progress>,
+    },
+    /// Look for a prompt in the transcript of its session.
+    Ascertain(Sent),
+    /// Apply settings to the open session.
+    Configure(Box<Settings>),
+}
+
+/// The result of [`Work`].
+#[derive(Debug)]
+pub enum Found {
+    /// The ladder brought the session back, or did not.
+    Opened(Result<Box<Opened>, ConversationError>),
+    /// A branch was made, or not.
+    Branched(Result<Branched, ConversationError>),
+    /// The branch of an edit was made and opened, or not.
+    Edited(Result<Box<Edited>, ConversationError>),
+    /// What there is to undo.
+    LookedBack(Result<Option<Undoing>, ConversationError>),
+    /// The session is closed. Of the transcripts that were to be deleted then, these still exist.
+    Closed(Vec<RemainingTranscript>),
+    /// The conversation's files are in the other folder, or where they were.
+    Moved(Result<MoveAnswer, ConversationError>),
+    /// The files are back where they were.
+    MovedBack,
+    /// What was found in the head's transcript, and the repaired copy, if there was something to repair.
+    Repaired(Result<(Box<CheckAnswer>, Option<Box<RepairedHead>>), ConversationError>),
+    /// Whether the prompt is in the transcript.
+    Ascertained(Arrival),
+    /// The settings were applied to the open session, or refused.
+    Configured(Result<(), ConversationError>),
 }
 
 /// A session that the ladder opened.
@@ -432,86 +457,12 @@ pub enum Effect<R> {
     Announce(Box<Conversation>),
     /// Tell a caller.
     Answer(R, Result<Answer, ConversationError>),
-    /// Climb the ladder.
-    Open {
-        /// The job's number.
-        job: u64,
-        /// The least fidelity that will do.
-        min_fidelity: Fidelity,
-        /// Ids that have refused already.
-        refused: Vec<(UpstreamId, Via, String)>,
-        /// Whether nobody waits for it but the conversation, which goes on by itself.
-        by_itself: bool,
-        /// Whether its process is to be shared with no other conversation.
-        apart: bool,
-    },
-    /// Make a branch.
-    Branch {
-        /// The job's number.
-        job: u64,
-        /// The session to branch off; one in which a place is named is found by that.
-        from: UpstreamId,
-        /// The place to leave it at; its end where none is given.
-        at: Option<PlaceRef>,
-        /// The branch's folder.
-        cwd: String,
-        /// Whether a turn runs, so that the branch has to leave out what is not finished.
-        busy: bool,
-        /// The least that the branch has to keep.
-        min_fidelity: Fidelity,
-    },
-    /// Make the branch of an edit, and open it.
-    Edit {
-        /// The job's number.
-        job: u64,
-        /// The turn to replace, by a place in it.
-        at: PlaceRef,
-        /// The least that the branch has to keep.
-        min_fidelity: Fidelity,
-    },
-    /// Read the lineage for what to take back.
-    LookBack {
-        /// The job's number.
-        job: u64,
-        /// The session to bring back, if not what was done last.
-        session: Option<UpstreamId>,
-    },
-    /// Close the session at the agent and wait for it.
-    CloseSession {
-        /// The job's number.
-        job: u64,
-        /// Whether the transcripts of the whole lineage are deleted at the agent too.
-        delete_transcripts: bool,
-        /// Whether the agent ignored a cancel, so that its process may have to go.
-        by_force: bool,
-    },
-    /// Take the files of the conversation into another folder.
-    Move {
-        /// The job's number.
-        job: u64,
-        /// Where they go.
-        destination: Destination,
-        /// What is known of the folders that it leaves, by all that go together.
-        neighbours: SharedNeighbours,
-        /// Where is noted how far it has come.
-        progress: Arc<Progress>,
-    },
+    /// Begin work outside the state machine, as the job with this number.
+    Work(u64, Work),
     /// What was moved stays.
     KeepMove,
     /// Leave it to the next life whether what was moved stays.
     LeaveMove,
-    /// Take what was moved back.
-    TakeMoveBack {
-        /// The job's number.
-        job: u64,
-    },
-    /// Make a repaired copy of the head.
-    Repair {
-        /// The job's number.
-        job: u64,
-        /// Where is noted how far it has come.
-        progress: Arc<Progress>,
-    },
     /// The copy that was made stays.
     KeepCopy,
     /// The copy that was made is nobody's, and goes.
@@ -521,20 +472,6 @@ pub enum Effect<R> {
     LeaveCopy,
     /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
     Anchor(TurnId),
-    /// Ask the transcript of its session what became of a prompt.
-    Ascertain {
-        /// The job's number.
-        job: u64,
-        /// The prompt.
-        sent: Sent,
-    },
-    /// Apply settings to the open session.
-    Configure {
-        /// The job's number.
-        job: u64,
-        /// The settings.
-        settings: Box<Settings>,
-    },
     /// Let go of a job whose result is not wanted any more.
     AbandonJob,
     /// Give up a climb at which the agent hangs: the next one is in another process, and this one ends with its other users.

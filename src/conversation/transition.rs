@@ -29,7 +29,9 @@ use bridge_protocol::id::InterruptId;
 use crate::store::{ConversationRecord, RequestRecord};
 
 use super::answer::{Answer, Caller, Request};
-use super::effect::{CallChange, Deadline, Effect, Effects, Input, Ledger, Made, Milestone, Now, WritePart};
+use super::effect::{
+    CallChange, Deadline, Effect, Effects, Found, Input, Ledger, Made, Milestone, Now, Work, WritePart,
+};
 use super::error::{ConversationError, StoreFailure};
 use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 
@@ -71,18 +73,7 @@ impl<R> Model<R> {
             } => {
                 self.admit(call, request, kept, reply);
             }
-            Input::Opened { job, opened } => self.opened(job, *opened),
-            Input::OpenFailed { job, error } => self.open_failed(job, &error),
-            Input::Branched { job, result } => self.branched(job, result),
-            Input::Edited { job, result } => self.edit_made(job, result),
-            Input::LookedBack { job, result } => self.looked_back(job, result),
-            Input::Moved { job, result } => self.moved(job, result),
-            Input::Repaired { job, result } => self.repaired(job, result),
-            Input::MovedBack { job } => self.moved_back(job),
-            Input::SessionClosed { job, remaining } => {
-                self.session_closed(job, remaining);
-            }
-            Input::Configured { job, result } => self.configured(job, result),
+            Input::Worked { job, found } => self.worked(job, found),
             Input::Written { parts, result } => {
                 for part in parts {
                     self.written(part, result.clone());
@@ -96,7 +87,6 @@ impl<R> Model<R> {
                 self.note_arrival(earlier);
                 self.anchored(&turn_id, anchor);
             }
-            Input::Ascertained { job, arrival } => self.ascertained(job, arrival),
             Input::Due(turn_id) => self.fall_due(turn_id),
             Input::PromptAnswered { answer, in_company } => {
                 self.prompt_answered(answer, in_company);
@@ -168,14 +158,35 @@ impl<R> Model<R> {
         }
     }
 
-    /// Starts a job and tells its number.
-    fn start_job(&mut self, kind: JobKind<R>) -> u64 {
+    /// Begins work outside, as the conversation's job.
+    fn start_job(&mut self, kind: JobKind<R>, work: Work) {
+        self.occupy(kind);
+        self.out.push(Effect::Work(self.last_job, work));
+    }
+
+    /// Lets no job begin until this one is taken off.
+    fn occupy(&mut self, kind: JobKind<R>) {
         self.last_job += 1;
         self.job = Some(Job {
             number: self.last_job,
             kind,
         });
-        self.last_job
+    }
+
+    fn worked(&mut self, job: u64, found: Found) {
+        match found {
+            Found::Opened(Ok(opened)) => self.opened(job, *opened),
+            Found::Opened(Err(error)) => self.open_failed(job, &error),
+            Found::Branched(result) => self.branched(job, result),
+            Found::Edited(result) => self.edit_made(job, result),
+            Found::LookedBack(result) => self.looked_back(job, result),
+            Found::Closed(remaining) => self.session_closed(job, remaining),
+            Found::Moved(result) => self.moved(job, result),
+            Found::MovedBack => self.moved_back(job),
+            Found::Repaired(result) => self.repaired(job, result),
+            Found::Ascertained(arrival) => self.ascertained(job, arrival),
+            Found::Configured(result) => self.configured(job, result),
+        }
     }
 
     /// Takes the job with this number off, or nothing when it is not the current one.
@@ -349,9 +360,7 @@ impl<R> Model<R> {
                 };
                 if self.takes_move_back(before.as_deref()) {
                     let failure = failure.clone();
-                    let job = self.start_job(JobKind::MovingBack { caller, failure });
-                    self.out.push(Effect::TakeMoveBack { job });
-                    return;
+                    return self.start_job(JobKind::MovingBack { caller, failure }, Work::MoveBack);
                 }
             }
             Made::Repair => self.repair_recorded(before.as_deref(), is_written),

@@ -24,17 +24,17 @@ use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
-use crate::conversation::effect::{Arrival, Effect, Input, Milestone, Opened, Sent, WritePart};
+use crate::conversation::effect::{Arrival, Effect, Found, Input, Milestone, Opened, Sent, Work, WritePart};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, UncommittedCopy, UpstreamSession, conversation_error};
+use crate::conversation::upstream::{self, Known, UncommittedCopy, conversation_error};
 use crate::conversation::work::Begun;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
-use super::{Actor, Job, JobDone, Message, Reply};
+use super::{Actor, Job, Message, Reply, Resource};
 
 /// Why a transcript is to be read again.
 pub(super) enum LookAgain {
@@ -62,119 +62,31 @@ impl Actor {
                 self.write(record, parts);
             }
             Effect::WriteNew { record, part } => self.write(*record, vec![part]),
-            Effect::Open {
-                job,
-                min_fidelity,
-                refused,
-                by_itself,
-                apart,
-            } => {
-                let request = ClimbRequest {
-                    record: self.model.record.clone(),
-                    min_fidelity,
-                    refused,
-                    urgency: match by_itself {
-                        true => Urgency::Background,
-                        false => Urgency::Now,
-                    },
-                    apart,
-                    behind: self.closed.closing(),
-                    closed: self.closed.clone(),
-                };
-                let climb = climbing::climb(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(async move {
-                    JobDone::Opened(job, climb.await.map(Box::new))
-                }));
-            }
-            Effect::Branch {
-                job,
-                from,
-                at,
-                cwd,
-                busy,
-                min_fidelity,
-            } => {
-                let begun = self.begun("conversation/fork");
-                let request = BranchRequest {
-                    record: self.model.record.clone(),
-                    from,
-                    at,
-                    cwd,
-                    busy,
-                    min_fidelity,
-                    progress: begun.progress(),
-                    closed: self.closed.clone(),
-                };
-                let services = Arc::clone(&self.services);
-                let branch = branching::branch(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(async move {
-                    let branched = branch.await.map(|(branched, session)| {
-                        let path = branched.path.clone();
-                        let copy = path.map(|path| services.copies.uncommitted(&branched.upstream_id, path));
-                        Box::new((branched, session, copy))
-                    });
-                    drop(begun);
-                    JobDone::Branched(job, branched)
-                }));
-            }
-            Effect::Edit {
-                job,
-                at,
-                min_fidelity,
-            } => {
-                let begun = self.begun("conversation/edit");
-                let request = EditRequest {
-                    record: self.model.record.clone(),
-                    at,
-                    min_fidelity,
-                    progress: begun.progress(),
-                    closed: self.closed.clone(),
-                };
-                let edit = branching::edit(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(async move {
-                    let edited = edit.await;
-                    drop(begun);
-                    JobDone::Edited(job, edited.map(Box::new))
-                }));
-            }
-            Effect::LookBack { job, session } => self.look_back(job, session),
-            Effect::Move {
-                job,
-                destination,
-                neighbours,
-                progress,
-            } => self.move_files(job, destination, neighbours, progress),
+            Effect::Work(job, work) => self.begin(job, work),
             Effect::KeepMove => self.keep_move(),
             Effect::LeaveMove => {
-                if let Some(moved) = self.moved.take() {
+                if let Some(moved) = self.made.files.take() {
                     moved.leave();
                 }
             }
-            Effect::TakeMoveBack { job } => self.take_move_back(job),
-            Effect::Repair { job, progress } => self.repair(job, progress),
             Effect::KeepCopy => {
-                if let Some(copy) = self.copy.take() {
+                if let Some(copy) = self.made.copy.take() {
                     copy.keep();
                 }
             }
             Effect::DropCopy => {
-                self.removing = self.copy.take().and_then(UncommittedCopy::remove_in_background);
+                self.removing = self
+                    .made
+                    .copy
+                    .take()
+                    .and_then(UncommittedCopy::remove_in_background);
             }
             Effect::LeaveCopy => {
-                if let Some(copy) = self.arrived.as_mut().and_then(|session| session.copy.take()) {
+                if let Some(copy) = self.made.session.as_mut().and_then(|session| session.copy.take()) {
                     copy.leave();
                 }
             }
             Effect::Anchor(turn_id) => self.anchor(turn_id),
-            Effect::Ascertain { job, sent } => self.ascertain(job, sent),
-            Effect::CloseSession {
-                job,
-                delete_transcripts,
-                by_force,
-            } => {
-                self.close_session(job, delete_transcripts, by_force);
-            }
-            Effect::Configure { job, settings } => self.configure(job, *settings),
             Effect::AbandonJob => {
                 self.abandon_job();
                 self.let_go_of_arrived();
@@ -189,7 +101,7 @@ impl Actor {
                 }
             }
             Effect::Attach => {
-                if let Some(mut session) = self.arrived.take() {
+                if let Some(mut session) = self.made.session.take() {
                     if let Some(copy) = session.copy.take() {
                         copy.keep();
                     }
@@ -197,7 +109,7 @@ impl Actor {
                 }
             }
             Effect::AttachBranch => {
-                if let Some(session) = self.arrived.take() {
+                if let Some(session) = self.made.session.take() {
                     self.session = Some(session);
                 }
             }
@@ -231,6 +143,100 @@ impl Actor {
         }
     }
 
+    /// Begins work beside the loop.
+    fn begin(&mut self, job: u64, work: Work) {
+        match work {
+            Work::Open {
+                min_fidelity,
+                refused,
+                by_itself,
+                apart,
+            } => {
+                let request = ClimbRequest {
+                    record: self.model.record.clone(),
+                    min_fidelity,
+                    refused,
+                    urgency: match by_itself {
+                        true => Urgency::Background,
+                        false => Urgency::Now,
+                    },
+                    apart,
+                    behind: self.closed.closing(),
+                    closed: self.closed.clone(),
+                };
+                let climb = climbing::climb(Arc::clone(&self.services), request);
+                self.job = Some(Job::new(job, async move {
+                    let (opened, session) = unzip(climb.await);
+                    (Found::Opened(opened.map(Box::new)), Resource::session(session))
+                }));
+            }
+            Work::Branch {
+                from,
+                at,
+                cwd,
+                busy,
+                min_fidelity,
+            } => {
+                let begun = self.begun("conversation/fork");
+                let request = BranchRequest {
+                    record: self.model.record.clone(),
+                    from,
+                    at,
+                    cwd,
+                    busy,
+                    min_fidelity,
+                    progress: begun.progress(),
+                    closed: self.closed.clone(),
+                };
+                let services = Arc::clone(&self.services);
+                let branch = branching::branch(Arc::clone(&self.services), request);
+                self.job = Some(Job::new(job, async move {
+                    let (branched, session) = unzip(branch.await);
+                    let path = branched
+                        .as_ref()
+                        .ok()
+                        .and_then(|branched| branched.path.clone().zip(Some(&branched.upstream_id)));
+                    let made = Resource {
+                        copy: path.map(|(path, id)| services.copies.uncommitted(id, path)),
+                        ..Resource::session(session.flatten())
+                    };
+                    drop(begun);
+                    (Found::Branched(branched), made)
+                }));
+            }
+            Work::Edit { at, min_fidelity } => {
+                let begun = self.begun("conversation/edit");
+                let request = EditRequest {
+                    record: self.model.record.clone(),
+                    at,
+                    min_fidelity,
+                    progress: begun.progress(),
+                    closed: self.closed.clone(),
+                };
+                let edit = branching::edit(Arc::clone(&self.services), request);
+                self.job = Some(Job::new(job, async move {
+                    let (edited, session) = unzip(edit.await);
+                    drop(begun);
+                    (Found::Edited(edited.map(Box::new)), Resource::session(session))
+                }));
+            }
+            Work::LookBack { session } => self.look_back(job, session),
+            Work::Close {
+                delete_transcripts,
+                by_force,
+            } => self.close_session(job, delete_transcripts, by_force),
+            Work::Move {
+                destination,
+                neighbours,
+                progress,
+            } => self.move_files(job, destination, neighbours, progress),
+            Work::MoveBack => self.take_move_back(job),
+            Work::Repair { progress } => self.repair(job, progress),
+            Work::Ascertain(sent) => self.ascertain(job, sent),
+            Work::Configure(settings) => self.configure(job, *settings),
+        }
+    }
+
     /// What a caller is answered.
     pub(super) fn answer_of(
         &self,
@@ -251,13 +257,13 @@ impl Actor {
     pub(super) fn abandon_job(&mut self) {
         if let Some(job) = self.job.take() {
             self.closed
-                .close_opened(async move { job.work.await.into_session() });
+                .close_opened(async move { job.work.await.made.into_session() });
         }
     }
 
     /// Closes a session that a job opened and that is not needed.
     fn let_go_of_arrived(&mut self) {
-        if let Some(session) = self.arrived.take() {
+        if let Some(session) = self.made.session.take() {
             self.closed.close(session, false, Duration::ZERO);
         }
     }
@@ -371,10 +377,13 @@ impl Actor {
     fn look_back(&mut self, job: u64, session: Option<UpstreamId>) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let look = move || looking_back::look_back(&services, &record, session.as_ref());
-        self.job = Some(Job::new(async move {
+        self.job = Some(Job::new(job, async move {
             let looked = tokio::task::spawn_blocking(look).await;
             let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));
-            JobDone::LookedBack(job, looked.unwrap_or_else(failed))
+            (
+                Found::LookedBack(looked.unwrap_or_else(failed)),
+                Resource::default(),
+            )
         }));
     }
 
@@ -418,13 +427,16 @@ impl Actor {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let dead = self.dead.take();
-        self.job = Some(Job::new(async move {
+        self.job = Some(Job::new(job, async move {
             if let Some(dead) = dead {
                 // A child that it left may still write.
                 dead.stopped().await;
             }
             let look = tokio::task::spawn_blocking(move || arrival::arrival(&services, &record, &sent));
-            JobDone::Ascertained(job, look.await.unwrap_or(Arrival::Unknown))
+            (
+                Found::Ascertained(look.await.unwrap_or(Arrival::Unknown)),
+                Resource::default(),
+            )
         }));
     }
 
@@ -485,7 +497,7 @@ impl Actor {
         let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
         let closed = session.map(|session| self.closed.close(session, by_force, grace));
         let all = self.closed.clone();
-        self.closing = Some(Job::new(async move {
+        self.closing = Some(Job::new(job, async move {
             if let Some(closed) = closed {
                 closed.closed().await;
             }
@@ -498,7 +510,7 @@ impl Actor {
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
-            JobDone::Closed(job, remaining)
+            (Found::Closed(remaining), Resource::default())
         }));
     }
 
@@ -517,7 +529,7 @@ impl Actor {
             self.model.info.modes.clone(),
             self.model.info.config_options.clone(),
         );
-        self.job = Some(Job::new(async move {
+        self.job = Some(Job::new(job, async move {
             let known = Known {
                 modes: modes.as_ref(),
                 config_options: options.as_ref(),
@@ -528,13 +540,13 @@ impl Actor {
                     .map_err(|error| conversation_error(&entry, &error)),
                 Err(error) => Err(error),
             };
-            JobDone::Configured(job, result)
+            (Found::Configured(result), Resource::default())
         }));
     }
 
     /// Passes the session that a fork opened to the conversation that the fork made.
     fn hand_over(&mut self, id: ConversationId, opened: Box<Opened>) {
-        let Some(session) = self.arrived.take() else {
+        let Some(session) = self.made.session.take() else {
             return;
         };
         let message = Message::TakeOver(opened, Box::new(session));
@@ -544,32 +556,10 @@ impl Actor {
     }
 }
 
-impl JobDone {
-    /// The session that an abandoned job has opened. Copies that it has made are removed.
-    pub(super) fn into_session(self) -> Option<UpstreamSession> {
-        match self {
-            Self::Opened(_, Ok(opened)) => Some(opened.1),
-            Self::Branched(_, Ok(branched)) => {
-                let (_, mut session, copy) = *branched;
-                match &mut session {
-                    // It goes once the session has ended.
-                    Some(session) => session.copy = copy,
-                    // Nothing waits for that.
-                    None => drop(copy.and_then(UncommittedCopy::remove_in_background)),
-                }
-                session
-            }
-            Self::Edited(_, Ok(edited)) => Some(edited.1),
-            Self::Opened(..)
-            | Self::Branched(..)
-            | Self::Edited(..)
-            | Self::LookedBack(..)
-            | Self::Moved(..)
-            | Self::MovedBack(_)
-            | Self::Repaired(..)
-            | Self::Closed(..)
-            | Self::Configured(..)
-            | Self::Ascertained(..) => None,
-        }
+/// Takes what was found apart from the session that came with it.
+fn unzip<T, S>(done: Result<(T, S), ConversationError>) -> (Result<T, ConversationError>, Option<S>) {
+    match done {
+        Ok((found, session)) => (Ok(found), Some(session)),
+        Err(error) => (Err(error), None),
     }
 }

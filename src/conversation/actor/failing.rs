@@ -25,7 +25,7 @@ use crate::conversation::upstream::UncommittedCopy;
 use crate::store::Change;
 use crate::transcript::moving::Moving;
 
-use super::{Actor, Job, JobDone, Message, Reply};
+use super::{Actor, Job, Message, Reply};
 
 /// How many panics within [`FAULTS_WITHIN`] make a conversation refuse calls: one that panics at each message would otherwise
 /// begin anew without end, and one that panics without any message would keep a thread busy.
@@ -136,7 +136,7 @@ impl Actor {
         self.end_jobs().await;
         self.let_go();
         let recorded = self.settle_writes().await;
-        if let Some(moved) = self.moved.take() {
+        if let Some(moved) = self.made.files.take() {
             let back = tokio::task::spawn_blocking(move || Moving::take_back(moved));
             // The next start takes back what could not be taken back here.
             let _is_back = back.await;
@@ -214,14 +214,14 @@ impl Actor {
                     progress.end_early();
                 }
                 match AssertUnwindSafe(work).catch_unwind().await {
-                    Ok(JobDone::Moved(_, Ok(moved))) => self.moved = moved.files,
-                    Ok(JobDone::Repaired(_, Ok(done))) => {
-                        if let Some((_, copy)) = done.made {
+                    Ok(done) => {
+                        self.made.files = done.made.files;
+                        if let Some(copy) = done.made.copy {
                             copy.remove().await;
                         }
                     }
                     // It has left nothing, or what the next start settles.
-                    Ok(_) | Err(_) => {}
+                    Err(_) => {}
                 }
             }
             other => {
@@ -242,8 +242,8 @@ impl Actor {
         self.place = None;
         self.deadlines.clear();
         self.leaves_at = None;
-        let sessions = [self.session.take(), self.arrived.take()];
-        let copies = self.copy.take().into_iter();
+        let sessions = [self.session.take(), self.made.session.take()];
+        let copies = self.made.copy.take().into_iter();
         let mut sessions: Vec<_> = sessions.into_iter().flatten().collect();
         let of_sessions = sessions.iter_mut().filter_map(|session| session.copy.take());
         // A record on disk may name them by now. The next start removes those that none names.

@@ -7,7 +7,9 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{Branched, CallChange, Effect, Ledger, Made, Milestone, Opened, WritePart};
+use crate::conversation::effect::{
+    Branched, CallChange, Effect, Ledger, Made, Milestone, Opened, Work, WritePart,
+};
 use crate::conversation::error::ConversationError;
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
@@ -44,15 +46,16 @@ impl<R> Model<R> {
             }
         };
         let (at, cwd) = (branching.at.clone(), branching.cwd.clone());
-        let job = self.start_job(JobKind::Branching(branching));
-        self.out.push(Effect::Branch {
-            job,
-            from,
-            at,
-            cwd,
-            busy,
-            min_fidelity,
-        });
+        self.start_job(
+            JobKind::Branching(branching),
+            Work::Branch {
+                from,
+                at,
+                cwd,
+                busy,
+                min_fidelity,
+            },
+        );
     }
 
     /// The session of the head; none where the agent has never been sent anything.
@@ -183,7 +186,7 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         };
-        self.start_job(JobKind::Recording);
+        self.occupy(JobKind::Recording);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,
@@ -221,7 +224,7 @@ impl<R> Model<R> {
         let change = branch_change(branching.caller, answer, branched, None);
         let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
         // The branch's session waits for the write where any other that is opened would come to lie.
-        self.start_job(JobKind::Recording);
+        self.occupy(JobKind::Recording);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,

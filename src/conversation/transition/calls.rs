@@ -8,7 +8,7 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, Caller, Request};
-use crate::conversation::effect::{Call, Deadline, Effect, Part};
+use crate::conversation::effect::{Call, Deadline, Effect, Part, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{
@@ -383,12 +383,12 @@ impl<R> Model<R> {
             self.write_update(title, Some(settings), caller);
             return;
         }
-        let job = self.start_job(JobKind::Configuring {
+        let kind = JobKind::Configuring {
             caller,
             title,
             settings: settings.clone(),
-        });
-        self.out.push(Effect::Configure { job, settings });
+        };
+        self.start_job(kind, Work::Configure(settings));
     }
 
     /// Changes the record, writes it down and answers with it.

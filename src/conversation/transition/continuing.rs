@@ -10,7 +10,7 @@ use super::Changed;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Caller, Request};
-use crate::conversation::effect::{Arrival, Effect, Sent};
+use crate::conversation::effect::{Arrival, Sent, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
@@ -181,8 +181,7 @@ impl<R> Model<R> {
             return;
         };
         let sent = Sent::from(cut);
-        let job = self.start_job(JobKind::Ascertaining(None));
-        self.out.push(Effect::Ascertain { job, sent });
+        self.start_job(JobKind::Ascertaining(None), Work::Ascertain(sent));
     }
 
     /// The transcript says whether it has the prompt.
@@ -382,8 +381,7 @@ impl<R> Model<R> {
         let Some(sent) = self.record.turn.as_ref().map(Sent::from) else {
             return;
         };
-        let job = self.start_job(JobKind::Ascertaining(Some(death)));
-        self.out.push(Effect::Ascertain { job, sent });
+        self.start_job(JobKind::Ascertaining(Some(death)), Work::Ascertain(sent));
     }
 
     /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.

@@ -12,7 +12,7 @@ use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::edit::{Edit, Edited, link_of};
-use crate::conversation::effect::{Deadline, Effect, Ledger, Now};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Saving, Session, Turn, TurnPhase};
@@ -85,12 +85,7 @@ impl<R> Model<R> {
         let Some(edit) = &turn.edit else { return true };
         let (at, min_fidelity) = (edit.at.clone(), turn.asked.min_fidelity);
         let turn_id = turn.asked.turn_id.clone();
-        let job = self.start_job(JobKind::Editing(turn_id));
-        self.out.push(Effect::Edit {
-            job,
-            at,
-            min_fidelity,
-        });
+        self.start_job(JobKind::Editing(turn_id), Work::Edit { at, min_fidelity });
         true
     }
 
@@ -242,8 +237,7 @@ impl<R> Model<R> {
             self.answer(caller, Err(busy));
             return;
         }
-        let job = self.start_job(JobKind::Undoing { caller, progress });
-        self.out.push(Effect::LookBack { job, session });
+        self.start_job(JobKind::Undoing { caller, progress }, Work::LookBack { session });
     }
 
     /// The lineage was read.

@@ -6,7 +6,7 @@ use bridge_protocol::event::Event;
 use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Deadline, Effect, Effects, Ledger, Made, Now};
+use crate::conversation::effect::{CallChange, Deadline, Effect, Effects, Ledger, Made, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Session, TurnPhase};
 use crate::store::{Reported, Resting};
@@ -100,11 +100,13 @@ impl<R> Model<R> {
             callers,
             then,
         });
-        self.out.push(Effect::CloseSession {
-            job: number,
-            delete_transcripts,
-            by_force,
-        });
+        self.out.push(Effect::Work(
+            number,
+            Work::Close {
+                delete_transcripts,
+                by_force,
+            },
+        ));
         self.session = Session::Closed;
     }
 

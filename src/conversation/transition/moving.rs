@@ -5,7 +5,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{Link, LinkReason};
 
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Effect, Ledger, Made};
+use crate::conversation::effect::{CallChange, Effect, Ledger, Made, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, JobKind, Model, MoveCall, Session};
 use crate::store::ConversationRecord;
@@ -78,13 +78,14 @@ impl<R> Model<R> {
     pub(super) fn move_files(&mut self, call: MoveCall<R>) {
         let (destination, neighbours) = (call.destination.clone(), call.neighbours.clone());
         let progress = call.progress.clone();
-        let job = self.start_job(JobKind::Moving(call));
-        self.out.push(Effect::Move {
-            job,
-            destination,
-            neighbours,
-            progress,
-        });
+        self.start_job(
+            JobKind::Moving(call),
+            Work::Move {
+                destination,
+                neighbours,
+                progress,
+            },
+        );
     }
 
     /// The files are in the new folder, or where they were.
@@ -122,7 +123,7 @@ impl<R> Model<R> {
             })),
             None => Answer::Moved(Box::new(answer)),
         };
-        self.start_job(JobKind::Recording);
+        self.occupy(JobKind::Recording);
         let mut events = vec![Event::Moved {
             from: before.cwd.clone(),
             to: self.record.cwd.clone(),

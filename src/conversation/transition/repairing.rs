@@ -6,7 +6,7 @@ use bridge_protocol::link::{LinkReason, Relation, RollCause};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{CallChange, Effect, Ledger, Made, RepairedHead};
+use crate::conversation::effect::{CallChange, Effect, Ledger, Made, RepairedHead, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, JobKind, Model, RepairCall, Session};
 use crate::store::{ConversationRecord, Resting};
@@ -28,8 +28,7 @@ impl<R> Model<R> {
     /// Nobody of ours writes to the transcript any more.
     pub(super) fn repair_files(&mut self, call: RepairCall<R>) {
         let progress = call.progress.clone();
-        let job = self.start_job(JobKind::Repairing(call));
-        self.out.push(Effect::Repair { job, progress });
+        self.start_job(JobKind::Repairing(call), Work::Repair { progress });
     }
 
     /// The copy was made, or there is none.
@@ -96,7 +95,7 @@ impl<R> Model<R> {
             events: vec![rolled],
             ..Ledger::default()
         };
-        self.start_job(JobKind::Recording);
+        self.occupy(JobKind::Recording);
         self.write_change(
             ledger,
             CallChange {

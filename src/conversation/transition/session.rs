@@ -6,7 +6,7 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Opened};
+use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Opened, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
@@ -69,17 +69,16 @@ impl<R> Model<R> {
         let min_fidelity = self.least_wanted().unwrap_or(Fidelity::Text);
         let refused = self.waiting_turn().map(|turn| turn.refused.clone());
         let refused = refused.unwrap_or_default();
-        let job = self.start_job(JobKind::Opening { min_fidelity });
         let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
         let by_itself = self.turn.as_ref().is_some_and(is_by_itself);
         let continuation = self.record.continuation.as_ref().filter(|_| by_itself);
-        self.out.push(Effect::Open {
-            job,
+        let work = Work::Open {
             min_fidelity,
             refused,
             by_itself,
             apart: continuation.is_some_and(|continuation| continuation.apart),
-        });
+        };
+        self.start_job(JobKind::Opening { min_fidelity }, work);
     }
 
     /// The turn that waits for its session.
@@ -179,7 +178,7 @@ impl<R> Model<R> {
             opened.config_options.as_ref(),
         );
         self.touch();
-        self.start_job(JobKind::Recording);
+        self.occupy(JobKind::Recording);
         let milestone = Milestone::SessionOpened(Box::new(opened));
         self.write(ledger, milestone);
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::super::{Actor, Job, JobDone};
+use super::super::{Actor, Job, Resource};
+use super::unzip;
 use crate::conversation::destination::Destination;
-use crate::conversation::effect::Input;
-use crate::conversation::error::ConversationError;
+use crate::conversation::effect::Found;
 use crate::conversation::moving::{self, MoveRequest};
-use crate::conversation::repairing::{self, Done, RepairRequest};
+use crate::conversation::repairing::{self, RepairRequest};
 use crate::conversation::work::Progress;
 use crate::transcript::moving::Moving;
 use crate::transcript::moving::SharedNeighbours;
@@ -31,18 +31,27 @@ impl Actor {
         };
         let progress = Arc::clone(&request.progress);
         let moving = moving::carry_out(Arc::clone(&self.services), request);
-        let work = async move { JobDone::Moved(job, moving.await.map(Box::new)) };
-        self.job = Some(Job::on_files(work, Some(progress)));
+        let work = async move {
+            let (answer, files) = unzip(moving.await.map(|moved| (moved.answer, moved.files)));
+            let made = Resource {
+                files: files.flatten(),
+                ..Resource::default()
+            };
+            (Found::Moved(answer), made)
+        };
+        self.job = Some(Job::on_files(job, work, Some(progress)));
     }
 
     /// The move is recorded. Its originals are deleted beside the loop; after a kill, the next start does it.
     pub(in crate::conversation::actor) fn keep_move(&mut self) {
-        let Some(moved) = self.moved.take() else { return };
+        let Some(moved) = self.made.files.take() else {
+            return;
+        };
         self.finishing = Some(tokio::task::spawn_blocking(move || moved.keep()));
     }
 
     pub(super) fn take_move_back(&mut self, job: u64) {
-        let moved = self.moved.take();
+        let moved = self.made.files.take();
         let work = async move {
             let back = tokio::task::spawn_blocking(move || moved.is_none_or(Moving::take_back));
             if !matches!(back.await, Ok(true)) {
@@ -50,9 +59,9 @@ impl Actor {
                     "a move could neither be recorded nor be undone completely; the next start undoes the rest"
                 );
             }
-            JobDone::MovedBack(job)
+            (Found::MovedBack, Resource::default())
         };
-        self.job = Some(Job::on_files(work, None));
+        self.job = Some(Job::on_files(job, work, None));
     }
 
     /// Makes a repaired copy of the head, once no agent writes to it.
@@ -64,21 +73,17 @@ impl Actor {
         };
         let progress = Arc::clone(&request.progress);
         let repairing = repairing::carry_out(Arc::clone(&self.services), request);
-        let work = async move { JobDone::Repaired(job, repairing.await.map(Box::new)) };
-        self.job = Some(Job::on_files(work, Some(progress)));
-    }
-
-    /// Holds a copy until the record names it.
-    pub(in crate::conversation::actor) fn copy_made(
-        &mut self,
-        job: u64,
-        done: Result<Box<Done>, ConversationError>,
-    ) {
-        let result = done.map(|done| {
-            let (head, copy) = done.made.unzip();
-            self.copy = copy;
-            (Box::new(done.answer), head.map(Box::new))
-        });
-        self.input(Input::Repaired { job, result });
+        let work = async move {
+            let (found, copy) = unzip(repairing.await.map(|done| {
+                let (head, copy) = done.made.unzip();
+                ((Box::new(done.answer), head.map(Box::new)), copy)
+            }));
+            let made = Resource {
+                copy: copy.flatten(),
+                ..Resource::default()
+            };
+            (Found::Repaired(found), made)
+        };
+        self.job = Some(Job::on_files(job, work, Some(progress)));
     }
 }

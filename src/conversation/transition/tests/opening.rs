@@ -8,7 +8,7 @@ use serde_json::json;
 use super::outside::{agent_error, opened};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Input};
+use crate::conversation::effect::{Deadline, Found, Input};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Session, TurnPhase, view_of_record};
 
@@ -230,14 +230,14 @@ fn the_result_of_an_abandoned_climb_changes_nothing() {
     world.stop();
     world.forget_log();
     let late = opened("s9", Via::Copied, Fidelity::Full, None);
-    world.apply(Input::Opened {
+    world.apply(Input::Worked {
         job: abandoned,
-        opened: Box::new(late),
+        found: Found::Opened(Ok(Box::new(late))),
     });
     world.expect(&[]);
-    world.apply(Input::OpenFailed {
+    world.apply(Input::Worked {
         job: abandoned,
-        error: agent_error(),
+        found: Found::Opened(Err(agent_error())),
     });
     world.expect(&[]);
     assert_eq!(world.chain(), ["s1"]);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::world::World;
 use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
-use crate::conversation::effect::{Arrival, Branched, Deadline, Input, Opened, Part, RepairedHead};
+use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part, RepairedHead};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{EndedTurn, end_unfinished};
 use crate::conversation::state::{Model, TurnPhase};
@@ -70,15 +70,18 @@ impl World {
     pub(super) fn climbed(&mut self, opened: Opened) {
         let job = self.job.take().expect("no climb was asked for");
         self.arrives(&opened.upstream_id);
-        self.apply(Input::Opened {
+        self.apply(Input::Worked {
             job,
-            opened: Box::new(opened),
+            found: Found::Opened(Ok(Box::new(opened))),
         });
     }
 
     pub(super) fn climb_fails(&mut self, error: ConversationError) {
         let job = self.job.take().expect("no climb was asked for");
-        self.apply(Input::OpenFailed { job, error });
+        self.apply(Input::Worked {
+            job,
+            found: Found::Opened(Err(error)),
+        });
     }
 
     pub(super) fn branches(&mut self, id: &str) {
@@ -93,7 +96,10 @@ impl World {
         {
             self.arrives(&opened.upstream_id);
         }
-        self.apply(Input::Branched { job, result });
+        self.apply(Input::Worked {
+            job,
+            found: Found::Branched(result),
+        });
     }
 
     /// The branch of an edit is open, or there is none.
@@ -103,14 +109,20 @@ impl World {
             self.arrives(&edited.opened.upstream_id);
         }
         let result = result.map(Box::new);
-        self.apply(Input::Edited { job, result });
+        self.apply(Input::Worked {
+            job,
+            found: Found::Edited(result),
+        });
     }
 
     /// The lineage is read for what to take back.
     pub(super) fn looks_back(&mut self) {
         let job = self.job.take().expect("nobody wants to undo");
         let result = Ok(undoing(&self.disk.lineage, self.model.record.chain.links()));
-        self.apply(Input::LookedBack { job, result });
+        self.apply(Input::Worked {
+            job,
+            found: Found::LookedBack(result),
+        });
     }
 
     /// The same, with this id for the head that is to be taken up again.
@@ -121,18 +133,18 @@ impl World {
             Some(Undoing::Branch(earlier)) => earlier.link.upstream_id = id.into(),
             other => panic!("no branch is undone: {other:?}"),
         }
-        self.apply(Input::LookedBack {
+        self.apply(Input::Worked {
             job,
-            result: Ok(found),
+            found: Found::LookedBack(Ok(found)),
         });
     }
 
     /// The session that was being closed is.
     pub(super) fn closes(&mut self) {
         let job = self.closing.take().expect("no closing was asked for");
-        self.apply(Input::SessionClosed {
+        self.apply(Input::Worked {
             job,
-            remaining: Vec::new(),
+            found: Found::Closed(Vec::new()),
         });
     }
 
@@ -145,7 +157,10 @@ impl World {
             left_out: Vec::new(),
             kept: Vec::new(),
         });
-        self.apply(Input::Moved { job, result });
+        self.apply(Input::Worked {
+            job,
+            found: Found::Moved(result),
+        });
     }
 
     /// A repaired copy was made, or there was nothing to repair.
@@ -171,18 +186,27 @@ impl World {
             });
             (Box::new(answer), head.map(Box::new))
         });
-        self.apply(Input::Repaired { job, result });
+        self.apply(Input::Worked {
+            job,
+            found: Found::Repaired(result),
+        });
     }
 
     /// They are back.
     pub(super) fn moved_back(&mut self) {
         let job = self.job.take().expect("nothing was to be taken back");
-        self.apply(Input::MovedBack { job });
+        self.apply(Input::Worked {
+            job,
+            found: Found::MovedBack,
+        });
     }
 
     pub(super) fn configured(&mut self, result: Result<(), ConversationError>) {
         let job = self.job.take().expect("no settings were to be applied");
-        self.apply(Input::Configured { job, result });
+        self.apply(Input::Worked {
+            job,
+            found: Found::Configured(result),
+        });
     }
 
     /// The oldest write that is under way ends well.
@@ -364,7 +388,10 @@ impl World {
     /// The transcript says whether a prompt reached it.
     pub(super) fn ascertains(&mut self, arrival: Arrival) {
         let job = self.job.take().expect("nothing was asked of the transcript");
-        self.apply(Input::Ascertained { job, arrival });
+        self.apply(Input::Worked {
+            job,
+            found: Found::Ascertained(arrival),
+        });
     }
 
     /// The time has come to go on; the turn is `c` and a number.

@@ -10,7 +10,7 @@ use super::random::Run;
 use super::steps::{STEPS, Step, history};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Input};
+use crate::conversation::effect::{Deadline, Found, Input};
 use crate::conversation::error::ConversationError;
 
 /// Fails unless every call was answered and every accepted turn has ended.
@@ -217,10 +217,10 @@ proptest! {
                 0 => {
                     world.prompt("hello");
                 }
-                1 => world.apply(Input::OpenFailed { job, error: refused() }),
-                2 => world.apply(Input::Branched { job, result: Ok(branch("s1")) }),
-                3 => world.apply(Input::SessionClosed { job, remaining: Vec::new() }),
-                4 => world.apply(Input::Configured { job, result: Ok(()) }),
+                1 => world.apply(Input::Worked { job, found: Found::Opened(Err(refused())) }),
+                2 => world.apply(Input::Worked { job, found: Found::Branched(Ok(branch("s1"))) }),
+                3 => world.apply(Input::Worked { job, found: Found::Closed(Vec::new()) }),
+                4 => world.apply(Input::Worked { job, found: Found::Configured(Ok(())) }),
                 5 => world.apply(Input::PromptAnswered { answer: Ok(RawJson::from(json!("what?"))), in_company: false }),
                 6 => world.apply(Input::PromptAnswered { answer: Err(RawJson::from(json!([]))), in_company: false }),
                 7 => world.withdraws("q1"),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Sent, WritePart};
+use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Sent, Work, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -240,6 +240,68 @@ impl World {
         }
     }
 
+    fn work(&mut self, job: u64, work: Work) -> String {
+        if !matches!(work, Work::Close { .. }) {
+            self.job = Some(job);
+        }
+        match work {
+            Work::Open {
+                min_fidelity,
+                refused,
+                by_itself,
+                apart,
+            } => {
+                assert_eq!(self.closing, None, "two sessions at once");
+                let refused: Vec<String> = refused
+                    .iter()
+                    .map(|(id, via, _)| format!("{id} ({})", word(via)))
+                    .collect();
+                let below = if refused.is_empty() {
+                    String::new()
+                } else {
+                    format!(" below {}", refused.join(","))
+                };
+                let by_itself = if by_itself { " by itself" } else { "" };
+                let apart = if apart { " apart" } else { "" };
+                format!("open {}{below}{by_itself}{apart}", word(&min_fidelity))
+            }
+            Work::Branch { from, busy, .. } => {
+                format!("branch {from}{}", if busy { " while busy" } else { "" })
+            }
+            Work::Edit { at, .. } => {
+                format!("edit {at}")
+            }
+            Work::LookBack { .. } => "look back".to_owned(),
+            Work::Move { destination, .. } => {
+                assert_eq!(self.closing, None, "its agent may still write");
+                format!(
+                    "move files to {}",
+                    destination.of_conversation(&self.model.record)
+                )
+            }
+            Work::MoveBack => "take the move back".to_owned(),
+            Work::Repair { .. } => {
+                assert_eq!(self.closing, None, "its agent may still write");
+                "repair".to_owned()
+            }
+            Work::Ascertain(Sent { upstream_id, .. }) => {
+                let id = upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
+                format!("ascertain {id}")
+            }
+            Work::Close {
+                delete_transcripts,
+                by_force,
+            } => {
+                assert_eq!(self.closing, None, "one is being closed already");
+                self.closing = Some(job);
+                let delete = if delete_transcripts { " and delete" } else { "" };
+                let force = if by_force { " by force" } else { "" };
+                format!("close session{delete}{force}")
+            }
+            Work::Configure(_) => "configure".to_owned(),
+        }
+    }
+
     fn carry_out_one(&mut self, effect: Effect<u32>) {
         let line = match effect {
             Effect::Write(parts) => {
@@ -262,59 +324,9 @@ impl World {
                 assert_eq!(earlier, None, "call {reply} was answered twice");
                 line
             }
-            Effect::Open {
-                job,
-                min_fidelity,
-                refused,
-                by_itself,
-                apart,
-            } => {
-                assert_eq!(self.closing, None, "two sessions at once");
-                self.job = Some(job);
-                let refused: Vec<String> = refused
-                    .iter()
-                    .map(|(id, via, _)| format!("{id} ({})", word(via)))
-                    .collect();
-                let below = if refused.is_empty() {
-                    String::new()
-                } else {
-                    format!(" below {}", refused.join(","))
-                };
-                let by_itself = if by_itself { " by itself" } else { "" };
-                let apart = if apart { " apart" } else { "" };
-                format!("open {}{below}{by_itself}{apart}", word(&min_fidelity))
-            }
-            Effect::Branch { job, from, busy, .. } => {
-                self.job = Some(job);
-                format!("branch {from}{}", if busy { " while busy" } else { "" })
-            }
-            Effect::Edit { job, at, .. } => {
-                self.job = Some(job);
-                format!("edit {at}")
-            }
-            Effect::LookBack { job, .. } => {
-                self.job = Some(job);
-                "look back".to_owned()
-            }
-            Effect::Move { job, destination, .. } => {
-                assert_eq!(self.closing, None, "its agent may still write");
-                self.job = Some(job);
-                format!(
-                    "move files to {}",
-                    destination.of_conversation(&self.model.record)
-                )
-            }
+            Effect::Work(job, work) => self.work(job, work),
             Effect::KeepMove => "keep the move".to_owned(),
             Effect::LeaveMove => "leave the move".to_owned(),
-            Effect::TakeMoveBack { job } => {
-                self.job = Some(job);
-                "take the move back".to_owned()
-            }
-            Effect::Repair { job, .. } => {
-                assert_eq!(self.closing, None, "its agent may still write");
-                self.job = Some(job);
-                "repair".to_owned()
-            }
             Effect::KeepCopy => "keep the copy".to_owned(),
             Effect::DropCopy => "drop the copy".to_owned(),
             Effect::LeaveCopy => "leave the copy".to_owned(),
@@ -323,29 +335,6 @@ impl World {
                     self.finds_end(turn_id);
                 }
                 return;
-            }
-            Effect::Ascertain {
-                job,
-                sent: Sent { upstream_id, .. },
-            } => {
-                self.job = Some(job);
-                let id = upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
-                format!("ascertain {id}")
-            }
-            Effect::CloseSession {
-                job,
-                delete_transcripts,
-                by_force,
-            } => {
-                assert_eq!(self.closing, None, "one is being closed already");
-                self.closing = Some(job);
-                let delete = if delete_transcripts { " and delete" } else { "" };
-                let force = if by_force { " by force" } else { "" };
-                format!("close session{delete}{force}")
-            }
-            Effect::Configure { job, .. } => {
-                self.job = Some(job);
-                "configure".to_owned()
             }
             Effect::GiveUpClimb => {
                 self.job = None;
