@@ -1,9 +1,9 @@
 //! A copy of a recorded data folder, as if it had been written where the copy is.
 //!
-//! Lists, plans and the journal name paths, and the inodes and times of files, below checksums. The copy names its own: the
-//! daemon judges each file as it would have at the recorded place. Nothing else is changed, so what does not fit in the
-//! recorded folder does not fit in the copy either. The path of the copy is as long as the recorded one, because lists and
-//! plans count bytes of files that contain it.
+//! Lists, plans and the journal name paths, and the inodes and times of files, below checksums. The copy names its own, so that
+//! the daemon judges each file as it would have at the recorded place. Sizes stay as they were recorded: a file that had
+//! changed has also changed in the copy. Therefore the path of the copy is as long as the recorded one. Checksums are made anew,
+//! in the way of the version that wrote them.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -130,7 +130,7 @@ impl Copy {
         // Paths in plans of imports are lists of bytes.
         let of_bytes = texts.iter().map(|(from, to)| (listed(from), listed(to)));
         texts.extend(of_bytes.collect::<Vec<_>>());
-        // Daemons of one name end each other's processes.
+        // The name by which a daemon recognizes its processes: copies that are used at the same time each have their own.
         let name = fs::read_to_string(fixture(version, &format!("{recording}/data/instance"))).unwrap();
         texts.push((name, ConversationId::mint().to_string().replace('-', "")));
         texts.extend(
@@ -197,7 +197,7 @@ impl Copy {
         self.texts.iter().fold(text.to_owned(), replace).into_bytes()
     }
 
-    /// Makes a copied file of the daemon fit to the copies of the files that it names.
+    /// Has a copied list, plan or journal name the copies of the files that it names, below checksums that fit.
     fn fit(&self, path: &Path) {
         let name = path.file_name().unwrap().to_str().unwrap();
         let below = path.strip_prefix(self.folder.path().join("data")).unwrap();
@@ -211,7 +211,7 @@ impl Copy {
             return;
         }
         let text = fs::read_to_string(path).unwrap();
-        let mut earlier = Value::Null;
+        let mut first = Value::Null;
         let mut fitted = String::new();
         for line in text.split_inclusive('\n') {
             let Ok(mut value) = serde_json::from_str::<Value>(line) else {
@@ -231,9 +231,9 @@ impl Copy {
             } else {
                 &mut value
             };
-            self.fit_note(note, &earlier, path.parent().unwrap());
-            if earlier.is_null() {
-                earlier = note.clone();
+            self.fit_note(note, &first, path.parent().unwrap());
+            if first.is_null() {
+                first = note.clone();
             }
             if is_checked {
                 value["crc32"] = json!(crc32fast::hash(value["note"].to_string().as_bytes()));
