@@ -23,6 +23,28 @@ pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
     })
 }
 
+/// Whether a process with the mark of a data folder belongs to a daemon: it is one, or the first of its parents without the mark
+/// is. The first process is nobody's daemon here, because it adopts the orphans of all. False if the system does not show that.
+#[must_use]
+pub fn is_of_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
+    while pid > 1 {
+        if data_folder_of(pid).is_some() {
+            return true;
+        }
+        match parent_of(pid).filter(|_| is_marked(pid)) {
+            Some(parent) => pid = parent,
+            None => return false,
+        }
+    }
+    false
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    parent.trim().parse().ok()
+}
+
 /// `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF` is a daemon's; a shared lock is of a process that only looks.
 fn is_exclusive_lock(line: &str) -> bool {
     line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE")

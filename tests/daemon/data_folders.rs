@@ -4,120 +4,32 @@
 //! `tests/fixtures/data` holds the folders and says how they were recorded. They are never rewritten:
 //! `v1.sha256` has the hash of each file of `v1`.
 
+mod backups;
+mod half_done;
+mod recorded;
+
 use std::fmt::Write;
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
 use jiff::Timestamp;
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::geteuid;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::carrying::files_below;
-use crate::continuing::{continued, go_on};
-use crate::daemon::set_aside::reported;
+use crate::continuing::{continued, go_on, prompts};
 use crate::home::Home;
 use crate::support::App;
 
-/// The recorded folders.
-const VERSIONS: [&str; 2] = ["v1", "v2"];
-
-/// Where the folder of a version was when it was recorded. The journal, kept copies and moves contain absolute paths below
-/// checksums, so a copy has to be at the same path.
-fn recorded_at(version: &str) -> PathBuf {
-    PathBuf::from(format!("/tmp/session-bridge-{version}"))
-}
+use recorded::{Recorded, VERSIONS, fixture, recordings};
 
 /// Members that may change when another version opens the folder.
 const MAY_CHANGE: [&str; 3] = ["live", "revision", "updatedAt"];
-
-/// A copy of the recorded home, at the path where it was recorded. One test at a time has it, of all users
-/// and runs.
-struct Recorded {
-    home: Home,
-    expected: Value,
-    _only_one: File,
-}
-
-impl Recorded {
-    /// None, with the reason printed, if an unfinished test of another user has left its copy.
-    #[allow(
-        clippy::print_stderr,
-        reason = "the report of a test run says what was skipped"
-    )]
-    fn open(version: &str) -> Option<Self> {
-        let recorded_at = recorded_at(version);
-        // Each user can lock the folder above, and nothing of it stays.
-        let only_one = File::open(recorded_at.parent().unwrap()).unwrap();
-        flock(&only_one, FlockOperation::LockExclusive).unwrap();
-        let left = fs::symlink_metadata(&recorded_at).ok();
-        if left.is_some_and(|left| left.uid() != geteuid().as_raw()) {
-            eprintln!("skipped: {} belongs to another user", recorded_at.display());
-            return None;
-        }
-        remove(&recorded_at);
-        let expected = fs::read(fixture(version, "expected.json")).unwrap();
-        let expected: Value = serde_json::from_slice(&expected).unwrap();
-        let home = Home::at(&recorded_at);
-        copy_folder(&fixture(version, "home"), home.path());
-        for folder in expected["folders"].as_array().unwrap() {
-            home.folder_named(folder.as_str().unwrap());
-        }
-        Some(Self {
-            home,
-            expected,
-            _only_one: only_one,
-        })
-    }
-
-    /// The id of the conversation that was recorded under this name.
-    fn id(&self, name: &str) -> ConversationId {
-        let id = &self.expected["conversations"][name]["conversation"]["id"];
-        serde_json::from_value(id.clone()).unwrap()
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            remove(self.home.path());
-        }
-    }
-}
-
-fn remove(folder: &Path) {
-    if folder.exists() {
-        fs::remove_dir_all(folder).unwrap();
-    }
-}
-
-fn recordings() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/data")
-}
-
-fn fixture(version: &str, name: &str) -> PathBuf {
-    recordings().join(version).join(name)
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    // Whatever the umask of the test is: the daemon refuses folders that others can write to.
-    DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
 
 /// Asserts that everything recorded is still there. Later versions may add members.
 fn assert_has(now: &Value, recorded: &Value, at: &str) {
@@ -166,6 +78,47 @@ async fn all_pages(app: &App, method: &str, id: &Value, list: &str) -> Value {
     }
 }
 
+/// What was found that is worse than good to know: its kind, and the path in the home that it is about. How full the disk is and
+/// which agents are installed is the machine's own matter.
+fn bad_of(home: &Home, found: &Value) -> Vec<(String, String)> {
+    let found = found["diagnostics"].as_array().unwrap().iter();
+    let is_bad = |one: &&Value| one["severity"] == "warning" || one["severity"] == "error";
+    let is_machine = |one: &Value| one["kind"] == "room" || one["kind"] == "agent";
+    found
+        .filter(|one| is_bad(one) && !is_machine(one))
+        .map(|one| {
+            let subject = Path::new(one["subject"].as_str().unwrap_or_default());
+            let below = subject.strip_prefix(home.path()).unwrap_or(subject);
+            let kind = one["kind"].as_str().unwrap();
+            (kind.to_owned(), below.to_str().unwrap().to_owned())
+        })
+        .collect()
+}
+
+/// What `daemon/diagnose` finds.
+async fn bad(home: &Home, app: &App) -> Vec<(String, String)> {
+    let found = app.call("daemon/diagnose", json!({"agents": false})).await;
+    bad_of(home, &found.unwrap())
+}
+
+/// What `sessionctl doctor` finds. It does not fail.
+fn doctor(home: &Home) -> Vec<(String, String)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    command.env_clear().env("SESSIOND_HOME", home.path());
+    let output = command
+        .args(["--json", "doctor", "--no-agents", "--no-start"])
+        .output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    bad_of(home, &serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// What is found in a recorded folder. The database of the first version is of another start of the machine.
+fn known_to_be_bad(version: &str) -> Vec<(String, String)> {
+    let aside = || ("setAside".to_owned(), "data/store.broken-1".to_owned());
+    (version == "v1").then(aside).into_iter().collect()
+}
+
 /// What the daemon of an earlier version wrote is evidence. A new format is recorded in a new folder.
 #[test]
 fn recorded_data_folders_are_unchanged() {
@@ -201,9 +154,7 @@ async fn everything_in_a_data_folder_is_still_there() {
 }
 
 async fn everything_in_a_data_folder_is_still_there_of(version: &str) {
-    let Some(recorded) = Recorded::open(version) else {
-        return;
-    };
+    let recorded = Recorded::open(version);
     let (_daemon, app) = recorded.home.opened().await;
     for (name, expected) in recorded.expected["conversations"].as_object().unwrap() {
         let id = &expected["conversation"]["id"];
@@ -234,12 +185,9 @@ async fn everything_in_a_data_folder_is_still_there_of(version: &str) {
         listed["conversations"].as_array().unwrap().len(),
         recorded.expected["conversations"].as_object().unwrap().len()
     );
-    // Every plan of moves and imports can be read, and what they began is settled.
-    for folder in ["moves", "trees", "imports"] {
-        let aside = reported(&app, &recorded.home.data().join(folder)).await;
-        assert_eq!(aside, [] as [PathBuf; 0]);
-    }
-    assert!(!recorded.home.data().join("imports").exists());
+    assert_eq!(listed["nextCursor"], Value::Null);
+    assert_eq!(bad(&recorded.home, &app).await, known_to_be_bad(version));
+    assert_eq!(doctor(&recorded.home), known_to_be_bad(version));
     let deleted = json!({"conversationId": recorded.expected["deleted"]});
     let refusal = app.call("conversation/get", deleted).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::NotFound);
@@ -254,9 +202,7 @@ async fn recorded_conversations_continue() {
 }
 
 async fn recorded_conversations_continue_of(version: &str) {
-    let Some(recorded) = Recorded::open(version) else {
-        return;
-    };
+    let recorded = Recorded::open(version);
     let (_daemon, app) = recorded.home.opened().await;
 
     let remembered = app.remembered(recorded.id("many-links")).await;
@@ -280,12 +226,26 @@ async fn recorded_conversations_continue_of(version: &str) {
         assert_eq!(app.remembered(recorded.id(name)).await, prompts, "{name}");
     }
 
+    let moves = app.call("transcript/moves", json!({})).await.unwrap();
+    let [tree] = &moves["moves"].as_array().unwrap()[..] else {
+        panic!("not one move: {moves}")
+    };
+    let work = recorded.home.path().join("work");
+    assert_eq!(tree["undoId"], recorded.expected["undoId"]);
+    assert_eq!(
+        (&tree["from"], &tree["to"]),
+        (&json!(work.join("tree-old")), &json!(work.join("tree-new")))
+    );
+    assert_eq!((&tree["moved"], &tree["conversations"]), (&json!(1), &json!(1)));
     // Moves are undone although the originals are gone.
     assert!(!recorded.home.data().join("moves").exists());
     let home = recorded.home.path();
     let undo = json!({"undoId": recorded.expected["undoId"]});
     fs::rename(home.join("work/tree-new"), home.join("work/tree-old")).unwrap();
-    app.call("transcript/undo", undo).await.unwrap();
+    let undone = app.call("transcript/undo", undo).await.unwrap();
+    assert_eq!(undone["moved"], 1);
+    let moves = app.call("transcript/moves", json!({})).await.unwrap();
+    assert_eq!(moves["moves"], json!([]));
     app.ask("conversation/undo", recorded.id("moved")).await;
     for (name, folder) in [("moved", "work/second"), ("tree-moved", "work/tree-old/app")] {
         let id = recorded.id(name);
@@ -308,9 +268,7 @@ async fn what_was_pending_is_taken_up_again() {
 }
 
 async fn what_was_pending_is_taken_up_again_of(version: &str) {
-    let Some(recorded) = Recorded::open(version) else {
-        return;
-    };
+    let recorded = Recorded::open(version);
     let (_daemon, app) = recorded.home.opened().await;
 
     let id = recorded.id("question");
@@ -348,6 +306,77 @@ async fn what_was_pending_is_taken_up_again_of(version: &str) {
     let id = recorded.id("limited");
     assert_eq!(app.get(id).await.state, ConversationState::Limited);
     assert_eq!(app.remembered(id).await[0], "Before the limit");
+}
+
+/// The time is one that has passed: what was recorded is far in the future.
+#[tokio::test]
+async fn a_recorded_continuation_runs_at_its_time() {
+    for version in VERSIONS {
+        let text = "Now the second half";
+        let recorded = Recorded::open(version);
+        let id = recorded.id("scheduled");
+        {
+            let (_daemon, app) = recorded.home.opened().await;
+            let due = app.get(id).await.continuation.unwrap();
+            assert_eq!(due.at, "2096-02-29T12:00:00Z".parse().unwrap());
+            assert_eq!(prompts(&app, &recorded.home, id).await, ["Do the first half"]);
+        }
+
+        let passed = ("2096-02-29T12:00:00Z", "2020-02-29T12:00:00Z");
+        let recorded = Recorded::with(version, &[passed]);
+        let (daemon, app) = recorded.home.opened().await;
+        let is_over = |conversation: &Conversation| {
+            conversation.continuation.is_none() && conversation.state == ConversationState::Idle
+        };
+        app.once(id, is_over).await;
+        let both = ["Do the first half", text];
+        assert_eq!(prompts(&app, &recorded.home, id).await, both);
+        // It runs once.
+        drop((app, daemon));
+        let (_daemon, app) = recorded.home.opened().await;
+        assert!(is_over(&app.get(id).await));
+        assert_eq!(app.remembered(id).await, both);
+    }
+}
+
+/// A daemon that stopped has left nothing to settle.
+#[tokio::test]
+async fn a_folder_whose_daemon_stopped_is_whole() {
+    let recorded = Recorded::closed("v2");
+    recorded.home.folder_named("work/project");
+    let (_daemon, app) = recorded.home.opened().await;
+    assert_eq!(bad(&recorded.home, &app).await, []);
+    assert_eq!(doctor(&recorded.home), []);
+    let listed = app.call("conversation/list", json!({})).await.unwrap();
+    let listed = listed["conversations"].as_array().unwrap();
+    assert_eq!(listed.len(), 3);
+    let kept = app.call("transcript/keep", json!({})).await.unwrap();
+    assert_eq!(kept["total"]["unclaimed"], Value::Null);
+    let mut parent = None;
+    for (number, title) in ["The first of three", "Number 2 of three", "Number 3 of three"]
+        .iter()
+        .enumerate()
+    {
+        let id = &recorded.expected[format!("number-{}", number + 1)];
+        let id: ConversationId = serde_json::from_value(id.clone()).unwrap();
+        let conversation = app.get(id).await;
+        assert_eq!(conversation.title, *title);
+        assert_eq!(
+            Path::new(&conversation.cwd),
+            recorded.home.path().join("work/project")
+        );
+        assert_eq!(conversation.parent.map(|parent| parent.conversation_id), parent);
+        parent = Some(id);
+        let chain = app.chain(id).await;
+        assert_eq!((chain.len(), chain[0].turns), (1, 1));
+        assert_eq!(app.checkpoints(id).await.len(), number + 1);
+        assert_eq!(app.messages(id).await.len(), 2 * (number + 1));
+        let turn = app.send(id, "And more").await;
+        assert_eq!(turn.resumed.unwrap().fidelity, Fidelity::Full);
+        let mut prompts = ["one", "two", "three"][..=number].to_vec();
+        prompts.push("And more");
+        assert_eq!(app.remembered(id).await, prompts);
+    }
 }
 
 #[tokio::test]

@@ -41,6 +41,8 @@ pub(crate) mod continuing;
 pub(crate) mod contract;
 mod conversations;
 mod copied_files;
+#[cfg(target_os = "linux")]
+mod copied_folders;
 mod copy_lists;
 mod damage_table;
 pub(crate) mod damaged;

@@ -65,7 +65,11 @@ pub(super) fn descendants(pid: u32) -> Vec<u32> {
     family.into_iter().collect()
 }
 
-/// The processes that are meant, without the daemons among them and what is theirs.
+/// The first process. Orphans of every daemon are its children, whatever it is.
+const FIRST: u32 = 1;
+
+/// The processes that are meant, without the daemons among them and what is theirs. A daemon on a copy of this data folder has
+/// agents with the same marks and records: they are its children.
 fn meant<'table>(
     processes: &'table [Process],
     target: &SweepTarget,
@@ -74,8 +78,10 @@ fn meant<'table>(
 ) -> Vec<&'table Process> {
     let but = |daemons: &HashSet<u32>| table::meant(processes, &target.recorded, boot_id, known, daemons);
     let found = but(&HashSet::new());
-    let pids = found.iter().map(|process| process.pid);
-    let daemons: HashSet<u32> = pids.filter(|pid| table::is_daemon(*pid)).collect();
+    let own = std::process::id();
+    let pids = found.iter().flat_map(|process| [process.pid, process.parent]);
+    let pids: HashSet<u32> = pids.filter(|pid| ![own, FIRST].contains(pid)).collect();
+    let daemons: HashSet<u32> = pids.into_iter().filter(|pid| table::is_daemon(*pid)).collect();
     match daemons.is_empty() {
         true => found,
         false => but(&daemons),

@@ -4,7 +4,8 @@
 //!
 //! A daemon that was started inside an agent inherits that agent's mark, descends from it and may be in its session. It
 //! is not part of that agent, nor are the agents of its own: [`is_daemon`] recognises it by the lock that it holds, which
-//! is the only authority on what a daemon is.
+//! is the only authority on what a daemon is. A daemon on a copy of the data folder marks its agents as this one does, and
+//! has the same records: its agents are recognised by their parent.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -194,9 +195,11 @@ pub(super) fn meant<'table>(
         Mark::None | Mark::Unclear => leaders.contains(&process.group) || leaders.contains(&process.session),
     };
     let roots = processes.iter().filter(|process| {
-        recorded
+        let is_recorded = recorded
             .iter()
-            .any(|record| is_recorded(process, record, boot_id))
+            .any(|record| is_recorded(process, record, boot_id));
+        // A recorded process that has become a daemon is still meant, but not the agent of another daemon.
+        (is_recorded && !apart.contains(&process.parent))
             || (is_meant(process) && !apart.contains(&process.pid))
     });
     let found = descendants(processes, roots.map(|process| process.pid).collect(), &apart);

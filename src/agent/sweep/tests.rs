@@ -205,6 +205,29 @@ fn a_daemon_that_an_agent_started_is_not_the_agents() {
     assert_eq!(pids(&table, &[(11, 100)], &[]), [10, 11, 12, 13, 14, 15, 16]);
 }
 
+/// Both have the name of the instance and the same records.
+#[test]
+fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
+    let table = [
+        process(10, 20, 100, Mark::Wanted),
+        process(11, 10, 100, Mark::Wanted),
+        process(12, 11, 100, Mark::None),
+        // What this instance has left.
+        process(13, 1, 100, Mark::Wanted),
+    ];
+    let records = [10, 13].map(|pid| SpawnRecord {
+        pid,
+        start_time: Some(100),
+        boot_id: Some("b".to_owned()),
+        mark: SpawnMark::random(&instance()),
+        agent: String::new(),
+    });
+    let daemons = HashSet::from([20]);
+    let found = meant(&table, &records, Some("b"), &HashSet::new(), &daemons);
+    let found: Vec<u32> = found.into_iter().map(|process| process.pid).collect();
+    assert_eq!(found, [13]);
+}
+
 #[test]
 fn a_process_that_only_has_the_recorded_pid_is_left_alone() {
     let mut sleeper = Sleeper::start(None);

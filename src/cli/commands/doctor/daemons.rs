@@ -10,7 +10,7 @@ use crate::cli::connect::{Daemon, Reach};
 use crate::cli::problem::Problem;
 use crate::cli::start;
 use crate::cli::words;
-use crate::paths::lock_holder::data_folder_of;
+use crate::paths::lock_holder::{data_folder_of, is_of_daemon};
 use crate::paths::shell_word;
 
 /// How to replace the daemon.
@@ -131,16 +131,17 @@ pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
         return Vec::new();
     };
     let mark = format!("SESSIOND_MARK={}:", instance.trim());
-    let is_marked = |pid: &u32| {
+    let is_marked = |pid: u32| {
         // Another user's cannot be read.
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let mut entries = environment.split(|byte| *byte == 0);
         entries.any(|entry| entry.starts_with(mark.as_bytes()))
     };
     let own = std::process::id();
-    // A daemon that an agent started has inherited the mark, and is not part of that agent.
+    // A daemon that an agent started has inherited the mark, and is not part of that agent. One on a copy of the data folder marks
+    // its agents in the same way.
     let pids: Vec<u32> = own_processes()
-        .filter(|pid| *pid != own && is_marked(pid) && data_folder_of(*pid).is_none())
+        .filter(|pid| *pid != own && is_marked(*pid) && !is_of_daemon(*pid, is_marked))
         .collect();
     if pids.is_empty() {
         return Vec::new();

@@ -1,0 +1,199 @@
+//! The backups of an earlier version: where the agent has deleted its transcripts, today's version reads, restores and continues
+//! from them, and still knows what a restored transcript lacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Resumed, Via};
+use serde_json::{Value, json};
+
+use super::recorded::{Recorded, VERSIONS};
+use super::{all_pages, assert_has};
+use crate::carrying::files_below;
+use crate::home::Home;
+use crate::keeping::lose;
+use crate::moving::agents_files;
+use crate::support::App;
+
+/// A copy of the folder after a first start, which settles what was half-done and makes no new backups. Then the agent deletes
+/// all transcripts; those that it had.
+fn lost(version: &str) -> (Recorded, BTreeMap<PathBuf, String>) {
+    let recorded = Recorded::open(version);
+    let home = &recorded.home;
+    let config = fs::read_to_string(home.config_file()).unwrap();
+    home.configure(&format!("{config}[keep]\nenabled = false\n"));
+    drop(home.start());
+    let texts = agents_files(home);
+    lose(home);
+    (recorded, texts)
+}
+
+/// The sessions that have backups, with the list of each.
+fn lists(home: &Home) -> Vec<(String, Value)> {
+    let mut lists = files_below(&home.data().join("kept"));
+    lists.retain(|path| path.ends_with("kept.json"));
+    let read = |path: &PathBuf| {
+        let session = path.parent().unwrap().file_name().unwrap();
+        let list: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        let list = list.get("note").unwrap_or(&list).clone();
+        (session.to_str().unwrap().to_owned(), list)
+    };
+    lists.iter().map(read).collect()
+}
+
+fn contents(messages: &Value) -> Vec<&Value> {
+    let messages = messages.as_array().unwrap().iter();
+    messages.map(|message| &message["content"]).collect()
+}
+
+/// The conversations whose last session the killed daemon had not backed up yet.
+fn without_backup(version: &str) -> &[&str] {
+    match version {
+        "v1" => &["half-moved", "queued"],
+        _ => &["question"],
+    }
+}
+
+#[tokio::test]
+async fn deleted_transcripts_are_read_and_restored_from_backups() {
+    for version in VERSIONS {
+        let (recorded, texts) = lost(version);
+        let home = &recorded.home;
+        let kept = lists(home);
+        let files = kept
+            .iter()
+            .map(|(_, list)| list["files"].as_object().unwrap().len());
+        let files: usize = files.sum();
+        let (_daemon, app) = home.opened().await;
+
+        let listed = app.call("transcript/keep", json!({})).await.unwrap();
+        assert_eq!(listed["total"]["sessions"], kept.len(), "{version}");
+        assert_eq!(listed["total"]["files"], files, "{version}");
+        let [deleted] = &listed["unclaimed"].as_array().unwrap()[..] else {
+            panic!("not one session without a conversation: {listed}")
+        };
+        assert_eq!(deleted["title"], "Deleted");
+
+        let mut restored = BTreeSet::new();
+        for (name, expected) in recorded.conversations() {
+            let id = &expected["conversation"]["id"];
+            let of_id = json!({"conversationId": id});
+            let Some(head) = expected["conversation"]["head"].as_str() else {
+                continue;
+            };
+            if without_backup(version).contains(&name) {
+                let history = app.call("conversation/history", of_id.clone()).await.unwrap();
+                assert_eq!(history["messages"], json!([]), "{name}");
+                assert_eq!(history["gaps"][0]["kind"], "missing", "{name}");
+                assert_eq!(history["gaps"][0]["upstreamId"], head, "{name}");
+                let refusal = app.call("transcript/restore", of_id).await.unwrap_err();
+                assert_eq!(refusal.kind, ErrorKind::NotFound, "{name}");
+                continue;
+            }
+            let messages = all_pages(&app, "conversation/history", id, "messages").await;
+            if !kept.iter().any(|(session, _)| session == head) {
+                // Its history is another's, with the places in that.
+                assert_eq!(name, "forked-unprompted");
+                assert_eq!(contents(&messages), contents(&expected["messages"]));
+                continue;
+            }
+            assert_has(&messages, &expected["messages"], &format!("{name}: history"));
+            let answer = app.call("transcript/restore", of_id).await.unwrap();
+            let paths = answer["restored"].as_array().unwrap();
+            assert!(
+                paths.iter().any(|path| path.as_str().unwrap().contains(head)),
+                "{name}: {answer}"
+            );
+            restored.extend(paths.iter().map(|path| PathBuf::from(path.as_str().unwrap())));
+        }
+        // Those that have left the chains of their conversations, and that of the deleted one.
+        for (session, _) in &kept {
+            let of_session = json!({"upstreamId": session});
+            let answer = app.call("transcript/restore", of_session).await.unwrap();
+            let paths = answer["restored"].as_array().unwrap().iter();
+            restored.extend(paths.map(|path| PathBuf::from(path.as_str().unwrap())));
+        }
+        let deleted = home.transcript(deleted["upstreamId"].as_str().unwrap()).unwrap();
+        let text = fs::read_to_string(&deleted).unwrap();
+        assert!(text.contains("Words of a deleted conversation"), "{text}");
+
+        // The very transcripts that were deleted, each where the agent looks for it. The recorded folder has none of `kept`.
+        assert_eq!(restored.len(), files, "{version}");
+        for path in &restored {
+            let name = path.file_name().unwrap();
+            let deleted = texts.iter().find(|(path, _)| path.file_name() == Some(name));
+            match deleted {
+                Some((_, text)) => assert_eq!(&fs::read_to_string(path).unwrap(), text, "{name:?}"),
+                None => assert_eq!(path.file_stem().unwrap(), recorded.head("kept")),
+            }
+        }
+    }
+}
+
+/// Nothing is restored by hand.
+#[tokio::test]
+async fn conversations_continue_from_backups() {
+    for version in VERSIONS {
+        let (recorded, _) = lost(version);
+        let (_daemon, app) = recorded.home.opened().await;
+        for (name, prompts) in [
+            ("edited", &["Alpha", "Beta", "Gamma, edited", "Delta"][..]),
+            ("moved", &["Before the move", "After the move"]),
+            ("scheduled", &["Do the first half"]),
+        ] {
+            let id = recorded.id(name);
+            let turn = app.send(id, "And now?").await;
+            let resumed = turn.resumed.unwrap();
+            assert_eq!(
+                (resumed.via, resumed.fidelity),
+                (Via::Archive, Fidelity::Full),
+                "{name}"
+            );
+            let remembered = app.remembered(id).await;
+            assert_eq!(remembered.split_last().unwrap().1, prompts, "{name}");
+        }
+    }
+}
+
+async fn resume(app: &App, recorded: &Recorded, name: &str) -> Resumed {
+    let answer = app.ask("conversation/resume", recorded.id(name)).await;
+    serde_json::from_value(answer["resumed"].clone()).unwrap()
+}
+
+/// The first version had no marks.
+#[tokio::test]
+async fn what_a_restored_transcript_lacks_is_reported_once() {
+    let recorded = Recorded::open("v2");
+    let id = recorded.id("unreported");
+    let marks = recorded.home.data().join("kept/unreported");
+    assert_eq!(files_below(&marks).len(), 1);
+    {
+        let (_daemon, app) = recorded.home.opened().await;
+        let history = app.ask("conversation/history", id).await;
+        assert_eq!(history["gaps"][0]["kind"], "behind", "{history}");
+        let resumed = resume(&app, &recorded, "unreported").await;
+        assert_eq!(
+            (resumed.via, resumed.fidelity, resumed.missing_turns),
+            (Via::Archive, Fidelity::Partial, 1)
+        );
+        let last = app.lineage(id).await.pop().unwrap();
+        assert_eq!(
+            (last.reason, last.fidelity),
+            (LineageReason::Restored, Fidelity::Partial)
+        );
+        assert_eq!(files_below(&marks), [] as [PathBuf; 0]);
+    }
+    // What the transcript itself shows is reported as long as it does.
+    let (_daemon, app) = recorded.home.opened().await;
+    let resumed = resume(&app, &recorded, "unreported").await;
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Resume, Fidelity::Partial, 1)
+    );
+    let lineage = app.lineage(id).await;
+    let is_report = |entry: &&LineageEntry| entry.reason == LineageReason::Restored;
+    assert_eq!(lineage.iter().filter(is_report).count(), 1);
+    assert_eq!(app.remembered(id).await, ["In the copy"]);
+}
