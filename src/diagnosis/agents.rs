@@ -53,7 +53,7 @@ async fn one(services: &Services, entry: &AgentEntry, question: &Question) -> Ve
     if !entry.is_found() {
         return vec![not_found(services, entry, question)];
     }
-    if let Some(lease) = services.pool.look_at(entry.name.as_str()) {
+    if let Some(lease) = services.pool.lease_for_inspection(entry.name.as_str()) {
         return told(entry, &lease).await;
     }
     if !question.with_agents {
@@ -63,7 +63,7 @@ async fn one(services: &Services, entry: &AgentEntry, question: &Question) -> Ve
     match acquire(services, entry).await {
         Ok(lease) => {
             // At once: nobody may be there any more when it has told what it is.
-            lease.note_look();
+            lease.end_after_inspection();
             told(entry, &lease).await
         }
         Err(ConversationError::ShuttingDown) => Vec::new(),
@@ -203,7 +203,7 @@ async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
         return (!is_quiet).then(|| of(entry, DiagnosticKind::SignIn, Severity::Note, what));
     }
     // Where it does not find out in time, it is as if it did not tell.
-    let _late = tokio::time::timeout(AUTH_STATUS_LIMIT, lease.connection().tells_auth_status()).await;
+    let _late = tokio::time::timeout(AUTH_STATUS_LIMIT, lease.connection().auth_status_reported()).await;
     let Some(status) = lease.connection().auth_status() else {
         let what = "it did not report in time whether you are signed in; the first prompt shows it";
         return Some(of(entry, DiagnosticKind::SignIn, Severity::Note, what));
