@@ -1,8 +1,8 @@
-//! Where things are: the one place that both programs ask for folders, files and sockets.
+//! The locations of folders, files and sockets, for both programs.
 //!
-//! It owns the names below the folders and which of option, environment and platform decides. It must not know what is
-//! in the files, and it touches no disk: everything follows from what it is given. Whether what stands there can be
-//! believed is looked at in `ownership`, and which process holds the lock in `lock_holder`.
+//! This module owns the names in the folders, and the precedence of options, environment and platform. It does not
+//! know what is in the files, and does not access the disk: everything follows from its parameters. `ownership`
+//! checks whether paths can be trusted, and `lock_holder` finds the process that holds a lock.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ pub mod ownership;
 #[cfg(test)]
 mod tests;
 
-/// The name of the folders under the platform's own ones.
+/// The name of the program's folder in the platform's folders.
 const FOLDER: &str = "sessiond";
 
-/// The environment variable that names one folder for everything.
+/// The environment variable for one folder that holds everything.
 pub const HOME_VARIABLE: &str = "SESSIOND_HOME";
 
-/// The environment variable that names the bridge socket.
+/// The environment variable for the bridge socket.
 pub const SOCKET_VARIABLE: &str = "SESSIOND_SOCKET";
 
-/// What the help of both programs says about variables and files.
+/// The help text of both programs about variables and files.
 pub const HELP: &str = "  SESSIOND_HOME
     Folder for configuration, data, log and socket, as --home
   SESSIOND_SOCKET
@@ -45,60 +45,58 @@ Files:
 
   With --home, the paths in that folder are config/config.toml, data, log/sessiond.log and run/sessiond.sock. On macOS, configuration and data are in ~/Library/Application Support/sessiond.";
 
-/// Where everything is. All paths are absolute.
+/// The locations of all files. All paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// The one folder that everything is under, when one was named.
+    /// The folder that holds everything, if given.
     pub home: Option<PathBuf>,
-    /// The configuration file; it need not exist.
+    /// The configuration file. It may be missing.
     pub config_file: PathBuf,
     /// The folder of the journal, the store, the kept transcripts and the lock file.
     pub data: PathBuf,
-    /// The private folder in which the sockets are unless they are named.
+    /// The private folder of the sockets, unless they are given.
     pub runtime: PathBuf,
-    /// The socket that apps and `sessionctl` talk to.
+    /// The socket for apps and `sessionctl`.
     pub bridge_socket: PathBuf,
-    /// The socket that ACP editors talk to.
+    /// The socket for ACP editors.
     pub acp_socket: PathBuf,
     /// The folder of the daemon's log.
     pub log: PathBuf,
 }
 
-/// What decides beside the command line: variables and the platform's folders. An unset or empty variable is `None`.
+/// The environment: variables and the platform's folders. An unset or empty variable is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `SESSIOND_HOME`.
     pub home: Option<PathBuf>,
     /// `SESSIOND_SOCKET`.
     pub socket: Option<PathBuf>,
-    /// The user's folder for configurations (`$XDG_CONFIG_HOME`, or the platform's).
+    /// The user's configuration folder (`$XDG_CONFIG_HOME`, or the platform's).
     pub config_folder: Option<PathBuf>,
-    /// The user's folder for data (`$XDG_DATA_HOME`, or the platform's).
+    /// The user's data folder (`$XDG_DATA_HOME`, or the platform's).
     pub data_folder: Option<PathBuf>,
-    /// The user's folder for sockets (`$XDG_RUNTIME_DIR`).
+    /// The user's runtime folder (`$XDG_RUNTIME_DIR`).
     pub runtime_folder: Option<PathBuf>,
 }
 
-/// Why it cannot be said where things are.
+/// Why the locations are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathsError {
-    /// A path that was given depends on the current folder.
+    /// A given path is relative.
     #[error("{source_name} is a relative path: {}; give an absolute one", path.display())]
     Relative {
-        /// The option or variable that gave it.
+        /// The option or variable with the path.
         source_name: &'static str,
         /// The path.
         path: PathBuf,
     },
-    /// The platform names no home folder and nothing else was given.
-    #[error(
-        "there is no home folder to keep things in; set HOME, or name a folder with --home or {HOME_VARIABLE}"
-    )]
+    /// The platform has no home folder, and no folder was given.
+    #[error("no home folder found; set HOME, or give a folder with --home or {HOME_VARIABLE}")]
     NoHome,
 }
 
 impl Environment {
-    /// What the environment of this process says.
+    /// Reads the environment of this process.
     #[must_use]
     pub fn of_this_process() -> Self {
         let platform = directories::BaseDirs::new();
@@ -116,13 +114,13 @@ impl Environment {
 }
 
 impl Paths {
-    /// Says where everything is, from the options `--home`, `--config` and `--socket` and from the environment.
+    /// Determines all locations from the options `--home`, `--config` and `--socket` and from the environment.
     ///
-    /// An option goes before its variable. `--home` also goes before the variable of the socket: who names a folder on
-    /// the command line means exactly what is below it.
+    /// An option overrides its variable. `--home` also overrides the variable of the socket, so that everything is in
+    /// that folder.
     ///
     /// # Errors
-    /// When a path that was given is relative, or when there is no home folder and none was named.
+    /// If a given path is relative, or if there is no home folder and none was given.
     pub fn resolve(
         home: Option<&Path>,
         config: Option<&Path>,
@@ -156,13 +154,13 @@ impl Paths {
         Ok(paths)
     }
 
-    /// The lock file, which says who runs and on which socket.
+    /// The lock file, which contains the daemon's process id and socket.
     #[must_use]
     pub fn lock_file(&self) -> PathBuf {
         self.data.join(names::LOCK)
     }
 
-    /// The file that a daemon in the background writes its log to.
+    /// The log file of a daemon in the background.
     #[must_use]
     pub fn log_file(&self) -> PathBuf {
         self.log.join("sessiond.log")
@@ -215,7 +213,7 @@ fn absolute(source_name: &'static str, path: Option<&Path>) -> Result<(), PathsE
     }
 }
 
-/// Quotes a word for a shell, if needed.
+/// Quotes a word for a shell, if necessary.
 #[must_use]
 pub fn shell_word(word: &str) -> String {
     let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:@%=".contains(character);

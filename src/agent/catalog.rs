@@ -1,6 +1,6 @@
-//! The agents that this daemon knows: what each is, how it is started, where its transcripts are.
+//! The catalog of agents: what each one is, how it is started, and where its transcripts are.
 //!
-//! Built once, at start, from what the configuration says; reads no configuration itself.
+//! Built once at start from the configuration; reads no configuration itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use super::pool::{Launch, PoolKey};
 use super::profile::{AgentKind, Profile};
 use crate::transcript::shelf::Format;
 
-/// The name of the agent that always exists.
+/// The name of the built-in agent.
 pub const LOOPBACK: &str = "loopback";
 
 /// One agent.
 #[derive(Clone, Debug)]
 pub struct AgentEntry {
-    /// Its name in the configuration.
+    /// The agent's name in the configuration.
     pub name: AgentName,
-    /// What it is.
+    /// The kind of agent.
     pub kind: AgentKind,
-    /// How a process of it is started.
+    /// How to start a process of it.
     pub launch: Launch,
-    /// The folder under which its transcripts are; `None`: unknown, or not files.
+    /// The folder of its transcripts. `None` if unknown, or if they are not files.
     pub transcripts: Option<PathBuf>,
-    /// What is done with its questions.
+    /// How its questions are answered.
     pub interrupts: InterruptPolicy,
 }
 
 impl AgentEntry {
-    /// What the bridge knows of its kind.
+    /// Returns the profile of the agent's kind.
     #[must_use]
     pub fn profile(&self) -> &'static Profile {
         self.kind.profile()
     }
 
-    /// Under which its processes are pooled.
+    /// Returns the key under which its processes are pooled.
     #[must_use]
     pub fn pool_key(&self) -> PoolKey {
         PoolKey::new(self.name.as_str(), &self.launch)
     }
 
-    /// The program and its arguments, as they are told.
+    /// Returns the program and its arguments as text.
     #[must_use]
     pub fn command_line(&self) -> Vec<String> {
         let command = &self.launch.command;
@@ -57,26 +57,27 @@ impl AgentEntry {
             .collect()
     }
 
-    /// Whether its program is there to be run.
+    /// Whether its program exists and can be executed.
     #[must_use]
     pub fn is_found(&self) -> bool {
         find_program(&self.launch.command.program, self.path().as_deref()).is_some()
     }
 
-    /// What stands where its program is looked for and cannot be run: a file that is not executable, or a folder.
+    /// Returns a path where the program was looked for and something else is: a file that is not executable, or a
+    /// folder.
     #[must_use]
     pub fn find_unusable(&self) -> Option<PathBuf> {
         candidates(&self.launch.command.program, self.path().as_deref()).find(|candidate| candidate.exists())
     }
 
-    /// The folders in which its program is looked for.
+    /// The search path for its program.
     fn path(&self) -> Option<std::ffi::OsString> {
         let own = self.launch.command.env.get("PATH");
         own.map(std::ffi::OsString::from)
             .or_else(|| std::env::var_os("PATH"))
     }
 
-    /// What tells one set of transcripts from another: an upstream id is unique within it.
+    /// Returns the root of its transcripts. An upstream id is unique within one root.
     #[must_use]
     pub fn transcript_root(&self) -> crate::store::TranscriptRoot {
         match &self.transcripts {
@@ -85,13 +86,13 @@ impl AgentEntry {
         }
     }
 
-    /// The folder of its transcripts and their form, when the bridge can list and read them.
+    /// Returns the folder and the format of its transcripts, if the bridge can list and read them.
     #[must_use]
     pub fn listed_transcripts(&self) -> Option<(&Path, Format)> {
         Some((self.transcripts.as_deref()?, self.profile().transcript_format?))
     }
 
-    /// The folder of its transcripts, when the bridge can also copy and cut them.
+    /// Returns the folder of its transcripts, if the bridge can also copy and cut them.
     #[must_use]
     pub fn readable_transcripts(&self) -> Option<&Path> {
         let (root, format) = self.listed_transcripts()?;
@@ -107,7 +108,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// A catalog of these agents. A default that is not among them falls back to the first.
+    /// Creates a catalog. If `default` is not among the agents, the first one is the default.
     #[must_use]
     pub fn new(entries: Vec<AgentEntry>, default: AgentName) -> Self {
         let entries: Vec<Arc<AgentEntry>> = entries.into_iter().map(Arc::new).collect();
@@ -133,26 +134,27 @@ impl Catalog {
         self.entries.iter().find(|entry| entry.name == *name)
     }
 
-    /// The agent that goes on where one of another machine did: of the same kind, first one whose program is found, then one
-    /// of the same name. Of what is known to speak the protocol and nothing more, one is not as good as another.
+    /// Returns the local agent that replaces an agent of another machine: one of the same kind. Prefers an agent
+    /// whose program is found, then one with the same name. A generic agent is replaced only by one with the same
+    /// name, because nothing else shows that the two are alike.
     #[must_use]
-    pub fn stand_in(&self, name: &AgentName, kind: &str) -> Option<&Arc<AgentEntry>> {
+    pub fn replacement_for(&self, name: &AgentName, kind: &str) -> Option<&Arc<AgentEntry>> {
         let is_namesake = |entry: &AgentEntry| entry.name == *name;
         let is_generic = kind == AgentKind::Generic.as_str();
         self.entries
             .iter()
             .filter(|entry| entry.kind.as_str() == kind && (is_namesake(entry) || !is_generic))
-            // Of equal ones the first.
+            // Among equal ones, the first.
             .min_by_key(|entry| (!entry.is_found(), !is_namesake(entry)))
     }
 
-    /// The agent that is used when none is named.
+    /// Returns the agent to use if none is named.
     #[must_use]
     pub fn default_agent(&self) -> &AgentName {
         &self.default
     }
 
-    /// The names of all agents, for messages.
+    /// Returns the names of all agents, for messages.
     #[must_use]
     pub fn names(&self) -> String {
         self.entries
@@ -163,13 +165,13 @@ impl Catalog {
     }
 }
 
-/// Where a program is: itself when it is a path, else the first executable of that name on `path`.
+/// Finds a program: a path as it is, or else the first executable with that name on `path`.
 #[must_use]
 pub fn find_program(program: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     candidates(program, path).find(|candidate| is_executable(candidate))
 }
 
-/// Where a program may be, in the order in which it is looked for: there where a path leads, else in each folder.
+/// Returns the paths where a program may be, in search order.
 fn candidates(program: &Path, path: Option<&std::ffi::OsStr>) -> impl Iterator<Item = PathBuf> {
     let is_path = program.components().count() > 1;
     let folders: Vec<PathBuf> = match is_path {
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_stands_in_for_one_of_its_kind_first_where_it_can_start() {
+    fn an_agent_is_replaced_by_one_of_its_kind_that_can_start_if_possible() {
         use AgentKind::{Claude, Codex, Generic};
         type Known<'a> = &'a [(&'a str, AgentKind, bool)];
         let table: &[(Known<'_>, &str, Option<&str>)] = &[
@@ -240,7 +242,7 @@ mod tests {
                 .iter()
                 .map(|(name, kind, is_found)| entry(name, *kind, *is_found));
             let catalog = Catalog::new(entries.collect(), "a".into());
-            let taken = catalog.stand_in(&"a".into(), kind);
+            let taken = catalog.replacement_for(&"a".into(), kind);
             assert_eq!(taken.map(|entry| entry.name.as_str()), *expected, "{known:?}");
         }
     }

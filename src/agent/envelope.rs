@@ -1,11 +1,11 @@
-//! One JSON-RPC line, looked at without being decoded.
+//! Scans one JSON-RPC line without decoding it.
 //!
-//! The scan checks that the line is JSON and remembers where the few values stand that routing needs: `id`, `method`,
-//! `params.sessionId`, `params.update` and its kind, `result` and `error`. Everything else passes as the bytes that it
-//! came as, so unknown fields, unknown update kinds and numbers of any size survive.
+//! The scan checks that the line is JSON and records where the values needed for routing are: `id`, `method`,
+//! `params.sessionId`, `params.update` and its kind, `result` and `error`. Everything else passes through unchanged,
+//! so unknown fields, unknown update kinds and numbers of any size survive.
 //!
-//! Pure. It owns no buffer but a line's text, and must not know sessions, requests or what any method means. Where a
-//! key is given twice, the last one counts, as in JavaScript, which most agents are written in.
+//! Pure. This module owns only the text of a line. It does not know sessions, requests or the meaning of a method. If
+//! a key occurs twice, the last one counts, as in JavaScript, in which most agents are written.
 
 mod oversized;
 mod scan;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 pub use oversized::{IdScanner, MAX_ID_BYTES, Oversized};
 pub use scan::MAX_DEPTH;
 
-/// Why a line is not a message. A value, not a failure: the connection goes on.
+/// Why a line is not a message. The connection continues after one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes are not UTF-8.
     #[error("not UTF-8")]
     NotUtf8,
-    /// The text is not JSON from this byte on.
+    /// The text is not JSON from this byte.
     #[error("not valid JSON at byte {at}")]
     Syntax {
         /// Offset in bytes from the start of the line.
@@ -33,7 +33,7 @@ pub enum Malformed {
     /// Nested deeper than [`MAX_DEPTH`].
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// JSON, but not an object: batches are not part of the protocol.
+    /// JSON, but not an object. Batches are not part of the protocol.
     #[error("not a JSON object")]
     NotAnObject,
     /// An object with neither a method that is a string nor an id that is a string, a number or null.
@@ -44,19 +44,19 @@ pub enum Malformed {
     TooLong,
 }
 
-/// What kind of message a line is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// A method with an id: it waits for an answer.
+    /// A method with an id. The sender waits for a response.
     Request,
     /// A method without an id.
     #[default]
     Notification,
-    /// An id without a method. It may still lack both `result` and `error`.
+    /// An id without a method. It may lack both `result` and `error`.
     Response,
 }
 
-/// A half-open range of bytes in a line; empty means absent, since no JSON value is empty.
+/// A half-open byte range in a line. Empty means absent, because no JSON value is empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Span {
     start: u32,
@@ -72,7 +72,7 @@ impl Span {
     }
 }
 
-/// Where the values stand that routing needs. Strings include their quotes.
+/// The positions of the values needed for routing. Strings include their quotes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
     kind: Kind,
@@ -88,7 +88,7 @@ struct Parts {
     error: Span,
 }
 
-/// A look at one line: borrowed, cheap to copy, nothing decoded.
+/// A scanned line: borrowed, cheap to copy, not decoded.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'line> {
     text: &'line str,
@@ -96,11 +96,11 @@ pub struct Envelope<'line> {
 }
 
 impl<'line> Envelope<'line> {
-    /// Scans one line, given without its line end.
+    /// Scans one line, without its line end.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the line is not one JSON-RPC message.
+    /// [`Malformed`] if the line is not one JSON-RPC message.
     pub fn scan(text: &'line str) -> Result<Self, Malformed> {
         Ok(Self {
             text,
@@ -108,11 +108,11 @@ impl<'line> Envelope<'line> {
         })
     }
 
-    /// As [`Envelope::scan`], from bytes that may not even be text.
+    /// Scans one line of bytes that may not be UTF-8.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the line is not one JSON-RPC message in UTF-8.
+    /// [`Malformed`] if the line is not one JSON-RPC message in UTF-8.
     pub fn scan_bytes(bytes: &'line [u8]) -> Result<Self, Malformed> {
         Self::scan(std::str::from_utf8(bytes).map_err(|_| Malformed::NotUtf8)?)
     }
@@ -123,13 +123,13 @@ impl<'line> Envelope<'line> {
         self.text
     }
 
-    /// Request, notification or response.
+    /// Returns whether it is a request, a notification or a response.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.parts.kind
     }
 
-    /// The id as it stands in the line: a number, a string with its quotes, or `null`.
+    /// The raw id: a number, a string with its quotes, or `null`.
     #[must_use]
     pub fn id(&self) -> Option<&'line str> {
         self.parts.id.slice(self.text)
@@ -141,20 +141,19 @@ impl<'line> Envelope<'line> {
         decode_string(self.parts.method.slice(self.text)?)
     }
 
-    /// `params` as it stands in the line.
+    /// The raw `params`.
     #[must_use]
     pub fn params(&self) -> Option<&'line str> {
         self.parts.params.slice(self.text)
     }
 
-    /// `params.sessionId`, where it is a string.
+    /// `params.sessionId`, if it is a string.
     #[must_use]
     pub fn session_id(&self) -> Option<Cow<'line, str>> {
         decode_string(self.parts.session_id.slice(self.text)?)
     }
 
-    /// `params.requestId` as it stands in the line: what `$/cancel_request` and an elicitation outside any session
-    /// refer to.
+    /// The raw `params.requestId`, which `$/cancel_request` and an elicitation outside any session refer to.
     #[must_use]
     pub fn request_id(&self) -> Option<&'line str> {
         self.parts.request_id.slice(self.text)
@@ -166,7 +165,7 @@ impl<'line> Envelope<'line> {
         self.parts.update.slice(self.text)
     }
 
-    /// `params.update.sessionUpdate`, where it is a string.
+    /// `params.update.sessionUpdate`, if it is a string.
     #[must_use]
     pub fn update_kind(&self) -> Option<Cow<'line, str>> {
         decode_string(self.parts.update_kind.slice(self.text)?)
@@ -178,19 +177,19 @@ impl<'line> Envelope<'line> {
         self.parts.result.slice(self.text)
     }
 
-    /// `result.sessionId`, where it is a string: how `session/new` and `session/fork` name what they made.
+    /// `result.sessionId`, if it is a string: the session that `session/new` or `session/fork` created.
     #[must_use]
     pub fn result_session_id(&self) -> Option<Cow<'line, str>> {
         decode_string(self.parts.result_session_id.slice(self.text)?)
     }
 
-    /// `error`, byte for byte; an error of `null` counts as none, as older JSON-RPC writes it beside a result.
+    /// `error`, byte for byte. An error of `null` counts as absent: older JSON-RPC writes it next to a result.
     #[must_use]
     pub fn error(&self) -> Option<&'line str> {
         self.parts.error.slice(self.text).filter(|error| *error != "null")
     }
 
-    /// The line with another `params.sessionId` and not one other byte changed; none where it has no such string.
+    /// Returns the line with another `params.sessionId` and no other byte changed. `None` if it has no such string.
     #[must_use]
     pub fn with_session_id(&self, session_id: &str) -> Option<String> {
         self.parts.session_id.slice(self.text)?;
@@ -203,7 +202,7 @@ impl<'line> Envelope<'line> {
         Some(spliced)
     }
 
-    /// A copy that owns its text, without scanning again.
+    /// Copies the line, without scanning it again.
     #[must_use]
     pub fn to_line(&self) -> Line {
         Line {
@@ -213,7 +212,7 @@ impl<'line> Envelope<'line> {
     }
 }
 
-/// One scanned line that owns its text; a clone shares it.
+/// A scanned line that owns its text. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Line {
     text: Arc<str>,
@@ -225,12 +224,12 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the text is not one JSON-RPC message.
+    /// [`Malformed`] if the text is not one JSON-RPC message.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         Ok(Envelope::scan(text)?.to_line())
     }
 
-    /// The look at this line; costs nothing, the scan was done when the line was read.
+    /// Returns the envelope of this line, without scanning it again.
     #[must_use]
     pub fn envelope(&self) -> Envelope<'_> {
         Envelope {
@@ -245,7 +244,7 @@ impl Line {
         &self.text
     }
 
-    /// Length of the text in bytes.
+    /// The length of the text.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.text.len()
@@ -263,15 +262,14 @@ impl Line {
         self.parts.update.slice(&self.text)
     }
 
-    /// `params.update.sessionUpdate`, where it is a string.
+    /// `params.update.sessionUpdate`, if it is a string.
     #[must_use]
     pub fn update_kind(&self) -> Option<Cow<'_, str>> {
         decode_string(self.parts.update_kind.slice(&self.text)?)
     }
 }
 
-/// The text of a JSON string that is given with its quotes; none where it is not a string, or names half of a
-/// surrogate pair, which no text can hold.
+/// Decodes a JSON string with its quotes. `None` if it is not a string, or contains half of a surrogate pair.
 fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
@@ -280,7 +278,7 @@ fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
 }
 
-/// Appends `text` as a JSON string. Ids and method names hardly ever need an escape, so that case is a plain copy.
+/// Appends `text` as a JSON string. Ids and method names rarely need escapes, so the usual case is a plain copy.
 pub(super) fn push_json_string(out: &mut String, text: &str) {
     let plain = text
         .bytes()

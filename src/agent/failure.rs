@@ -1,13 +1,13 @@
-//! What went wrong at the agent, told from what it said: one table for every kind of agent.
+//! Classifies what went wrong at an agent. One table for all kinds of agents.
 //!
-//! Data decides before text, and text only where there is no data: the JSON-RPC code, the agents' own error
-//! kinds in `data`, an HTTP status in `data`, the failure record in `_meta`; then the words of the message.
-//! [`classify`] names a failure that is known to be one, [`failure_of_result`] finds those that come dressed
-//! as an ordinary end of turn, [`TurnSigns`] collects from a turn's updates what both may need.
+//! Data takes precedence over text: the JSON-RPC code, the agents' own error kinds in `data`, an HTTP status in
+//! `data`, and the failure record in `_meta`. Only without data do the words of the message decide. [`classify`]
+//! classifies a known failure, [`failure_of_result`] detects failures that look like an ordinary end of turn, and
+//! [`TurnSigns`] collects the evidence from a turn's updates.
 //!
-//! This room must not know what is done about a failure, which conversation it belongs to (the evidence is
-//! that of one turn, so one conversation's failure never classifies another's), or the wire names of the
-//! bridge's own protocol. Pure: the time comes in as a parameter.
+//! This module does not know how a failure is handled, which conversation it belongs to, or the bridge's wire names.
+//! The evidence is from one turn, so a failure never affects the classification in another conversation. Pure: the
+//! time is a parameter.
 
 mod plain;
 mod reset_time;
@@ -23,31 +23,31 @@ pub use plain::plain;
 use signs::CodexRetry;
 pub use signs::{RateLimitNotice, RateLimitStatus, TurnSigns};
 
-/// What kind of failure it was.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
-    /// A usage or rate limit refused the prompt. It lifts, often at a known time.
+    /// A usage or rate limit refused the prompt. It resets, often at a known time.
     RateLimited,
-    /// The model's servers are overloaded for everybody: no limit of this user, no question of credit.
+    /// The model's servers are overloaded. Not a limit of this user, and not a matter of credit.
     Overloaded,
-    /// The agent is not signed in, or its account may not do this.
+    /// The agent is not signed in, or its account lacks a permission.
     AuthRequired,
-    /// The history and prompt are larger than the model's window.
+    /// The history and the prompt exceed the model's context window.
     ContextOverflow,
     /// The model's servers could not be reached, or the connection broke.
     Network,
-    /// The agent or the model refused the request as such; sending it again changes nothing.
+    /// The agent or the model rejected the request. Sending it again does not help.
     InvalidRequest,
     /// The agent's process ended.
     AgentDied,
-    /// The daemon was restarted while the turn ran. Never found by classification.
+    /// The daemon was restarted during the turn. Never a result of classification.
     DaemonRestarted,
-    /// None of these could be told.
+    /// The kind is unknown.
     Unknown,
 }
 
 impl FailureKind {
-    /// Its name in camelCase, as programs read it.
+    /// The name in camelCase, for programs.
     pub fn as_str(self) -> &'static str {
         match self {
             FailureKind::RateLimited => "rateLimited",
@@ -66,19 +66,19 @@ impl FailureKind {
 /// A classified failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind it is.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// The agent's own words, without its wrapping, and without what steers a terminal. Never empty.
+    /// The agent's message, without wrapping and terminal control sequences. Never empty.
     pub message: String,
-    /// When the limit lifts, where that is known. Only with [`FailureKind::RateLimited`].
+    /// When the limit resets, if known. Only for [`FailureKind::RateLimited`].
     pub resets_at: Option<Timestamp>,
-    /// Whether the same prompt may succeed later though nothing but time changes.
+    /// Whether the same prompt may succeed later without any other change.
     pub retryable: bool,
-    /// Whether the agent said that it does not have the session: a matter for recovery, not for the user.
+    /// Whether the agent reported that it does not have the session. Recovery handles this, not the user.
     pub session_unknown: bool,
 }
 
-/// What is known of one call that went wrong, or of one turn's end. All of it may be missing.
+/// What is known about a failed call or the end of a turn. Any part may be missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Evidence<'a> {
     /// Code of the JSON-RPC error.
@@ -87,14 +87,14 @@ pub struct Evidence<'a> {
     pub message: Option<&'a str>,
     /// `data` of the JSON-RPC error.
     pub data: Option<&'a Value>,
-    /// The whole result, when the prompt was answered with one (`stopReason`, `usage`, `_meta`).
+    /// The whole result, if the prompt got one (`stopReason`, `usage`, `_meta`).
     pub result: Option<&'a Value>,
-    /// What the turn's updates said beside.
+    /// What the turn's updates showed.
     pub signs: Option<&'a TurnSigns>,
 }
 
 impl<'a> Evidence<'a> {
-    /// Evidence of a JSON-RPC error object.
+    /// Creates evidence from a JSON-RPC error object.
     pub fn of_error(error: &'a Value) -> Self {
         Evidence {
             code: error.get("code").and_then(Value::as_i64),
@@ -104,7 +104,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Evidence of the result of a `session/prompt`.
+    /// Creates evidence from the result of a `session/prompt`.
     pub fn of_result(result: &'a Value) -> Self {
         Evidence {
             result: Some(result),
@@ -112,7 +112,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// The same with what the turn's updates said.
+    /// Adds what the turn's updates showed.
     pub fn with_signs(self, signs: &'a TurnSigns) -> Self {
         Evidence {
             signs: Some(signs),
@@ -121,7 +121,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// What a source of evidence says by itself. Each part may be unknown.
+/// The conclusion from one source of evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Verdict {
     kind: FailureKind,
@@ -129,7 +129,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// The verdict with the kind's usual answer to whether trying later may help.
+    /// Creates a verdict with the usual `retryable` of its kind.
     fn of(kind: FailureKind) -> Verdict {
         let retryable = match kind {
             FailureKind::RateLimited
@@ -145,7 +145,7 @@ impl Verdict {
         Verdict { kind, retryable }
     }
 
-    /// The verdict for something that time alone does not mend.
+    /// Creates a verdict for something that waiting does not fix.
     fn lasting(kind: FailureKind) -> Verdict {
         Verdict {
             kind,
@@ -153,7 +153,7 @@ impl Verdict {
         }
     }
 
-    /// Something broke at the servers, of a kind that is not told but usually passes.
+    /// Creates a verdict for an unspecified server fault that usually passes.
     fn passing_fault() -> Verdict {
         Verdict {
             kind: FailureKind::Unknown,
@@ -162,9 +162,8 @@ impl Verdict {
     }
 }
 
-/// Names a failure that is known to be one: a JSON-RPC error, or a result for which
-/// [`failure_of_result`] would not be None. `now` dates a reset time that is told as a time of day; its zone
-/// is that of texts that name none.
+/// Classifies a known failure: a JSON-RPC error, or a result for which [`failure_of_result`] is not `None`. `now` is
+/// the date for a reset given as a time of day, and the time zone for texts that name none.
 pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failure {
     let record = failure_record(evidence);
     let texts = texts_of(evidence, record);
@@ -193,7 +192,7 @@ pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failu
     } else {
         verdict
     };
-    // A reset time beside another failure belongs to a limit that did not cause it.
+    // A reset time with another kind of failure belongs to a limit that did not cause it.
     let resets_at = (verdict.kind == FailureKind::RateLimited)
         .then(|| resets_at(evidence, &texts, now))
         .flatten();
@@ -206,9 +205,9 @@ pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failu
     }
 }
 
-/// The failure in a turn that was answered with a result, None when the turn simply ended. Never judged by
-/// the stop reason alone, and never by the model's prose: what counts is a failure record in `_meta`, and for
-/// Codex, which reports most failures as `end_turn`, a thread that it declared broken.
+/// Returns the failure in a turn that was answered with a result, or `None` if the turn ended normally. Neither the
+/// stop reason alone nor the model's prose counts: only a failure record in `_meta`, and for Codex, which reports
+/// most failures as `end_turn`, a thread that it declared broken.
 pub fn failure_of_result(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Option<Failure> {
     let stop_reason = evidence.result?.get("stopReason").and_then(Value::as_str);
     if stop_reason == Some("cancelled") {
@@ -219,7 +218,7 @@ pub fn failure_of_result(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned)
     (recorded || broken).then(|| classify(agent, evidence, now))
 }
 
-/// The failure of an agent whose process ended, with the last words of its standard error as the message.
+/// Creates the failure of an agent whose process ended. Its message is the last line of standard error.
 pub fn agent_died(status: &str, standard_error: &str) -> Failure {
     let standard_error = plain(standard_error);
     let last_words = standard_error.lines().rev().find(|line| !line.trim().is_empty());
@@ -243,14 +242,14 @@ fn failure_record<'a>(evidence: &Evidence<'a>) -> Option<&'a Value> {
     (record.is_object() && severity != Some("warning")).then_some(record)
 }
 
-/// `codexErrorInfo` of the error, else of what Codex tried again in this turn, where the turn ended with that.
+/// `codexErrorInfo` of the error, or of the last error that Codex retried, if the turn ended with that.
 fn codex_error_info<'a>(evidence: &Evidence<'a>) -> Option<&'a Value> {
     let in_error = evidence.data.and_then(|data| data.get("codexErrorInfo"));
     in_error.or_else(|| last_codex_retry(evidence)?.info())
 }
 
-/// What Codex tried again last, unless it got over that and something else ended the turn. The end names nothing but its words:
-/// those of what was tried again, when it is the same.
+/// Returns the last error that Codex retried, unless Codex recovered and something else ended the turn. The end
+/// carries only a message, which contains the retried error's text if it is the same error.
 fn last_codex_retry<'a>(evidence: &Evidence<'a>) -> Option<&'a CodexRetry> {
     let retry = evidence.signs?.codex_retry()?;
     let ending = evidence.message.or_else(|| evidence.signs?.last_notice());
@@ -261,7 +260,7 @@ fn last_codex_retry<'a>(evidence: &Evidence<'a>) -> Option<&'a CodexRetry> {
     is_the_end.then_some(retry)
 }
 
-/// An HTTP status told as data: in the error's `data`, or as the code itself (Gemini answers 429 so).
+/// An HTTP status in the error's `data`, or as the error code (Gemini sends 429 as the code).
 fn http_status(evidence: &Evidence<'_>) -> Option<u16> {
     const NAMES: [&str; 4] = ["httpStatusCode", "httpStatus", "statusCode", "status"];
     let named = evidence
@@ -273,14 +272,14 @@ fn http_status(evidence: &Evidence<'_>) -> Option<u16> {
         .and_then(|status| u16::try_from(status).ok())
 }
 
-/// Everything that was said about the failure, the most telling first, without empty ones.
+/// Returns all texts about the failure, the most informative first, without empty ones.
 fn texts_of<'a>(evidence: &Evidence<'a>, record: Option<&'a Value>) -> Vec<&'a str> {
     let member = |value: Option<&'a Value>, name: &str| {
         value.and_then(|value| value.get(name)).and_then(Value::as_str)
     };
     let is_error = evidence.code.is_some() || evidence.message.is_some();
-    // What the model says in a turn that ended with an error proves nothing; in Codex's broken turns the
-    // explanation is a chunk, and there is no other.
+    // In a turn that ended with an error, the model's text proves nothing. In Codex's broken turns, the explanation
+    // is a chunk and nothing else.
     let spoken = if is_error {
         None
     } else {
@@ -304,8 +303,7 @@ fn texts_of<'a>(evidence: &Evidence<'a>, record: Option<&'a Value>) -> Vec<&'a s
         .collect()
 }
 
-/// The message without the prefix that the adapters put before every internal error. Empty when nothing else
-/// was said.
+/// Removes the prefix that the adapters put before each internal error. Empty if there was nothing else.
 fn without_wrapping(message: &str) -> &str {
     let message = message.trim();
     match message.strip_prefix("Internal error") {
@@ -315,20 +313,20 @@ fn without_wrapping(message: &str) -> &str {
 }
 
 fn message_of(evidence: &Evidence<'_>, texts: &[&str], kind: FailureKind) -> String {
-    let said = texts.iter().copied().chain(evidence.message);
-    let told = said
+    let texts_and_message = texts.iter().copied().chain(evidence.message);
+    let first = texts_and_message
         .map(|text| plain(text).trim().to_owned())
         .find(|text| !text.is_empty());
-    told.unwrap_or_else(|| match evidence.code {
+    first.unwrap_or_else(|| match evidence.code {
         Some(code) => format!("the agent answered with error {code} and no message"),
         None => format!("the agent gave no reason ({})", kind.as_str()),
     })
 }
 
-/// Whether the agent says that it does not have the session that it was asked for.
+/// Whether the agent reports that it does not have the requested session.
 fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -> bool {
-    /// "Resource not found" of ACP. Answered by Claude for a session that it cannot load, never wrote, or
-    /// whose own process died.
+    /// ACP's "Resource not found". Claude sends it for a session that it cannot load, never wrote, or whose own
+    /// process died.
     const NOT_FOUND: i64 = -32002;
     if evidence.code == Some(NOT_FOUND) {
         return true;
@@ -339,10 +337,10 @@ fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -
     match agent {
         AgentKind::Claude | AgentKind::Loopback => joined.contains("requires a valid session id"),
         AgentKind::Codex => {
-            // The latter of a session that it has just opened, when it turns to a file that was moved.
+            // Codex reports "thread not found" for a session that it has just opened, if its file was moved.
             joined.contains("no rollout found")
                 || joined.contains("thread not found")
-                // One that it had opened and nothing was written of yet: the server below the adapter ended meanwhile.
+                // Opened but not yet written: the server below the adapter ended meanwhile.
                 || joined.contains("was lost when the codex app-server restarted")
                 || (joined.contains("session ") && joined.contains(" is archived"))
         }
@@ -350,8 +348,9 @@ fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -
     }
 }
 
-/// Whether the agent says that somebody else writes to the session that it was asked for, so that it opens it only when that
-/// one is done. Codex' app-server counts among those for a minute, or to its end, what it has been told to close.
+/// Whether the agent reports that another writer has the requested session, and opens it only after that one is done.
+/// Codex's app-server counts as a writer for up to a minute, or until it ends, after it was told to close the
+/// session.
 pub fn is_session_held(agent: AgentKind, evidence: &Evidence<'_>) -> bool {
     if agent != AgentKind::Codex || evidence.code.is_none() {
         return false;
@@ -365,7 +364,7 @@ pub fn is_session_held(agent: AgentKind, evidence: &Evidence<'_>) -> bool {
     }
 }
 
-/// When the limit lifts: by the agent's own event, by data, then by what the text says.
+/// When the limit resets: from the agent's own event, from data, or else from the text.
 fn resets_at(evidence: &Evidence<'_>, texts: &[&str], now: &Zoned) -> Option<Timestamp> {
     let announced = evidence
         .signs

@@ -1,10 +1,11 @@
-//! What an agent says, on its way to the owner of one session.
+//! The queue of messages from an agent to the owner of one session.
 //!
-//! Bounded: past the limits updates are dropped and the receiver is told how many, in their place. Answers, the
-//! agent's requests and its death are always taken, since their number is bounded by the requests in flight. The
-//! sender never waits, so one slow session never holds up the others of its agent.
+//! It is bounded: beyond the limits, updates are dropped and the receiver learns how many, in their place. Responses,
+//! the agent's requests and its death are never dropped, because the requests in flight bound their number. The
+//! sender never waits, so one slow session never delays the agent's others.
 //!
-//! It owns the queue and must not know the wire, sessions or what a method means. No lock is held over an await.
+//! This module owns the queue. It does not know the wire, sessions or the meaning of a method. No lock is held across
+//! an await.
 
 #[cfg(test)]
 mod tests;
@@ -20,16 +21,16 @@ use super::message::{CallError, MethodName, RawId, RequestId};
 use super::process::Death;
 use super::wire::Attachment;
 
-/// How many requests of the agent may wait for an answer in one session; more are refused. A turn has a handful of
-/// parallel tools at most.
+/// How many of the agent's requests may be unanswered in one session. More are refused. A turn has at most a handful
+/// of parallel tools.
 pub const MAX_OPEN_REQUESTS: usize = 64;
 
-/// How much an inbox takes before it drops updates.
+/// How much an inbox holds before it drops updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InboxLimits {
-    /// Waiting updates.
+    /// The number of queued updates.
     pub updates: usize,
-    /// Bytes of waiting updates.
+    /// The bytes of queued updates.
     pub update_bytes: usize,
 }
 
@@ -43,59 +44,59 @@ impl Default for InboxLimits {
     }
 }
 
-/// One thing that an agent said, or that happened to it.
+/// A message from the agent, or an event.
 #[derive(Debug, Clone)]
 pub enum Incoming {
-    /// A notification: an update, or anything else that names the session.
+    /// A notification: an update, or another one for the session.
     Notification {
         /// Its method.
         method: MethodName,
         /// The whole line.
         line: Line,
     },
-    /// The agent asks and waits for `Connection::respond`.
+    /// A request of the agent. It waits for `Connection::respond`.
     Request {
-        /// What the answer must carry.
+        /// The id that the answer must carry.
         id: RawId,
         /// Its method.
         method: MethodName,
         /// The whole line.
         line: Line,
     },
-    /// The answer to a request that was started with this inbox; everything that the agent wrote before it came
-    /// before it here.
+    /// The answer to a request that was started with this inbox. Everything that the agent wrote earlier arrives
+    /// earlier.
     Response {
-        /// What `start` or `open` returned.
+        /// The value that `start` or `open` returned.
         request: RequestId,
         /// The result as the agent wrote it.
         outcome: Result<Box<RawValue>, CallError>,
-        /// Set for the success of an `open`: the new session is already routed here.
+        /// Set when an `open` succeeded: the new session is already routed to this inbox.
         attachment: Option<Attachment>,
-        /// Whether it is the error of a prompt while others had no answer yet, or behind such a one with the same code: one cause
-        /// may have ended them all.
+        /// Whether this is the error of a prompt while other prompts were unanswered, or follows such an error with
+        /// the same code. One cause may have ended them all.
         in_company: bool,
     },
     /// Updates are missing here.
     Overflow {
-        /// How many, at least one.
+        /// How many; at least one.
         dropped: u64,
     },
-    /// The agent has ended; nothing more comes from it, and nothing that was asked of it will be answered.
+    /// The agent has ended. It sends nothing more, and unanswered requests stay unanswered.
     Died(Arc<Death>),
 }
 
-/// What became of something that was pushed.
+/// The result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// It waits, with so many others.
+    /// Queued; the number of queued entries.
     Waiting(usize),
-    /// It was an update and the inbox is full.
+    /// An update that was dropped because the inbox is full.
     Dropped,
-    /// The receiver is gone.
+    /// The receiver was dropped.
     Closed,
 }
 
-/// Makes an inbox. It should serve one connection: after that one's death nothing more is taken from it.
+/// Creates an inbox. Use it for one connection: after that connection's death, nothing more is delivered.
 #[must_use]
 pub fn inbox(limits: InboxLimits) -> (InboxSender, InboxReceiver) {
     let shared = Arc::new(Shared {
@@ -111,13 +112,13 @@ pub fn inbox(limits: InboxLimits) -> (InboxSender, InboxReceiver) {
     )
 }
 
-/// The wire's end; clones fill the same inbox.
+/// The sending half, for the wire. Clones fill the same inbox.
 #[derive(Debug, Clone)]
 pub struct InboxSender {
     shared: Arc<Shared>,
 }
 
-/// The owner's end.
+/// The receiving half, for the session's owner.
 #[derive(Debug)]
 pub struct InboxReceiver {
     shared: Arc<Shared>,
@@ -139,7 +140,7 @@ struct State {
 }
 
 impl InboxSender {
-    /// A notification; dropped and counted when the limits are reached.
+    /// Pushes a notification. Drops and counts it beyond the limits.
     pub fn push_update(&self, method: MethodName, line: Line) -> Pushed {
         let bytes = line.len_bytes();
         let limits = self.shared.limits;
@@ -157,7 +158,7 @@ impl InboxSender {
         })
     }
 
-    /// Updates that were lost before they came here.
+    /// Records updates that were lost before they reached the inbox.
     pub fn push_overflow(&self, dropped: u64) -> Pushed {
         self.push(|state| {
             state.drop_updates(dropped);
@@ -165,7 +166,7 @@ impl InboxSender {
         })
     }
 
-    /// Anything but an update; always taken.
+    /// Pushes anything but an update. Never drops it.
     pub fn push_control(&self, incoming: Incoming) -> Pushed {
         self.push(|state| {
             state.waiting.push_back(incoming);
@@ -173,7 +174,7 @@ impl InboxSender {
         })
     }
 
-    /// Whether the owner has gone.
+    /// Whether the receiver was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_closed
@@ -193,7 +194,7 @@ impl InboxSender {
         let was_empty = state.waiting.is_empty();
         let pushed = change(&mut state);
         drop(state);
-        // While something waits, the receiver has been woken for it and not come yet.
+        // If the queue was not empty, the receiver is already notified and has not run yet.
         if was_empty {
             self.shared.arrived.notify_one();
         }
@@ -202,9 +203,9 @@ impl InboxSender {
 }
 
 impl InboxReceiver {
-    /// Waits until something is there, then moves at most `limit` of it behind what `into` holds; gives how many.
+    /// Waits until something is queued, then appends at most `limit` entries to `into`. Returns how many.
     ///
-    /// Cancel safe: nothing is taken unless this returns.
+    /// Cancel safe: takes nothing unless it returns.
     pub async fn recv_up_to(&mut self, into: &mut Vec<Incoming>, limit: usize) -> usize {
         loop {
             let taken = self.take_up_to(into, limit);
@@ -215,7 +216,7 @@ impl InboxReceiver {
         }
     }
 
-    /// What is there now, at most `limit`.
+    /// Appends at most `limit` queued entries to `into`, without waiting. Returns how many.
     pub fn take_up_to(&mut self, into: &mut Vec<Incoming>, limit: usize) -> usize {
         let mut state = self.shared.lock();
         let count = limit.min(state.waiting.len());
@@ -229,7 +230,7 @@ impl InboxReceiver {
         count
     }
 
-    /// How many wait.
+    /// Returns how many entries are queued.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.lock().waiting.len()
@@ -243,14 +244,14 @@ impl Drop for InboxReceiver {
             state.is_closed = true;
             std::mem::take(&mut state.waiting)
         };
-        // Freed outside the lock; it may be many megabytes.
+        // Dropped outside the lock, because it may be many megabytes.
         drop(waiting);
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before the lock is left, so a panic elsewhere leaves nothing half done.
+        // Every change is complete before the lock is released, so a panic elsewhere leaves a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

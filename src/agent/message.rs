@@ -1,6 +1,6 @@
-//! The words that the wire, the inboxes and the sessions share: ids, method names, errors.
+//! Types shared by the wire, the inboxes and the sessions: ids, method names, errors.
 //!
-//! It owns nothing and must not know pipes, processes or tasks.
+//! This module owns nothing. It does not know pipes, processes or tasks.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,7 +22,7 @@ pub const INTERNAL_ERROR: i64 = -32603;
 /// ACP: the request was cancelled.
 pub const REQUEST_CANCELLED: i64 = -32800;
 
-/// The names that the room itself uses, with a few that are frequent enough to be worth no allocation.
+/// The method names that this room uses, and some frequent ones that are worth no allocation.
 pub mod method {
     /// Client to agent: versions and capabilities.
     pub const INITIALIZE: &str = "initialize";
@@ -30,7 +30,7 @@ pub mod method {
     pub const AUTHENTICATE: &str = "authenticate";
     /// Client to agent.
     pub const LOGOUT: &str = "logout";
-    /// Client to agent: a session that never was.
+    /// Client to agent: a new session.
     pub const SESSION_NEW: &str = "session/new";
     /// Client to agent: an earlier session, replayed.
     pub const SESSION_LOAD: &str = "session/load";
@@ -52,15 +52,15 @@ pub mod method {
     pub const SESSION_SET_MODE: &str = "session/set_mode";
     /// Client to agent.
     pub const SESSION_SET_CONFIG_OPTION: &str = "session/set_config_option";
-    /// Client to agent; no longer in the protocol, still taken by some agents.
+    /// Client to agent. No longer in the protocol, but some agents still accept it.
     pub const SESSION_SET_MODEL: &str = "session/set_model";
-    /// Agent to client: what happens in a session.
+    /// Agent to client: an update of a session.
     pub const SESSION_UPDATE: &str = "session/update";
-    /// Agent to client: a question that waits for a person.
+    /// Agent to client: a question for the user.
     pub const REQUEST_PERMISSION: &str = "session/request_permission";
-    /// Agent to client: a question that waits for a person.
+    /// Agent to client: a question for the user.
     pub const ELICITATION_CREATE: &str = "elicitation/create";
-    /// Agent to client: an elicitation ended elsewhere; it names no session.
+    /// Agent to client: an elicitation ended elsewhere. Names no session.
     pub const ELICITATION_COMPLETE: &str = "elicitation/complete";
     /// Agent to client.
     pub const READ_TEXT_FILE: &str = "fs/read_text_file";
@@ -68,11 +68,11 @@ pub mod method {
     pub const WRITE_TEXT_FILE: &str = "fs/write_text_file";
     /// Both ways: the sender of a request no longer wants its answer.
     pub const CANCEL_REQUEST: &str = "$/cancel_request";
-    /// An extension of Claude's and Codex' adapters: `{authStatus: {kind, label, detail?}}`, told when the agent finds out who
-    /// is signed in, and whenever that changes. Nobody can ask for it.
+    /// An extension of Claude's and Codex's adapters: `{authStatus: {kind, label, detail?}}`. The agent sends it when
+    /// it learns who is signed in, and at each change. It cannot be requested.
     pub const AUTH_STATUS_UPDATE: &str = "_auth/status_update";
 
-    /// Names that arrive often.
+    /// Frequent names.
     pub(super) const FROM_AGENT: &[&str] = &[
         SESSION_UPDATE,
         REQUEST_PERMISSION,
@@ -84,19 +84,19 @@ pub mod method {
     ];
 }
 
-/// A method's name.
+/// The name of a method.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MethodName(Cow<'static, str>);
 
 impl MethodName {
-    /// The name as it came over the wire.
+    /// Creates a name from the wire.
     #[must_use]
     pub fn from_wire(name: &str) -> Self {
         let known = method::FROM_AGENT.iter().find(|known| **known == name);
         Self(known.map_or_else(|| Cow::Owned(name.to_owned()), |known| Cow::Borrowed(*known)))
     }
 
-    /// One of the constants of [`method`].
+    /// Creates a name from one of the constants of [`method`].
     #[must_use]
     pub const fn known(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))
@@ -115,8 +115,8 @@ impl fmt::Display for MethodName {
     }
 }
 
-/// The id of a request that this program sent. Unique over all connections of the process, so that an answer which
-/// comes late is never taken for another agent's.
+/// The id of a request that this program sent. Unique across all connections of the process, so that a late answer is
+/// never taken for another agent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(u64);
 
@@ -126,7 +126,7 @@ impl RequestId {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The id in a response or in `params.requestId`; none where it is not one that this program could have made.
+    /// Parses the id in a response or in `params.requestId`. `None` for an id that this program cannot have sent.
     pub(super) fn from_raw(raw: &str) -> Option<Self> {
         raw.parse().ok().map(Self)
     }
@@ -138,12 +138,12 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// The id of a request that the agent sent, as it wrote it: the answer must carry the same bytes.
+/// The id of a request that the agent sent, as written. The answer must carry the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RawId(Box<str>);
 
 impl RawId {
-    /// The id as it stands in a line that has been scanned.
+    /// Wraps the id from a scanned line.
     #[must_use]
     pub fn from_wire(raw: &str) -> Self {
         Self(raw.into())
@@ -162,19 +162,19 @@ impl fmt::Display for RawId {
     }
 }
 
-/// A JSON-RPC error object, from the agent or for it.
+/// A JSON-RPC error object, from or to the agent.
 ///
-/// Its words are followed by those of its data: Codex says only there what is wrong.
+/// Displays the text of its data too, because Codex puts the reason there.
 #[derive(Debug, Clone, Deserialize, thiserror::Error)]
 #[error("{message}{} ({code})", Details(self))]
 pub struct AgentError {
     /// JSON-RPC or ACP code.
     #[serde(default)]
     pub code: i64,
-    /// The agent's own words.
+    /// The agent's message.
     #[serde(default)]
     pub message: String,
-    /// `data` as the agent wrote it; what a failure is classified from.
+    /// `data` as the agent wrote it. Failures are classified from it.
     #[serde(default)]
     pub data: Option<Box<RawValue>>,
 }
@@ -190,14 +190,14 @@ impl AgentError {
         }
     }
 
-    /// What its data says in words: on one line, and no more than a person reads. None where its message says it already.
+    /// Returns the text in its data, on one line and shortened. `None` if the message already contains it.
     #[must_use]
     pub fn details(&self) -> Option<String> {
         let data: serde_json::Value = serde_json::from_str(self.data.as_ref()?.get()).ok()?;
-        let told = ["details", "message"]
+        let texts = ["details", "message"]
             .iter()
             .find_map(|name| data.get(name)?.as_str());
-        let words: Vec<&str> = told
+        let words: Vec<&str> = texts
             .or_else(|| data.as_str())?
             .split(|character: char| character.is_whitespace() || character.is_control())
             .filter(|word| !word.is_empty())
@@ -212,7 +212,7 @@ impl AgentError {
         }
     }
 
-    /// Decodes an error as it stands in a line; one of another shape keeps its text as the message.
+    /// Decodes an error. The text of one with another shape becomes the message.
     #[must_use]
     pub fn from_raw(raw: &str) -> Self {
         serde_json::from_str(raw).unwrap_or_else(|_| {
@@ -222,7 +222,7 @@ impl AgentError {
     }
 }
 
-/// What stands behind an error's message.
+/// Displays what follows an error's message.
 struct Details<'a>(&'a AgentError);
 
 impl fmt::Display for Details<'_> {
@@ -234,62 +234,62 @@ impl fmt::Display for Details<'_> {
     }
 }
 
-/// How much of what an error's data says is told: some sentences, and not a page.
+/// How many characters of an error's data are shown.
 const MAX_DETAILS_CHARACTERS: usize = 500;
 
-/// How much of an error that is not an error object is kept as its message.
+/// How many characters of a malformed error are kept as its message.
 const MAX_STRANGE_ERROR_CHARACTERS: usize = 1_000;
 
-/// Why a call to the agent has no result.
+/// Why a call to the agent failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
     /// The agent answered with an error.
     #[error("the agent answered with an error")]
     Agent(#[source] AgentError),
-    /// The agent ended before it answered, or had ended before it was asked.
+    /// The agent ended before it answered or before it was called.
     #[error("the agent has ended: {0}")]
     Died(Arc<Death>),
-    /// The agent's input has been closed by this program.
+    /// This program has closed the agent's input.
     #[error("the agent is being stopped")]
     Closing,
-    /// The agent does not read its input: the queue towards it is full. Nothing was sent.
+    /// The agent does not read its input, and its queue is full. Nothing was sent.
     #[error("the agent does not read its input")]
     Stalled,
-    /// More requests are unanswered than one agent may have. Nothing was sent.
+    /// One agent has too many unanswered requests. Nothing was sent.
     #[error("too many requests to the agent are unanswered")]
     TooManyCalls,
-    /// The answer was longer than a line may be, and has been skipped.
+    /// The answer exceeded the line limit and was skipped.
     #[error("the agent's answer is longer than {limit_bytes} bytes")]
     TooLong {
         /// The limit, in bytes.
         limit_bytes: usize,
     },
-    /// No answer in time; the agent may still be at it.
+    /// The agent did not answer in time. It may still be working.
     #[error("no answer from the agent within {} ms", after.as_millis())]
     TimedOut {
-        /// How long was waited.
+        /// How long this program waited.
         after: Duration,
     },
     /// The agent does not offer this method. Nothing was sent.
     #[error("the agent does not offer {0}")]
     Unsupported(MethodName),
-    /// The answer is not of the shape that the protocol prescribes.
+    /// The answer does not have the form that the protocol requires.
     #[error("the agent's answer to {method} cannot be read: {detail}")]
     BadAnswer {
-        /// The method that was answered.
+        /// The method.
         method: MethodName,
         /// What is wrong with it.
         detail: String,
     },
-    /// What was to be sent is not an object, or cannot be written as JSON. Nothing was sent.
+    /// The parameters are not an object, or cannot be encoded. Nothing was sent.
     #[error("the parameters of {method} cannot be written: {detail}")]
     BadParams {
-        /// The method that was to be called.
+        /// The method.
         method: MethodName,
         /// What is wrong with them.
         detail: String,
     },
-    /// The agent's request is not waiting for an answer: it has one, or its session was detached.
+    /// The agent's request is not open: it has an answer, or its session was detached.
     #[error("the agent's request {0} is not waiting for an answer")]
     NotWaiting(RawId),
 }
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_told_with_what_its_data_says() {
+    fn an_error_displays_the_text_of_its_data() {
         let table = [
             (
                 r#"{"code":-32603,"message":"Internal error"}"#,
@@ -341,12 +341,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_errors_words_are_too_strange(text in "[\u{130}\u{1e9e}\u{e9}a \n]{0,40}|\\PC{0,40}", times in 1usize..100) {
+        fn any_error_text_can_be_shortened(text in "[\u{130}\u{1e9e}\u{e9}a \n]{0,40}|\\PC{0,40}", times in 1usize..100) {
             let text = text.repeat(times);
             let raw = serde_json::json!({"code": 1, "message": "No", "data": {"details": text}}).to_string();
             let told = AgentError::from_raw(&raw).details().unwrap_or_default();
             prop_assert!(told.chars().count() <= MAX_DETAILS_CHARACTERS + 1);
-            // What is no object is its own message.
+            // A malformed error is its own message.
             let strange = AgentError::from_raw(&format!("x{text}")).to_string();
             prop_assert!(!strange.is_empty());
         }

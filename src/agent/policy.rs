@@ -1,27 +1,27 @@
-//! How an agent's questions are answered where the person has said so beforehand. Pure.
+//! Answers an agent's questions by a policy that the user configured. Pure.
 //!
-//! Owns which answer a policy gives to which question. Knows neither who asked nor whom the answer goes to.
+//! Owns which answer a policy gives to which question. Does not know who asked, or where the answer goes.
 
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::InterruptKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What is done with the questions of an agent.
+/// How an agent's questions are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InterruptPolicy {
-    /// A person is asked.
+    /// The user is asked.
     #[default]
     Ask,
-    /// Nothing is permitted and nothing filled in: what is for an agent that nobody watches.
+    /// Everything is denied and nothing is filled in. For unattended agents.
     Deny,
-    /// What only reads or searches is permitted, once; of the rest a person is asked.
+    /// Tools that only read or search are permitted, once. For everything else the user is asked.
     AllowReads,
 }
 
 impl InterruptPolicy {
-    /// The outcome (ACP's) of a question with these parameters (ACP's); none when a person is to be asked.
+    /// Returns ACP's outcome of a question with ACP's parameters. `None` if the user must be asked.
     #[must_use]
     pub fn outcome(self, kind: InterruptKind, params: &RawJson) -> Option<RawJson> {
         if self == Self::Ask {
@@ -31,7 +31,7 @@ impl InterruptPolicy {
             return (self == Self::Deny).then(|| RawJson::from(json!({"action": "decline"})));
         }
         let params: Value = params.read().unwrap_or(Value::Null);
-        // The kind is the agent's own word for what its tool does.
+        // The agent itself declares what kind of tool it is.
         let only_reads = matches!(params["toolCall"]["kind"].as_str(), Some("read" | "search"));
         let chosen = match self {
             Self::Deny => option(&params, "reject_once").or_else(|| option(&params, "reject_always")),
@@ -45,7 +45,7 @@ impl InterruptPolicy {
     }
 }
 
-/// The id of the first option of this kind.
+/// Returns the id of the first option of this kind.
 fn option<'a>(params: &'a Value, kind: &str) -> Option<&'a str> {
     let options = params["options"].as_array()?;
     let found = options.iter().find(|option| option["kind"] == kind)?;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_policy_answers_what_it_is_for_and_asks_of_the_rest() {
+    fn each_policy_answers_its_questions_and_asks_otherwise() {
         use InterruptPolicy::{AllowReads, Ask, Deny};
         let all = ["allow_always", "allow_once", "reject_once", "reject_always"];
         let selected = |id: &str| Some(json!({"outcome": "selected", "optionId": id}));
@@ -77,7 +77,7 @@ mod tests {
             (Deny, "execute", &[], cancelled()),
             (AllowReads, "read", &all, selected("allow_once")),
             (AllowReads, "search", &all, selected("allow_once")),
-            // Never for good.
+            // Never permanently.
             (AllowReads, "read", &["allow_always", "reject_once"], None),
             (AllowReads, "fetch", &all, None),
             (AllowReads, "edit", &all, None),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_filled_in_is_declined_or_asked() {
+    fn elicitations_are_declined_or_asked() {
         let params = RawJson::from(json!({"message": "Which?", "requestedSchema": {}}));
         let outcome = |policy: InterruptPolicy| {
             let outcome = policy.outcome(InterruptKind::Elicitation, &params);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_without_a_tool_are_no_leave_to_read() {
+    fn parameters_without_a_tool_permit_nothing() {
         for params in [json!(null), json!({}), json!({"toolCall": null, "options": 1})] {
             let outcome =
                 InterruptPolicy::AllowReads.outcome(InterruptKind::Permission, &RawJson::from(params));

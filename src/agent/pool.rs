@@ -1,13 +1,13 @@
-//! Agent processes, shared between the conversations that can share them.
+//! Agent processes, shared between conversations.
 //!
-//! One process for each key; callers that come together share one start, and `initialize` runs once in it. A start
-//! that fails, or a process that dies young, backs off; a person's request tries all the same. A process that nobody
-//! has leased for a while is stopped. Generations tell a process from its successor under the same key, so a late
-//! clean-up never removes the newer one. What a dead process has left behind may still write to its transcripts, so a
-//! successor is handed out only when all of that has ended too.
+//! The pool has one process per key. Concurrent callers share one start, and `initialize` runs once per process. A
+//! failed start, or a process that dies soon, causes a backoff, which a user's request bypasses. A process without
+//! leases is stopped after a while. Generations distinguish a process from its successor under the same key, so a
+//! late clean-up never removes the newer one. What a dead process left behind may still write to its transcripts, so
+//! a successor is handed out only after all of that has ended.
 //!
-//! It owns every agent process of the daemon. It must not know sessions or conversations: a lease is all that it
-//! counts.
+//! The pool owns every agent process of the daemon. It does not know sessions or conversations; it only counts
+//! leases.
 
 mod backoff;
 mod keeper;
@@ -35,17 +35,18 @@ use keeper::Leases;
 pub use key::PoolKey;
 pub use lease::Lease;
 
-/// Keys that are remembered at once: agents, times the environments and capabilities that clients bring.
+/// How many keys the pool holds: agents, times the environments and capabilities of clients.
 const MAX_KEYS: usize = 256;
 
-/// How the pool works.
+/// Settings of the pool.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// A process that nobody has leased for so long is stopped.
+    /// How long a process without leases keeps running.
     pub idle: Duration,
-    /// From the spawn to the answer to `initialize`. Adapters need 0.3 s; a cold disk or a busy machine much more.
+    /// The limit from the spawn to the answer to `initialize`. Adapters need 0.3 s; a cold disk or a busy machine
+    /// needs much more.
     pub initialize: Duration,
-    /// For every stop that the pool decides on itself.
+    /// The deadlines of a stop that the pool initiates.
     pub stop: StopDeadlines,
 }
 
@@ -59,18 +60,18 @@ impl Default for PoolSettings {
     }
 }
 
-/// Everything that a start needs.
+/// How to start an agent.
 #[derive(Debug, Clone, Default)]
 pub struct Launch {
     /// The program.
     pub command: AgentCommand,
-    /// What it is told first.
+    /// The `initialize` request.
     pub initialize: InitializeRequest,
-    /// How its connection is kept.
+    /// The options of its connection.
     pub wire: WireOptions,
 }
 
-/// Which start of a process it is; rises over the whole pool.
+/// The number of a process start, unique in the pool and increasing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(u64);
 
@@ -80,59 +81,59 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Who asks for a process.
+/// Who requests a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Urgency {
-    /// The daemon itself: it waits out a backoff.
+    /// The daemon itself. It waits for the backoff.
     Background,
-    /// A person, who may just have mended what was broken: one try at once.
+    /// A user, who may just have fixed the cause: one try at once.
     Now,
 }
 
-/// Why there is no agent.
+/// Why no agent is available.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AcquireError {
     /// The process could not be started, or ended at once.
     #[error("the agent {agent} could not be started")]
     Spawn {
-        /// Its configured name.
+        /// The agent's configured name.
         agent: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Arc<SpawnError>,
     },
-    /// It runs, but refused or never answered `initialize`, and has been stopped.
+    /// The process runs, but refused or never answered `initialize`, and was stopped.
     #[error("the agent {agent} could not be initialized{printed}")]
     Initialize {
-        /// Its configured name.
+        /// The agent's configured name.
         agent: String,
         /// What it printed on its standard output.
         printed: Box<Chatter>,
-        /// Why; the agent's error among others, as when a login is missing.
+        /// The cause. An agent's error, for example, if a login is missing.
         #[source]
         source: Box<CallError>,
     },
-    /// It prints other things than messages, and has been stopped.
+    /// The process prints lines that are not messages, and was stopped.
     #[error("the agent {agent} does not speak the protocol{printed}; check its command and arguments")]
     Chatters {
-        /// Its configured name.
+        /// The agent's configured name.
         agent: String,
         /// What it printed on its standard output.
         printed: Box<Chatter>,
     },
-    /// It speaks another version of the protocol, and has been stopped.
+    /// The agent speaks another version of the protocol, and was stopped.
     #[error(
         "the agent {agent} speaks version {theirs} of the protocol, not version {ours}, which this daemon speaks"
     )]
     Version {
-        /// Its configured name.
+        /// The agent's configured name.
         agent: String,
-        /// The version that it chose.
+        /// The version that the agent chose.
         theirs: u64,
-        /// The only one that it was offered.
+        /// The only version that it was offered.
         ours: u64,
     },
-    /// More kinds of processes are asked for than the pool keeps apart.
+    /// The pool has no room for another key.
     #[error("too many different agents and environments are in use")]
     TooManyKeys,
     /// The pool is shutting down.
@@ -140,7 +141,7 @@ pub enum AcquireError {
     ShuttingDown,
 }
 
-/// A running agent that has been initialized.
+/// A running, initialized agent.
 #[derive(Debug)]
 pub struct Agent {
     key: PoolKey,
@@ -150,62 +151,62 @@ pub struct Agent {
     initialized: Arc<Initialized>,
     leases: Leases,
     stop: CancellationToken,
-    /// Why it was ended although others used it.
+    /// Why it was ended while it was in use.
     condemned: OnceLock<String>,
     stopped: watch::Receiver<bool>,
 }
 
 impl Agent {
-    /// The key under which it was started.
+    /// Returns the key under which it was started.
     #[must_use]
     pub fn key(&self) -> &PoolKey {
         &self.key
     }
 
-    /// Which start it is.
+    /// Returns the number of its start.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Its connection.
+    /// Returns its connection.
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// What it said about itself.
+    /// Returns its answer to `initialize`.
     #[must_use]
     pub fn initialized(&self) -> &Initialized {
         &self.initialized
     }
 
-    /// Its methods.
+    /// Returns its methods.
     #[must_use]
     pub fn calls(&self) -> AgentCalls {
         AgentCalls::new(self.connection.clone(), Arc::clone(&self.initialized))
     }
 
-    /// Ends it, although others may use it: they see its death, and are told why. For one that no longer answers.
+    /// Ends an agent that no longer answers, even while it is in use. Its users see its death and the reason.
     pub fn condemn(&self, why: &str) {
-        // Who was first has said why.
+        // The first reason counts.
         let _first = self.condemned.set(why.to_owned());
         self.stop.cancel();
     }
 
-    /// Why it was ended although others used it; none of one that ended by itself.
+    /// Why it was ended while it was in use. `None` if it ended on its own.
     #[must_use]
     pub fn condemned(&self) -> Option<&str> {
         self.condemned.get().map(String::as_str)
     }
 
-    /// Whether it has ended, or is about to.
+    /// Whether it has ended or is about to.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.stop.is_cancelled() || self.connection.is_ending()
@@ -217,21 +218,21 @@ impl Agent {
         *self.stopped.borrow()
     }
 
-    /// Whether the pool has nothing more to do for its end: it has ended, or was given up.
-    fn is_over(&self) -> bool {
+    /// Whether the pool is done with it: it has ended, or the pool gave up on it.
+    fn is_finished(&self) -> bool {
         self.has_stopped() || self.stopped.has_changed().is_err()
     }
 
-    /// Waits until the process and all its descendants have ended, or were given up because they survived SIGKILL:
-    /// [`has_stopped`](Self::has_stopped) says which. Cancel safe.
+    /// Waits until the process and all its descendants have ended, or until the pool gave up because some survived
+    /// SIGKILL. [`has_stopped`](Self::has_stopped) tells the two apart. Cancel safe.
     pub async fn stopped(&self) {
         let mut stopped = self.stopped.clone();
-        // The keeper drops its end without a word if something survived.
+        // If something survived, the keeper drops the sender without setting it.
         let _ended = stopped.wait_for(|stopped| *stopped).await;
     }
 }
 
-/// All agent processes of one daemon; clones are the same pool.
+/// All agent processes of one daemon. Clones share the pool.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<Inner>,
@@ -251,7 +252,7 @@ struct Inner {
     settings: PoolSettings,
     recorder: Arc<dyn SpawnRecorder>,
     state: Mutex<State>,
-    /// Set when the pool shuts down, with the deadlines that hold from then on.
+    /// Set when the pool shuts down, to the deadlines of all later stops.
     shutdown: watch::Sender<Option<StopDeadlines>>,
     hurry: CancellationToken,
     tasks: TaskTracker,
@@ -267,7 +268,7 @@ struct State {
 struct Slot {
     backoff: Backoff,
     process: SlotProcess,
-    /// Those that the present one has followed, as far as they have not come to their ends.
+    /// Earlier processes that have not ended completely.
     earlier: Vec<Weak<Agent>>,
 }
 
@@ -282,7 +283,7 @@ enum SlotProcess {
 }
 
 impl Pool {
-    /// An empty pool. The instance is that of the data folder.
+    /// Creates an empty pool. The instance is that of the data folder.
     #[must_use]
     pub fn new(instance: Instance, settings: PoolSettings, recorder: Arc<dyn SpawnRecorder>) -> Self {
         Self {
@@ -298,8 +299,8 @@ impl Pool {
         }
     }
 
-    /// The agent of this key, started if it does not run. Dropping the future does not stop a start that others may
-    /// wait for. Must be called inside a tokio runtime.
+    /// Leases the agent with this key, and starts it if it is not running. Dropping the future does not stop a start
+    /// that others may wait for. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
@@ -313,8 +314,8 @@ impl Pool {
         self.acquire_newer(key, launch, urgency, None).await
     }
 
-    /// A process other than the one that failed: that one gets no new leases and ends when its last one is released.
-    /// Where a newer one runs already, it is that one.
+    /// Leases a process other than the failed one, which gets no new leases and ends with its last one. Uses a newer
+    /// process if one already runs.
     ///
     /// # Errors
     ///
@@ -329,13 +330,13 @@ impl Pool {
         self.acquire_newer(key, launch, urgency, Some(failed)).await
     }
 
-    /// Whose processes these are.
+    /// Returns the instance that the processes belong to.
     #[must_use]
     pub fn instance(&self) -> &Instance {
         &self.inner.instance
     }
 
-    /// Whether a process is being started that may not be on record yet.
+    /// Whether a process is being started that may not be recorded yet.
     #[must_use]
     pub fn is_starting(&self) -> bool {
         let state = self.inner.lock();
@@ -343,7 +344,7 @@ impl Pool {
         slots.any(|slot| matches!(slot.process, SlotProcess::Starting(..)))
     }
 
-    /// The agents that run now and can be acquired.
+    /// Returns the running agents that can be acquired.
     #[must_use]
     pub fn running(&self) -> Vec<Arc<Agent>> {
         let state = self.inner.lock();
@@ -354,9 +355,9 @@ impl Pool {
         running.collect()
     }
 
-    /// One of the running agents of this name; none is started. For a look: who works with an agent acquires it.
+    /// Leases a running agent with this name for inspection, without starting one. To work with an agent, acquire it.
     #[must_use]
-    pub fn look_at(&self, name: &str) -> Option<Lease> {
+    pub fn lease_for_inspection(&self, name: &str) -> Option<Lease> {
         let state = self.inner.lock();
         let slots = state.slots.iter().filter(|(key, _)| key.agent() == name);
         let mut running = slots.filter_map(|(_, slot)| match &slot.process {
@@ -366,7 +367,7 @@ impl Pool {
         running.next().map(|agent| Lease::new(Arc::clone(agent)))
     }
 
-    /// The process ids of all agents that have not come to their ends, with everything that they have left behind.
+    /// Returns the process ids of all agents that have not ended completely, including their descendants.
     #[must_use]
     pub fn unended(&self) -> Vec<u32> {
         let state = self.inner.lock();
@@ -377,8 +378,8 @@ impl Pool {
         alive.map(|agent| agent.pid).collect()
     }
 
-    /// The other processes of an agent that get no new leases and have not come to their ends. Each serves its users until
-    /// then.
+    /// Returns the other processes of an agent that get no new leases and have not ended. They serve their users
+    /// until then.
     #[must_use]
     pub fn leaving(&self, own: &Agent) -> Vec<Arc<Agent>> {
         let state = self.inner.lock();
@@ -387,7 +388,7 @@ impl Pool {
         let all = of_agent.flat_map(|(_, slot)| slot.earlier.iter().filter_map(Weak::upgrade));
         let leaves = |agent: &Arc<Agent>| {
             let is_leaving = agent.is_retired() || agent.is_ending();
-            agent.generation != own.generation && is_leaving && !agent.is_over()
+            agent.generation != own.generation && is_leaving && !agent.is_finished()
         };
         all.filter(leaves).collect()
     }
@@ -396,13 +397,13 @@ impl Pool {
     /// afterwards.
     pub async fn shutdown(&self, deadlines: StopDeadlines) {
         self.inner.shutdown.send_replace(Some(deadlines));
-        // Whoever had not seen that has spawned its task once the lock was free.
+        // A caller that missed the shutdown has spawned its task by the time the lock is free.
         drop(self.inner.lock());
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
 
-    /// Cuts the waits of a running shutdown short: the second signal of an impatient user.
+    /// Skips the remaining waits of a running shutdown: the user sent a second signal.
     pub fn hurry(&self) {
         self.inner.hurry.cancel();
     }
@@ -422,7 +423,7 @@ impl Pool {
             match decision {
                 Decision::Have(lease) => return Ok(lease),
                 Decision::Await(starting) => break starting,
-                // Somebody may have it started meanwhile, or the pool be shut down.
+                // Meanwhile another caller may start it, or the pool may shut down.
                 Decision::WaitOut(retry_in) => tokio::select! {
                     () = tokio::time::sleep(retry_in) => {}
                     () = keeper::is_shut_down(&self.inner) => {}
@@ -433,12 +434,12 @@ impl Pool {
             Ok(outcome) => outcome.clone(),
             Err(_) => None,
         };
-        // Its task was ended with the runtime, or panicked.
+        // The task was cancelled with the runtime, or panicked.
         outcome.unwrap_or(Err(AcquireError::ShuttingDown)).map(Lease::new)
     }
 }
 
-/// What an acquire does, once the lock is left.
+/// What an acquire does after it releases the lock.
 enum Decision {
     Have(Lease),
     WaitOut(Duration),
@@ -447,7 +448,7 @@ enum Decision {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before the lock is left, so a panic elsewhere leaves nothing half done.
+        // Every change is complete before the lock is released, so a panic elsewhere leaves a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -473,9 +474,9 @@ impl Inner {
         let has_failed = |agent: &Agent| failed.is_some_and(|failed| agent.generation <= failed);
         let is_out = |agent: &Agent| has_failed(agent) || agent.is_retired() || agent.is_ending();
         match &slot.process {
-            // A lease counts from here on, under the lock, so that it cannot be stopped as idle in between.
+            // The lease is counted under the lock, so that the agent cannot be stopped as idle in between.
             SlotProcess::Running(agent) if !is_out(agent) => {
-                agent.leases.note_look(false);
+                agent.leases.mark_inspected(false);
                 return Ok(Decision::Have(Lease::new(Arc::clone(agent))));
             }
             SlotProcess::Running(agent) => agent.leases.retire(),
@@ -490,7 +491,7 @@ impl Inner {
         state.last_generation += 1;
         let generation = Generation(state.last_generation);
         let (sender, outcome) = watch::channel(None);
-        // Whoever is to be apart from now on had its session in a process that was shared, and the other way round.
+        // A conversation that needs its own process had its session in a shared one before, or vice versa.
         let of_agent = state
             .slots
             .iter()
@@ -508,7 +509,7 @@ impl Inner {
         Ok(Decision::Await(outcome))
     }
 
-    /// A start has succeeded: the agent can be acquired.
+    /// Records a successful start: the agent can be acquired.
     fn started(&self, agent: &Arc<Agent>) {
         let mut state = self.lock();
         if let Some(slot) = state.slots.get_mut(&agent.key)
@@ -520,7 +521,7 @@ impl Inner {
         }
     }
 
-    /// A start has failed.
+    /// Records a failed start.
     fn failed(&self, key: &PoolKey, generation: Generation) {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(key) else {
@@ -532,7 +533,7 @@ impl Inner {
         }
     }
 
-    /// A process ended by itself after a life of this length.
+    /// Records that a process ended on its own.
     fn died(&self, agent: &Agent, lived: Duration) {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(&agent.key) else {
@@ -544,7 +545,7 @@ impl Inner {
         }
     }
 
-    /// Takes a process out of the pool if nobody has leased it; tells whether it may now be stopped.
+    /// Removes a process without leases from the pool. Returns whether it may be stopped.
     fn remove_if_unused(&self, agent: &Agent) -> bool {
         let mut state = self.lock();
         if agent.leases.count() > 0 {
@@ -558,7 +559,7 @@ impl Inner {
         true
     }
 
-    /// Takes a process out of the pool whoever uses it.
+    /// Removes a process from the pool, even if it is in use.
     fn remove(&self, agent: &Agent) {
         let mut state = self.lock();
         if let Some(slot) = state.slots.get_mut(&agent.key)

@@ -1,12 +1,12 @@
-//! One agent as a process: starting it, knowing when and how it ended, stopping it.
+//! One agent process: starting it, observing its end, stopping it.
 //!
 //! A process gets its own process group, pipes for its three streams, and a mark in its environment that every
-//! descendant inherits. The spawn is recorded before the caller gets the pipes, so nothing can be asked of a process
-//! that the next life of the daemon would not know of. Stopping goes from the mildest to the strongest: end of
-//! input, SIGTERM to the group, SIGKILL to the group, then the sweep of [`super::sweep`].
+//! descendant inherits. The spawn is recorded before the caller gets the pipes, so the next run of the daemon knows
+//! every process that did any work. A stop escalates: end of input, SIGTERM to the group, SIGKILL to the group, then
+//! [`super::sweep`].
 //!
-//! It owns the child and its standard error. It must not know JSON-RPC, sessions or pools. Parent-death signals are
-//! not used: they need unsafe code, and the recorded mark does the same over a daemon's death.
+//! This module owns the child and its standard error. It does not know JSON-RPC, sessions or pools. It does not use
+//! parent-death signals, which need unsafe code; the recorded mark serves the same purpose.
 
 mod mark;
 mod stderr;
@@ -33,31 +33,31 @@ pub use stderr::{STDERR_TAIL_BYTES, StderrTail};
 
 use super::sweep::{self, SweepDeadlines, SweepReport, SweepTarget};
 
-/// How an agent is started.
+/// How to start an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentCommand {
     /// A path, or a name that is looked up on `PATH`.
     pub program: PathBuf,
-    /// What follows the program's name.
+    /// The arguments.
     pub args: Vec<OsString>,
-    /// Added to the environment of this process.
+    /// Variables to add to the environment.
     pub env: BTreeMap<String, String>,
-    /// Taken out of it.
+    /// Variables to remove from the environment.
     pub env_remove: Vec<String>,
-    /// Where it starts; this process's own folder when absent.
+    /// The folder to start in; the current folder if absent.
     pub working_dir: Option<PathBuf>,
 }
 
-/// What is written down about a spawn before the process is used.
+/// The record of a spawn, written before the process is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpawnRecord {
-    /// Process id, which is also the id of its process group.
+    /// The process id, which is also the id of its process group.
     pub pid: u32,
-    /// Field 22 of `/proc/<pid>/stat`, in clock ticks since boot; absent where there is no `/proc`.
+    /// Field 22 of `/proc/<pid>/stat`, in clock ticks since boot; absent without `/proc`.
     pub start_time: Option<u64>,
-    /// The kernel's boot id: a pid and start time mean nothing after a reboot.
+    /// The kernel's boot id. After a reboot, pid and start time mean nothing.
     pub boot_id: Option<String>,
-    /// What it carries in its environment.
+    /// The mark in its environment.
     pub mark: SpawnMark,
     /// The agent's configured name.
     pub agent: String,
@@ -68,73 +68,73 @@ pub struct SpawnRecord {
 #[error("the spawn cannot be recorded")]
 pub struct RecordError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// Writes spawns down, durably. Implemented by whoever owns the journal.
+/// Records spawns durably. Implemented by the owner of the journal.
 pub trait SpawnRecorder: Send + Sync {
-    /// The record is synced when this is done; only then is the process used.
+    /// Syncs the record. The process is used only afterwards.
     fn record(&self, record: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>>;
 
-    /// The process and all its descendants have ended: the record may go.
+    /// Deletes the record: the process and all its descendants have ended.
     fn ended(&self, mark: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>>;
 }
 
-/// Why there is no process.
+/// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No such program.
+    /// The program does not exist.
     #[error(
         "the agent's program {program:?} was not found; install it, or set `command` in its configuration to the \
          program's full path"
     )]
     Missing {
-        /// As configured.
+        /// The program as configured.
         program: PathBuf,
     },
-    /// There is such a file, but it cannot be run.
+    /// The file exists, but cannot be executed.
     #[error("the agent's program {program:?} cannot be executed; check its permissions and its format")]
     NotExecutable {
-        /// As configured.
+        /// The program as configured.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The folder that it was to start in is not there.
-    #[error("the folder {folder:?}, in which the agent was to start, cannot be entered")]
+    /// The working folder does not exist.
+    #[error("cannot enter the folder {folder:?}, in which the agent should start")]
     WorkingDir {
         /// As given.
         folder: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The system has no more processes, memory or pipes.
     #[error("the agent's program {program:?} cannot be started")]
     System {
-        /// As configured.
+        /// The program as configured.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It started, but could not be recorded, and has been killed.
+    /// The process started, but could not be recorded, and was killed.
     #[error("the agent was not started")]
     NotRecorded(#[source] RecordError),
-    /// It started and ended before it had answered `initialize`.
+    /// The process ended before it answered `initialize`.
     #[error("the agent's program {program:?} ended before it was ready{printed}: {death}")]
     DiedAtOnce {
-        /// As configured.
+        /// The program as configured.
         program: PathBuf,
-        /// Its exit status and last words.
+        /// Its exit status and the end of its standard error.
         death: Arc<Death>,
-        /// What it printed instead of messages, as words that go on behind a sentence; mostly empty.
+        /// What it printed instead of messages, as a suffix for a sentence; usually empty.
         printed: String,
     },
 }
 
-/// How an agent ended, as far as it is known.
+/// How an agent ended, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Death {
-    /// Absent when its output ended and the process itself had not (yet).
+    /// Absent if its output ended before the process.
     pub status: Option<ExitStatus>,
     /// The end of its standard error, at most [`STDERR_TAIL_BYTES`].
     pub stderr_tail: String,
@@ -153,7 +153,7 @@ impl fmt::Display for Death {
             .rev()
             .find(|line| !line.trim().is_empty())
         {
-            write!(formatter, "; it said: {}", line.trim())?;
+            write!(formatter, "; it printed: {}", line.trim())?;
         }
         Ok(())
     }
@@ -166,13 +166,13 @@ pub struct StopDeadlines {
     pub eof: Duration,
     /// From SIGTERM to SIGKILL.
     pub term: Duration,
-    /// From SIGKILL until the process is given up as unkillable.
+    /// From SIGKILL until the stop gives up.
     pub kill: Duration,
 }
 
 impl Default for StopDeadlines {
-    /// Claude needs up to 2 s after the end of its input, Codex 7 s, but 0.3 s after SIGTERM: so a short grace, then
-    /// SIGTERM, whose 5 s let tools end cleanly.
+    /// Claude needs up to 2 s after the end of its input. Codex needs 7 s then, but 0.3 s after SIGTERM. So the grace
+    /// is short, and the 5 s after SIGTERM let tools end cleanly.
     fn default() -> Self {
         Self {
             eof: Duration::from_secs(2),
@@ -182,10 +182,10 @@ impl Default for StopDeadlines {
     }
 }
 
-/// The step of a stop after which the process was gone.
+/// The step of a stop that ended the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoppedBy {
-    /// It had ended by itself.
+    /// It had already ended.
     Itself,
     /// The end of its input.
     EndOfInput,
@@ -193,18 +193,18 @@ pub enum StoppedBy {
     Terminate,
     /// SIGKILL to its group.
     Kill,
-    /// Nothing: it was still there after SIGKILL and its deadline.
+    /// None: it survived SIGKILL and its deadline.
     Nothing,
 }
 
-/// What a stop did.
+/// The result of a stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopReport {
-    /// Which step ended it.
+    /// The step that ended the process.
     pub stopped_by: StoppedBy,
     /// Its exit status.
     pub status: Option<ExitStatus>,
-    /// What was swept after it.
+    /// The result of the sweep afterwards.
     pub sweep: SweepReport,
 }
 
@@ -216,7 +216,7 @@ impl StopReport {
     }
 }
 
-/// Knows when the process ends, and how; what the wire waits for beside the end of its output.
+/// Observes the end of a process. The wire waits for it as well as for the end of the output.
 #[derive(Debug, Clone)]
 pub struct DeathWatch {
     exit: watch::Receiver<Option<ExitStatus>>,
@@ -224,7 +224,7 @@ pub struct DeathWatch {
 }
 
 impl DeathWatch {
-    /// For a peer that is no process: it never ends, only its output does.
+    /// Creates a watch for a peer that is not a process: it never ends, only its output does.
     #[must_use]
     pub fn none() -> Self {
         let (_, exit) = watch::channel(None);
@@ -234,7 +234,7 @@ impl DeathWatch {
         }
     }
 
-    /// Waits until the process has ended; for ever where there is none. Cancel safe.
+    /// Waits until the process has ended; forever if there is none. Cancel safe.
     pub async fn ended(&mut self) -> ExitStatus {
         match self.exit.wait_for(Option::is_some).await.map(|status| *status) {
             Ok(Some(status)) => status,
@@ -242,13 +242,13 @@ impl DeathWatch {
         }
     }
 
-    /// How the process ended, when its output has: its exit is waited for so long, and the rest of its standard error
-    /// for a short while.
+    /// Returns how the process ended, after its output ended. Waits up to `patience` for its exit, and briefly for
+    /// the rest of its standard error.
     pub async fn death_within(&mut self, patience: Duration) -> Death {
         match tokio::time::timeout(patience, self.exit.wait_for(Option::is_some)).await {
-            // Ended, or no process at all.
+            // Ended, or there is no process.
             Ok(_) => {}
-            Err(_) => tracing::debug!("an agent's output has ended, its process has not"),
+            Err(_) => tracing::debug!("an agent's output ended, but its process did not"),
         }
         self.stderr.settle().await;
         Death {
@@ -258,7 +258,7 @@ impl DeathWatch {
     }
 }
 
-/// A started agent. Dropped while it runs, its whole group is killed, and its descendants are swept by a thread.
+/// A started agent. Dropping it while it runs kills its process group, and a thread sweeps its descendants.
 #[derive(Debug)]
 pub struct ChildProcess {
     pid: Pid,
@@ -268,13 +268,13 @@ pub struct ChildProcess {
     watch: DeathWatch,
 }
 
-/// Starts an agent and has the spawn recorded.
+/// Starts an agent and records the spawn.
 ///
 /// Must be called inside a tokio runtime with I/O and time enabled.
 ///
 /// # Errors
 ///
-/// [`SpawnError`]; whatever was started is killed again.
+/// [`SpawnError`]. A started process is killed.
 pub async fn spawn(
     command: &AgentCommand,
     agent: &str,
@@ -288,7 +288,7 @@ pub async fn spawn(
         program: command.program.clone(),
         source: io::Error::other("the new process has no id"),
     };
-    // Both are read before anything can reap the child: a process that has ended is still listed until then.
+    // Read both before the child can be reaped: until then, even an ended process is listed.
     let raw_pid = child.id().ok_or_else(gone)?;
     let pid = i32::try_from(raw_pid)
         .ok()
@@ -323,44 +323,44 @@ pub async fn spawn(
 }
 
 impl ChildProcess {
-    /// Process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.record.pid
     }
 
-    /// What was recorded about it.
+    /// Returns its record.
     #[must_use]
     pub fn record(&self) -> &SpawnRecord {
         &self.record
     }
 
-    /// Its input and output, once.
+    /// Returns its input and output, once.
     pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         Some((self.stdin.take()?, self.stdout.take()?))
     }
 
-    /// Another eye on its end.
+    /// Returns another watch for its end.
     #[must_use]
     pub fn watch(&self) -> DeathWatch {
         self.watch.clone()
     }
 
-    /// Whether it is still running, as far as has been noticed.
+    /// Whether it is still running, as far as noticed.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.watch.exit.borrow().is_none()
     }
 
-    /// Ends the process, its group and every descendant. Whoever took the pipes must have closed its input before.
+    /// Ends the process, its group and every descendant. The owner of the pipes must have closed its input before.
     ///
-    /// `hurry` cuts every wait but the last one short: the second signal of an impatient user.
+    /// `hurry` skips all waits but the last one: the user sent a second signal.
     pub async fn stop(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StopReport {
         self.stdin = None;
         let stopped_by = self.end_leader(deadlines, hurry).await;
         if cfg!(not(target_os = "linux")) {
-            // Nothing can be swept there, so the rest of the group is ended here. Its number is not given to another
-            // process while members of it live.
+            // Nothing can be swept there, so kill the rest of the group. The group's number is not reused while it
+            // has members.
             self.signal_group(Signal::KILL);
         }
         let target = SweepTarget::process(self.record.clone());
@@ -374,7 +374,7 @@ impl ChildProcess {
         };
         let sweep = tokio::task::spawn_blocking(move || sweep::sweep(&target, sweep_deadlines)).await;
         let sweep = sweep.unwrap_or_else(|error| {
-            tracing::error!(%error, pid = self.record.pid, "the sweep after an agent did not finish");
+            tracing::error!(%error, pid = self.record.pid, "the sweep after an agent failed");
             SweepReport::default()
         });
         StopReport {
@@ -388,22 +388,22 @@ impl ChildProcess {
         if !self.is_running() {
             return StoppedBy::Itself;
         }
-        if self.gone_within(deadlines.eof, hurry).await {
+        if self.ends_within(deadlines.eof, hurry).await {
             return StoppedBy::EndOfInput;
         }
         self.signal_group(Signal::TERM);
-        if self.gone_within(deadlines.term, hurry).await {
+        if self.ends_within(deadlines.term, hurry).await {
             return StoppedBy::Terminate;
         }
         self.signal_group(Signal::KILL);
-        if self.gone_within(deadlines.kill, &CancellationToken::new()).await {
+        if self.ends_within(deadlines.kill, &CancellationToken::new()).await {
             return StoppedBy::Kill;
         }
         tracing::error!(pid = self.record.pid, "an agent survived SIGKILL");
         StoppedBy::Nothing
     }
 
-    async fn gone_within(&mut self, deadline: Duration, hurry: &CancellationToken) -> bool {
+    async fn ends_within(&mut self, deadline: Duration, hurry: &CancellationToken) -> bool {
         tokio::select! {
             biased;
             _ = self.watch.ended() => true,
@@ -416,7 +416,7 @@ impl ChildProcess {
         match kill_process_group(self.pid, signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => {
-                tracing::warn!(%error, pid = self.record.pid, ?signal, "an agent's group cannot be signalled");
+                tracing::warn!(%error, pid = self.record.pid, ?signal, "cannot signal an agent's process group");
             }
         }
     }
@@ -440,7 +440,7 @@ impl Drop for ChildProcess {
                 tracing::debug!(?report, "swept after a dropped agent");
             });
         if let Err(error) = swept {
-            tracing::warn!(%error, pid = self.record.pid, "a dropped agent's descendants are not swept");
+            tracing::warn!(%error, pid = self.record.pid, "cannot sweep the descendants of a dropped agent");
         }
     }
 }
@@ -463,7 +463,7 @@ fn build(command: &AgentCommand, mark: &SpawnMark) -> Command {
     built
 }
 
-/// Reaps the child and tells every watch; in a task of its own, so that nobody's cancellation leaves a zombie.
+/// Reaps the child and notifies every watch. A separate task, so that a cancelled caller leaves no zombie.
 fn await_exit(mut child: Child) -> watch::Receiver<Option<ExitStatus>> {
     let (sender, receiver) = watch::channel(None);
     tokio::spawn(async move {
@@ -471,14 +471,14 @@ fn await_exit(mut child: Child) -> watch::Receiver<Option<ExitStatus>> {
             Ok(status) => {
                 sender.send_replace(Some(status));
             }
-            Err(error) => tracing::error!(%error, "the end of an agent cannot be awaited"),
+            Err(error) => tracing::error!(%error, "cannot wait for the end of an agent"),
         }
     });
     receiver
 }
 
 fn spawn_error(command: &AgentCommand, source: io::Error) -> SpawnError {
-    // The system gives the same code for a missing folder and a missing program.
+    // The system returns the same code for a missing folder and a missing program.
     if let Some(folder) = &command.working_dir
         && let Err(source) = std::fs::read_dir(folder)
     {
@@ -497,7 +497,7 @@ fn spawn_error(command: &AgentCommand, source: io::Error) -> SpawnError {
     }
 }
 
-/// A recorder that keeps nothing, for a daemon that keeps everything in memory.
+/// A recorder that records nothing, for a daemon that keeps everything in memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoRecorder;
 

@@ -1,11 +1,11 @@
-//! What the bridge must know of each kind of agent, as data.
+//! Facts about each kind of agent, as data.
 //!
-//! One [`Profile`] a kind: where its program and transcripts are, what its requests must carry beside the
-//! standard, and in which ways it departs from it. The facts were measured on the versions named in
-//! [`MEASURED_VERSIONS`]; the contract tests pin those that the bridge relies on.
+//! One [`Profile`] per kind: where its program and transcripts are, what its requests need besides the standard, and
+//! how it deviates from the standard. The facts were measured on the versions in [`MEASURED_VERSIONS`]; the contract
+//! tests check those that the bridge relies on.
 //!
-//! This module must not know how an agent is started, what it says, or which configuration file named it:
-//! it reads no environment, no disk and no clock (the environment comes in as a function).
+//! This module does not know how an agent is started, what it sends, or which configuration named it. It reads no
+//! environment, no disk and no clock; the environment is a parameter.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::paths::names;
 use crate::transcript::shelf::Format;
 use crate::transcript::{claude, codex};
 
-/// The adapters and programs on which the facts of this module were measured.
+/// The adapters and programs with which the facts of this module were measured.
 pub const MEASURED_VERSIONS: &[(&str, &str)] = &[
     ("@agentclientprotocol/claude-agent-acp", "0.101.0"),
     ("@agentclientprotocol/codex-acp", "2.6.0"),
@@ -25,7 +25,7 @@ pub const MEASURED_VERSIONS: &[(&str, &str)] = &[
     ("opencode-ai", "1.18.33"),
 ];
 
-/// The brands of agent that the bridge knows. Anything else that speaks ACP is [`AgentKind::Generic`].
+/// The kinds of agents that the bridge knows. Any other ACP agent is [`AgentKind::Generic`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AgentKind {
     /// Claude Code through `claude-agent-acp`.
@@ -36,17 +36,17 @@ pub enum AgentKind {
     Gemini,
     /// opencode, which speaks ACP itself.
     Opencode,
-    /// The agent inside this binary.
+    /// The agent built into this binary.
     Loopback,
-    /// Any other ACP agent: only what the protocol promises is relied on.
+    /// Any other ACP agent. Only the protocol's guarantees are relied on.
     Generic,
 }
 
-/// A `kind` in the configuration that is none of the known ones.
+/// The configuration has an unknown `kind`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown agent kind {given:?}: known are {}", AgentKind::names().join(", "))]
 pub struct UnknownKind {
-    /// What was given.
+    /// The configured value.
     pub given: String,
 }
 
@@ -61,7 +61,7 @@ impl AgentKind {
         AgentKind::Generic,
     ];
 
-    /// The kind's name in the configuration and on the wire.
+    /// The name in the configuration and on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             AgentKind::Claude => "claude",
@@ -78,7 +78,7 @@ impl AgentKind {
         AgentKind::ALL.iter().map(|kind| kind.as_str()).collect()
     }
 
-    /// The package of the kind's program, in npm's registry.
+    /// The npm package of the program.
     pub fn package(self) -> Option<&'static str> {
         Some(match self {
             AgentKind::Claude => "@agentclientprotocol/claude-agent-acp",
@@ -89,12 +89,12 @@ impl AgentKind {
         })
     }
 
-    /// The shell command that installs the kind's program.
+    /// The shell command that installs the program.
     pub fn install_command(self) -> Option<String> {
         self.package().map(|package| format!("npm install -g {package}"))
     }
 
-    /// What the bridge knows of this kind.
+    /// Returns the profile of this kind.
     pub fn profile(self) -> &'static Profile {
         match self {
             AgentKind::Claude => &CLAUDE,
@@ -126,99 +126,97 @@ impl FromStr for AgentKind {
     }
 }
 
-/// What the bridge knows of one kind of agent. Constant data; made only here.
+/// The facts about one kind of agent. Constant data, defined only here.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
-    /// Whose profile this is.
+    /// The kind of agent.
     pub kind: AgentKind,
-    /// Program names to look for on PATH, best first, where none is configured. Empty: there is no usual one.
+    /// Program names to look for on `PATH` if none is configured, best first. Empty if there is no usual one.
     pub programs: &'static [&'static str],
-    /// Arguments that make the program speak ACP, where none are configured.
+    /// Arguments that make the program speak ACP, if none are configured.
     pub arguments: &'static [&'static str],
-    /// Variables to take out of the environment before it is started.
+    /// Variables to remove from its environment.
     pub env_remove: &'static [&'static str],
-    /// In which form the agent keeps its transcripts; none if they cannot be read.
+    /// The format of its transcripts. `None` if they cannot be read.
     pub transcript_format: Option<Format>,
-    /// Where it keeps them when nothing is configured.
+    /// Where its transcripts are, if not configured.
     pub transcript_root: TranscriptRoot,
-    /// Whether a fork may name the message at which to cut.
+    /// Whether a fork can name the message at which to cut.
     pub fork_point: ForkPointSupport,
-    /// How a system prompt is given to a new or resumed session.
+    /// How to pass a system prompt to a new or resumed session.
     pub system_prompt: SystemPromptStyle,
-    /// How the model of a session is changed.
+    /// How to change the model of a session.
     pub model_setting: ModelSetting,
-    /// Whether it reports its own events beside the standard ones when asked to (see
-    /// [`Profile::session_meta`]).
+    /// Whether it can report its own events besides the standard ones (see [`Profile::session_meta`]).
     pub raw_events: bool,
-    /// Whether a prompt that a usage limit refused is known to stay in the history that the model gets:
-    /// sending it again would double it. False where it was not measured.
+    /// Whether a prompt that a usage limit refused stays in the model's history, so that sending it again would
+    /// repeat it. False if not measured.
     pub keeps_limited_prompt: bool,
-    /// Whether the agent may put later prompts into another transcript under the same session id (`/clear`).
+    /// Whether the agent may continue in another transcript under the same session id (`/clear`).
     pub rolls_silently: bool,
-    /// Whether `session/close` is answered before the session's own process has ended, which still writes.
+    /// Whether `session/close` is answered before the session's own process, which still writes, has ended.
     pub close_answers_early: bool,
-    /// How long to wait, in milliseconds, for it to end after end of file on its standard input before it is
-    /// told to by a signal.
+    /// How many milliseconds it gets to end after the end of its input, before it is sent a signal.
     pub end_of_input_grace_ms: u64,
 }
 
-/// Where an agent keeps its transcripts when the configuration does not say.
+/// The default place of an agent's transcripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TranscriptRoot {
-    /// The folder in this variable, else the one of this name under the home folder.
+    /// The folder in a variable, or else a folder in the home folder.
     Home {
-        /// Variable that overrides the place, if the agent has one.
+        /// The variable that overrides the default, if any.
         variable: Option<&'static str>,
-        /// Folder under the home folder.
+        /// The name in the home folder.
         folder: &'static str,
     },
-    /// The folder of this name in the daemon's own data folder.
+    /// A folder in the daemon's data folder.
     Data {
-        /// Folder under the data folder.
+        /// The name in the data folder.
         folder: &'static str,
     },
     /// Unknown, or not files.
     Nowhere,
 }
 
-/// Whether `session/fork` can be told where to cut, which the standard has no field for.
+/// Whether `session/fork` can be told where to cut. The standard has no field for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForkPointSupport {
-    /// `_meta.jetbrains.air.fork`, inclusive of the message that it names.
+    /// With `_meta.jetbrains.air.fork`, including the named message.
     Message,
-    /// The same, rounded to the whole turn that holds the message.
+    /// The same, rounded to the whole turn with the message.
     Turn,
-    /// Not known to be honoured: the history must be cut in another way.
+    /// Not known to be supported. The history must be cut in another way.
     None,
 }
 
-/// How a system prompt reaches the agent.
+/// How to pass a system prompt to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemPromptStyle {
-    /// `_meta.systemPrompt.append`: added to the agent's own.
+    /// With `_meta.systemPrompt.append`, which is added to the agent's own.
     MetaAppend,
-    /// There is no way that is known to work.
+    /// No known way.
     Unsupported,
 }
 
-/// How the model of a session is changed.
+/// How to change the model of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelSetting {
-    /// Only through the config option of category `model`; `session/set_model` is refused.
+    /// Only with the config option of category `model`. The agent refuses `session/set_model`.
     ConfigOption,
-    /// The config option of category `model` where there is one, else `session/set_model`.
+    /// With the config option of category `model`, or else `session/set_model`.
     ConfigOptionOrSetModel,
 }
 
-/// Raw events that the bridge asks of agents that have them. Measured on Claude 0.100.0: `init` is 2.9 KB
-/// once a prompt (none per chunk or tool call), the limit event 0.3 KB once a turn, and none of them changes
-/// what the model is sent. `init` is the only announcement of the transcript that a prompt goes to; the limit
-/// event the only one that has the reset time also on the first turn of a session.
+/// Raw events that the bridge requests. Measured on Claude 0.100.0: `init` has 2.9 KB once per prompt (none per chunk
+/// or tool call), the limit event 0.3 KB once per turn, and neither changes what the model gets. Only `init`
+/// announces the transcript that a prompt goes to. Only the limit event has the reset time on the first turn of a
+/// session.
 const RAW_EVENTS: &[(&str, Option<&str>)] = &[("system", Some("init")), ("rate_limit_event", None)];
 
 impl Profile {
-    /// The folder under which the transcripts are, when the configuration names none. `variable` looks up the
-    /// agent's environment, `home` is the user's home folder, `data` the daemon's data folder. None: unknown.
+    /// The folder of the transcripts if none is configured. `variable` looks up the agent's environment; `home` is
+    /// the user's home folder, `data` the daemon's data folder. `None` if unknown.
     pub fn transcript_root(
         &self,
         variable: impl Fn(&str) -> Option<PathBuf>,
@@ -238,9 +236,9 @@ impl Profile {
         }
     }
 
-    /// The `_meta` members that the bridge adds whenever it opens a session (new, resume, load and fork alike:
-    /// neither the events asked for nor the system prompt outlives the agent's process). `system_prompt` is
-    /// the conversation's own. Empty where there is nothing to add.
+    /// The `_meta` members to add when opening a session. Needed for new, resume, load and fork alike, because
+    /// neither the requested events nor the system prompt survive the agent's process. `system_prompt` is the
+    /// conversation's own. Empty if there is nothing to add.
     pub fn session_meta(&self, system_prompt: Option<&str>) -> Map<String, Value> {
         let mut meta = Map::new();
         if self.raw_events {
@@ -261,10 +259,10 @@ impl Profile {
         meta
     }
 
-    /// The `_meta` members that make `session/fork` keep the history up to and including a message: the id of
-    /// an assistant message (as in `messageId` of its chunks) or the uuid of a user record. Name the last
-    /// assistant message of the turn to keep: after any other the agent inserts filler of its own.
-    /// None: the agent is not known to honour a fork point.
+    /// The `_meta` members that make `session/fork` keep the history up to and including a message: the id of an
+    /// assistant message (`messageId` of its chunks) or the UUID of a user record. Name the last assistant message of
+    /// the turn to keep; after any other message the agent inserts filler. `None` if the agent is not known to
+    /// support it.
     pub fn fork_point_meta(&self, message_id: &str) -> Option<Map<String, Value>> {
         match self.fork_point {
             ForkPointSupport::None => None,
@@ -276,9 +274,9 @@ impl Profile {
     }
 }
 
-/// The transcript that the agent now writes, read from the parameters of a raw event notification
-/// (`_claude/sdkMessage`): its upstream id, which differs from the session id after a silent roll. None for
-/// every other event. (`conversation_reset` has a `new_conversation_id` too, but no transcript is named by it.)
+/// The upstream id of the transcript that the agent now writes, from the parameters of a raw event notification
+/// (`_claude/sdkMessage`). It differs from the session id after a silent roll. `None` for all other events.
+/// (`conversation_reset` has a `new_conversation_id` too, but that does not name a transcript.)
 pub fn announced_transcript(params: &Value) -> Option<&str> {
     let message = params.get("message")?;
     let is = |key: &str, value: &str| message.get(key).and_then(Value::as_str) == Some(value);
@@ -288,22 +286,23 @@ pub fn announced_transcript(params: &Value) -> Option<&str> {
         .filter(|id| !id.is_empty())
 }
 
-/// The method of raw event notifications, see [`Profile::session_meta`].
+/// The method of raw event notifications; see [`Profile::session_meta`].
 pub const RAW_EVENT_METHOD: &str = "_claude/sdkMessage";
 
-/// Three more facts, measured on 0.101.0, that need no member here:
+/// More facts, measured on 0.101.0, that need no field:
 ///
-/// - Its fork of a compacted session is exact: it renames what `compactMetadata` says of the kept messages, as our cut does, and
-///   the model is sent what the source would send next, also by a fork of the fork and after a resume. In auto mode a process
-///   that opens a compacted session adds its note on that mode once more after the prompt; a resume does that too.
-/// - A new session starts in auto mode where the user's settings name no mode; up to 0.100.0 it asked before each tool. A resume
-///   and a fork keep the mode of the last prompt.
-/// - About 54 minutes after the last request the adapter sends itself `/compact` in an open session of 200,000 tokens or more.
+/// - Its fork of a compacted session is exact. Like our cut, it renames what `compactMetadata` says about the kept
+///   messages, and the model gets what the source would send next, even after a fork of the fork or a resume. In auto
+///   mode, a process that opens a compacted session repeats its note on that mode after the prompt; so does a resume.
+/// - A new session starts in auto mode if the user's settings name no mode. Up to 0.100.0 it asked before each tool.
+///   A resume and a fork keep the mode of the last prompt.
+/// - About 54 minutes after the last request, the adapter sends itself `/compact` in an open session of 200,000
+///   tokens or more.
 static CLAUDE: Profile = Profile {
     kind: AgentKind::Claude,
     programs: &["claude-agent-acp", "claude-code-acp"],
     arguments: &[],
-    // As root it makes the agent ask for a mode that it then refuses, and no session starts.
+    // As root, it makes the agent ask for a mode that it then refuses, and no session starts.
     env_remove: &["IS_SANDBOX"],
     transcript_format: Some(claude::FORMAT),
     transcript_root: TranscriptRoot::Home {
@@ -317,7 +316,7 @@ static CLAUDE: Profile = Profile {
     keeps_limited_prompt: true,
     rolls_silently: true,
     close_answers_early: true,
-    // Up to 2 s mid-stream until its own child is gone.
+    // Up to 2 s in the middle of a stream, until its own child has ended.
     end_of_input_grace_ms: 3_000,
 };
 
@@ -338,7 +337,7 @@ static CODEX: Profile = Profile {
     keeps_limited_prompt: false,
     rolls_silently: false,
     close_answers_early: false,
-    // It takes 7 s to end by itself and 0.3 s when told to.
+    // It takes 7 s to end on its own, and 0.3 s after a signal.
     end_of_input_grace_ms: 500,
 };
 
@@ -484,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn fork_points_exist_only_where_they_are_known_to_be_honoured() {
+    fn fork_points_exist_only_if_known_to_be_supported() {
         let meta = AgentKind::Claude.profile().fork_point_meta("msg_1").unwrap();
         assert_eq!(
             Value::Object(meta),

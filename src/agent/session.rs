@@ -1,11 +1,11 @@
-//! The protocol's methods, typed where the bridge acts on a value and raw everywhere else.
+//! The protocol's methods: typed where the bridge acts on a value, raw elsewhere.
 //!
-//! Parameters keep every member that the caller gives, byte for byte, with `_meta` merged; results stay as the agent
-//! wrote them. A method that the agent does not offer is refused here and never sent. Protocol version 1 is spoken;
-//! what another version needs goes beside it here.
+//! Parameters keep every member from the caller, byte for byte, with `_meta` merged. Results stay as the agent wrote
+//! them. A method that the agent does not offer is refused here and never sent. Only protocol version 1 is spoken;
+//! support for other versions belongs here.
 //!
-//! It owns nothing but a connection and what the agent said about itself. It must not know conversations, nor what is
-//! done about a failure.
+//! This module owns only a connection and the agent's `initialize` answer. It does not know conversations, or how
+//! failures are handled.
 
 mod capabilities;
 mod params;
@@ -26,44 +26,44 @@ use super::wire::{Attachment, Connection, Handle};
 pub use capabilities::{Capabilities, Initialized, PromptCapabilities};
 pub use params::Params;
 
-/// The version of the protocol that is spoken.
+/// The protocol version.
 pub const PROTOCOL_VERSION: u64 = 1;
 
-/// How long an agent may take over a call that sets something: it does no model work.
+/// How long an agent may take for a setting. It involves no model.
 pub const SETTING_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long `authenticate` may take: it may open a browser and wait for a person.
+/// How long `authenticate` may take. It may open a browser and wait for the user.
 pub const AUTHENTICATE_DEADLINE: Duration = Duration::from_secs(15 * 60);
 
-/// What this program says about itself, and what the client behind it can do.
+/// What this program reports about itself, and what its client can do.
 #[derive(Debug, Clone, Default)]
 pub struct InitializeRequest {
     /// `clientCapabilities`, raw; an object.
     pub client_capabilities: Option<Box<RawValue>>,
-    /// `_meta` of this program, merged into nothing.
+    /// `_meta` of this program. Not merged.
     pub meta: Map<String, Value>,
 }
 
-/// What a session is opened with.
+/// Options for opening a session.
 #[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
-    /// The session's folder; absolute.
+    /// The session's folder, absolute.
     pub cwd: PathBuf,
-    /// `mcpServers`, raw; an empty list when absent.
+    /// Raw `mcpServers`; an empty list if absent.
     pub mcp_servers: Option<Box<RawValue>>,
-    /// Left out where the agent does not offer it.
+    /// Omitted if the agent does not support it.
     pub additional_directories: Vec<PathBuf>,
-    /// `_meta` that the bridge adds; where a client gave the same key, the client's stays.
+    /// `_meta` from the bridge. The client's value wins for equal keys.
     pub meta: Map<String, Value>,
-    /// A client's own parameters, an object; every member that is not set above survives.
+    /// The client's own parameters, an object. Members that are not set above are kept.
     pub client_params: Option<Box<RawValue>>,
 }
 
-/// Asks an agent who it is. To be done once for each process.
+/// Sends `initialize`. Call this once per process.
 ///
 /// # Errors
 ///
-/// [`CallError`]; [`CallError::BadAnswer`] when the answer is no object, or of no protocol version at all.
+/// [`CallError`]; [`CallError::BadAnswer`] if the answer is not an object, or has no protocol version.
 pub async fn initialize(
     connection: &Connection,
     request: &InitializeRequest,
@@ -86,7 +86,7 @@ pub async fn initialize(
     Initialized::decode(answer)
 }
 
-/// One agent's methods.
+/// The methods of one agent.
 #[derive(Debug, Clone)]
 pub struct AgentCalls {
     connection: Connection,
@@ -94,7 +94,7 @@ pub struct AgentCalls {
 }
 
 impl AgentCalls {
-    /// The methods of an agent that has been initialized.
+    /// Creates the methods of an initialized agent.
     #[must_use]
     pub fn new(connection: Connection, initialized: Arc<Initialized>) -> Self {
         Self {
@@ -103,33 +103,33 @@ impl AgentCalls {
         }
     }
 
-    /// The connection that they go over.
+    /// Returns the connection.
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// What the agent said about itself.
+    /// Returns the answer to `initialize`.
     #[must_use]
     pub fn initialized(&self) -> &Initialized {
         &self.initialized
     }
 
-    /// `session/new`. The answer comes through the inbox, with the new session attached to it.
+    /// `session/new`. The answer arrives in the inbox, with the new session attached to it.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent.
+    /// [`CallError`]; nothing was sent then.
     pub fn new_session(&self, options: &SessionOptions, inbox: &InboxSender) -> Result<RequestId, CallError> {
         let params = self.session_params(method::SESSION_NEW, None, options)?;
         self.connection.open(method::SESSION_NEW, &params, inbox)
     }
 
-    /// `session/load`: the agent replays the session as updates, then answers; all of it through the inbox.
+    /// `session/load`. The agent replays the session as updates, then answers. Everything arrives in the inbox.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent and nothing is attached.
+    /// [`CallError`]; nothing was sent or attached then.
     pub fn load(
         &self,
         handle: &Handle,
@@ -140,11 +140,11 @@ impl AgentCalls {
         self.reopen(method::SESSION_LOAD, handle, options, inbox)
     }
 
-    /// `session/resume`: as load, without the replay.
+    /// `session/resume`: like `load`, without the replay.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent and nothing is attached.
+    /// [`CallError`]; nothing was sent or attached then.
     pub fn resume(
         &self,
         handle: &Handle,
@@ -155,11 +155,11 @@ impl AgentCalls {
         self.reopen(method::SESSION_RESUME, handle, options, inbox)
     }
 
-    /// `session/fork`. The answer comes through the inbox, with the branch attached to it.
+    /// `session/fork`. The answer arrives in the inbox, with the branch attached to it.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent.
+    /// [`CallError`]; nothing was sent then.
     pub fn fork(
         &self,
         source: &Handle,
@@ -171,12 +171,12 @@ impl AgentCalls {
         self.connection.open(method::SESSION_FORK, &params, inbox)
     }
 
-    /// `session/prompt`: `prompt` is the list of content blocks, raw. The answer comes through the inbox, behind the
+    /// `session/prompt`. `prompt` is the raw list of content blocks. The answer arrives in the inbox, after the
     /// updates of its turn.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent.
+    /// [`CallError`]; nothing was sent then.
     pub fn prompt(
         &self,
         handle: &Handle,
@@ -197,7 +197,7 @@ impl AgentCalls {
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent.
+    /// [`CallError`]; nothing was sent then.
     pub fn cancel(&self, handle: &Handle) -> Result<(), CallError> {
         let params = Self::of_session(method::SESSION_CANCEL, handle)?.build()?;
         self.connection.notify(method::SESSION_CANCEL, &params)
@@ -216,7 +216,7 @@ impl AgentCalls {
             .await
     }
 
-    /// `session/delete`: some agents really remove the transcript.
+    /// `session/delete`. Some agents do delete the transcript.
     ///
     /// # Errors
     ///
@@ -271,8 +271,8 @@ impl AgentCalls {
         self.set(params).await
     }
 
-    /// `session/set_model`: no longer in the protocol, so an agent may well answer -32601. The config option of
-    /// category `model` comes first where there is one.
+    /// `session/set_model`. No longer in the protocol, so an agent may answer -32601. Prefer the config option of
+    /// category `model` if there is one.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ impl AgentCalls {
         self.set(params).await
     }
 
-    /// `authenticate`; may wait for a person.
+    /// `authenticate`. May wait for the user.
     ///
     /// # Errors
     ///
@@ -366,7 +366,7 @@ impl AgentCalls {
         inbox: &InboxSender,
     ) -> Result<(RequestId, Attachment), CallError> {
         let params = self.session_params(method, Some(handle), options)?;
-        // Before the request: the replay starts at once.
+        // Before the request, because the replay starts at once.
         let attachment = self.connection.attach(handle, inbox)?;
         match self.connection.start(method, &params, inbox) {
             Ok(request) => Ok((request, attachment)),

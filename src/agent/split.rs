@@ -1,7 +1,7 @@
-//! Bytes into lines, with a limit on what is held.
+//! Splits bytes into lines, with a limit on buffered bytes.
 //!
-//! Pure: takes bytes and returns lines as slices of its own buffer, so that only a caller that keeps a line copies it. A line
-//! over the limit is scanned as it passes and never held. Both the agents' pipes and the clients' socket are read with it.
+//! Pure: takes bytes and returns lines as slices of its own buffer, so that only callers that keep a line copy it. A
+//! line over the limit is scanned as it passes and never held. Used for the agents' pipes and the clients' sockets.
 
 #[cfg(test)]
 mod tests;
@@ -10,52 +10,53 @@ use std::ops::Range;
 
 use super::envelope::{IdScanner, Oversized};
 
-/// A buffer that grew to more than so many times its usual size for one long line is given back when it is empty.
+/// An empty buffer that grew to more than this many times its usual size for one long line is freed.
 const MAX_IDLE_GROWTH: usize = 8;
 
-/// One line, or what could be learnt of one that was too long.
+/// One line, or what was found in a line that was too long.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'buffer> {
-    /// Without its line end, never blank. Not checked to be UTF-8.
+    /// Without its line end, never blank. May not be UTF-8.
     Line(&'buffer [u8]),
-    /// Over the limit. It was read to its end and thrown away.
+    /// Over the limit. It was read to its end and dropped.
     TooLong {
-        /// What the line said of itself.
+        /// What was found in the line.
         found: Oversized,
-        /// How long it was, without its line end.
+        /// Its length, without its line end.
         bytes: u64,
     },
 }
 
-/// Cuts bytes into lines that end in `\n` or `\r\n`. Blank lines are skipped.
+/// Splits bytes into lines that end in `\n` or `\r\n`. Skips blank lines.
 #[derive(Debug)]
 pub struct Splitter {
     buffer: Vec<u8>,
-    /// The size of the buffer, and so of one read, unless a longer line needs more.
+    /// The usual size of the buffer, and so of one read.
     usual_bytes: usize,
     max_line_bytes: usize,
-    /// First byte of the line that is being read.
+    /// The first byte of the current line.
     start: usize,
-    /// From here to `filled` has not been searched for a line end.
+    /// The bytes from here to `filled` were not searched for a line end yet.
     searched: usize,
     filled: usize,
     skipping: Option<Skipped>,
-    /// The line that is handed out next.
+    /// The line to return next.
     line: Option<Range<usize>>,
     has_ended: bool,
 }
 
-/// What is known of a line over the limit.
+/// The state of a line over the limit.
 #[derive(Debug, Default)]
 struct Skipped {
     scanner: IdScanner,
     bytes: u64,
-    /// A carriage return that may turn out to be part of the line's end.
+    /// Whether its last byte so far is a carriage return, which may be part of the line end.
     ends_in_return: bool,
 }
 
 impl Splitter {
-    /// A splitter into lines of at most `max_line_bytes`, their ends not counted, that reads `usual_bytes` at once.
+    /// Creates a splitter for lines of at most `max_line_bytes`, without their ends, that reads `usual_bytes` at
+    /// once.
     #[must_use]
     pub fn new(max_line_bytes: usize, usual_bytes: usize) -> Self {
         Self {
@@ -71,7 +72,7 @@ impl Splitter {
         }
     }
 
-    /// Where the next bytes go; never empty. To be asked for when there is no line.
+    /// Returns the space for the next bytes; never empty. Call it when no line is left.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.filled {
             (self.start, self.searched, self.filled) = (0, 0, 0);
@@ -91,19 +92,19 @@ impl Splitter {
         self.buffer.get_mut(self.filled..).unwrap_or_default()
     }
 
-    /// So many bytes have been put there; none at the end of input, after which the last line needs no line end.
+    /// Records how many bytes were put there. Zero means end of input: the last line then needs no line end.
     pub fn advance(&mut self, bytes: usize) {
         self.filled = (self.filled + bytes).min(self.buffer.len());
         self.has_ended = bytes == 0;
     }
 
-    /// Whether the end of input has been reached.
+    /// Whether the end of input was reached.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether there is a line.
+    /// Whether there is a complete line.
     pub fn has_line(&mut self) -> bool {
         while self.line.is_none() {
             let unsearched = self.buffer.get(self.searched..self.filled).unwrap_or_default();
@@ -114,7 +115,7 @@ impl Splitter {
                 }
                 None => {
                     self.searched = self.filled;
-                    // One byte more than the limit may be the carriage return of the line's end.
+                    // A byte beyond the limit may be the carriage return of the line end.
                     if self.skipping.is_some() || self.filled - self.start > self.max_line_bytes + 1 {
                         self.skip_to(self.filled);
                         self.start = self.filled;
@@ -135,7 +136,7 @@ impl Splitter {
         true
     }
 
-    /// The next line.
+    /// Returns the next line.
     pub fn next_line(&mut self) -> Option<Piece<'_>> {
         self.has_line();
         let line = self.line.take()?;

@@ -1,13 +1,13 @@
-//! Ending what an agent leaves behind: every descendant, also one in a session and group of its own.
+//! Ends what an agent leaves behind: every descendant, even in a session and group of its own.
 //!
-//! On Linux they are found by the mark in their environment, by the recorded pid where its start time and the boot
-//! are the recorded ones, and by descending from any of those, which finds a process that has scrubbed its
-//! environment. They get SIGTERM, then SIGKILL, until a scan finds none. No process is signalled whose start time is
-//! not the one that was scanned, none of another user, never this one, and no other daemon, nor what is below that.
-//! Elsewhere nothing is swept: there the group kill of [`super::process`] is all there is.
+//! On Linux, descendants are found by the mark in their environment, by the recorded pid if start time and boot
+//! match, and by descent from any of those, which finds processes that cleared their environment. They get SIGTERM,
+//! then SIGKILL, until a scan finds none. Never signalled: a process whose start time differs from the scan, a
+//! process of another user, this process, and another daemon with its descendants. On other systems nothing is swept;
+//! there is only the group kill of [`super::process`].
 //!
-//! Everything here blocks and belongs into `spawn_blocking`. It owns no process and must not know agents, pipes or
-//! tasks.
+//! Everything here blocks: call it in `spawn_blocking`. This module owns no process. It does not know agents, pipes
+//! or tasks.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -22,17 +22,17 @@ use std::time::Duration;
 
 use super::process::{Instance, SpawnMark, SpawnRecord};
 
-/// How long the swept processes get.
+/// How long swept processes get to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepDeadlines {
     /// From SIGTERM to SIGKILL; zero kills at once.
     pub term: Duration,
-    /// From SIGKILL until a process is given up as unkillable.
+    /// From SIGKILL until the sweep gives up on a process.
     pub kill: Duration,
 }
 
 impl Default for SweepDeadlines {
-    /// The same as for a stop: tools may take a moment to end cleanly.
+    /// The same as for a stop: tools may need a moment to end cleanly.
     fn default() -> Self {
         Self {
             term: Duration::from_secs(5),
@@ -41,7 +41,7 @@ impl Default for SweepDeadlines {
     }
 }
 
-/// Which processes are meant.
+/// The processes to sweep.
 #[derive(Debug, Clone, Default)]
 pub struct SweepTarget {
     marks: Vec<SpawnMark>,
@@ -60,7 +60,7 @@ impl SweepTarget {
         }
     }
 
-    /// Agents and their descendants, as far as these marks show them.
+    /// Agents and their descendants with these marks.
     #[must_use]
     pub fn marked(marks: Vec<SpawnMark>) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl SweepTarget {
         }
     }
 
-    /// Everything that any life of this instance has left: what a daemon does when it starts.
+    /// Everything left from any run of this instance. For the start of the daemon.
     #[must_use]
     pub fn instance(instance: Instance, recorded: Vec<SpawnRecord>) -> Self {
         Self {
@@ -86,13 +86,13 @@ impl SweepTarget {
 pub struct Ended {
     /// Process id.
     pub pid: u32,
-    /// The kernel's short name of it.
+    /// The kernel's short name of the process.
     pub name: String,
-    /// The strongest signal that it needed.
+    /// The strongest signal that it got.
     pub signal: SweepSignal,
 }
 
-/// What a swept process was sent.
+/// A signal of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SweepSignal {
     /// SIGTERM.
@@ -106,20 +106,20 @@ pub enum SweepSignal {
 pub struct Survivor {
     /// Process id.
     pub pid: u32,
-    /// The kernel's short name of it.
+    /// The kernel's short name of the process.
     pub name: String,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SweepReport {
-    /// What it ended.
+    /// The processes that it ended.
     pub ended: Vec<Ended>,
-    /// What was still there at the end; empty is the good case.
+    /// The processes that are still there. Normally empty.
     pub survivors: Vec<Survivor>,
 }
 
-/// Ends every process that the target means, and waits until they are gone.
+/// Ends all target processes and waits until they have ended.
 #[must_use]
 pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
     #[cfg(target_os = "linux")]
@@ -131,7 +131,7 @@ pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
     }
 }
 
-/// The processes that the target means, without touching them; the agent itself among them while it runs.
+/// Finds the target processes without signalling them. Includes the agent itself while it runs.
 #[must_use]
 pub fn find(target: &SweepTarget) -> Vec<u32> {
     #[cfg(target_os = "linux")]
@@ -143,8 +143,8 @@ pub fn find(target: &SweepTarget) -> Vec<u32> {
     }
 }
 
-/// The living descendants of a process, by their parents; none where there is no `/proc`. One that outlived its own
-/// parent is not seen here; [`find`] sees it by its mark.
+/// Returns the living descendants of a process by parent pid; empty without `/proc`. Does not find a descendant whose
+/// own parent has ended; [`find`] does, by its mark.
 #[must_use]
 pub fn descendants(pid: u32) -> Vec<u32> {
     #[cfg(target_os = "linux")]
@@ -156,7 +156,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     }
 }
 
-/// Processes whose ends are waited for; none where there is no `/proc`. They are not touched.
+/// Processes to wait for, without signalling them. Empty without `/proc`.
 #[derive(Debug)]
 pub struct Watch {
     #[cfg(target_os = "linux")]
@@ -164,8 +164,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The descendants of an agent that one of its sessions has to itself: their command line has an argument that ends
-    /// with the session's handle.
+    /// Watches an agent's descendants that belong to one session: those with a command-line argument that ends with
+    /// the session's handle.
     #[must_use]
     pub fn of_session(pid: u32, handle: &str) -> Self {
         #[cfg(not(target_os = "linux"))]
@@ -176,7 +176,7 @@ impl Watch {
         }
     }
 
-    /// Waits until all have ended; whether they did in time.
+    /// Waits until all have ended. Returns whether they did in time.
     #[must_use]
     pub fn wait(self, limit: Duration) -> bool {
         #[cfg(target_os = "linux")]
@@ -189,7 +189,8 @@ impl Watch {
     }
 }
 
-/// Field 22 of `/proc/<pid>/stat`: with the boot id it tells a process from a later one with the same pid.
+/// Field 22 of `/proc/<pid>/stat`. Together with the boot id, it distinguishes a process from a later one with the
+/// same pid.
 #[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {
     #[cfg(target_os = "linux")]

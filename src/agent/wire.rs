@@ -1,11 +1,11 @@
-//! Newline-delimited JSON-RPC with one agent, both ways, on raw values.
+//! Newline-delimited JSON-RPC with one agent, in both directions, on raw values.
 //!
-//! One task reads, one writes, and a [`Connection`] is what everybody else holds. What a session's agent says goes to
-//! that session's [inbox](super::inbox) in the order in which it was written, answers included. Nothing waits for
-//! ever: when the agent ends, every caller is told and every inbox gets exactly one `Died`.
+//! One task reads and one writes; all others hold a [`Connection`]. Messages for a session go to its
+//! [inbox](super::inbox) in the order in which they were written, including responses. Nothing waits forever: when
+//! the agent ends, every caller gets an error and every inbox gets exactly one `Died`.
 //!
-//! It owns the routes from session handles to inboxes and the requests in flight. It must not know what a method
-//! means beyond where its session's name stands, nor processes beyond the fact that they end.
+//! This module owns the routes from session handles to inboxes, and the requests in flight. It does not know what a
+//! method means, except where its session id is, and it knows only of processes that they end.
 
 mod chatter;
 mod reader;
@@ -31,29 +31,30 @@ use super::process::{Death, DeathWatch};
 pub use chatter::Chatter;
 use routes::{Pending, Routes};
 
-/// Longest line that is read, in bytes, unless configured; the same as towards clients.
+/// The longest line that is read, in bytes, unless configured. The same limit applies to clients.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Lines that may wait for an agent that does not read. Prompts and answers are few; a full queue means a stuck agent.
+/// How many lines may be queued for an agent that does not read. Prompts and answers are few, so a full queue means a
+/// stuck agent.
 pub const MAX_QUEUED_LINES: usize = 1_024;
 
-/// Bytes of such lines; a line is always taken when none waits, whatever its length.
+/// How many bytes of lines may be queued. An empty queue accepts a line of any length.
 pub const MAX_QUEUED_BYTES: usize = 64 * 1024 * 1024;
 
-/// Requests to one agent that may be unanswered at once: several for each session that it can bear.
+/// How many requests to one agent may be unanswered: several for each session that it can handle.
 pub const MAX_CALLS_IN_FLIGHT: usize = 4_096;
 
-/// How one connection is kept.
+/// Options of a connection.
 #[derive(Debug, Clone)]
 pub struct WireOptions {
     /// Longer lines are skipped without being held.
     pub max_line_bytes: usize,
-    /// Requests of the agent that are passed on; every other one is refused with -32601.
+    /// The requests of the agent that are passed on. All others are refused with -32601.
     pub allowed_requests: Vec<MethodName>,
 }
 
 impl Default for WireOptions {
-    /// The questions that wait for a person; no file system, no terminal.
+    /// Allows the questions for the user, but no file system and no terminal.
     fn default() -> Self {
         Self {
             max_line_bytes: DEFAULT_MAX_LINE_BYTES,
@@ -65,18 +66,18 @@ impl Default for WireOptions {
     }
 }
 
-/// The ACP session id under which a running agent knows a session.
+/// The ACP session id of a session in a running agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Handle(Arc<str>);
 
 impl Handle {
-    /// A handle by its text; opaque.
+    /// Creates a handle from opaque text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -89,24 +90,24 @@ impl fmt::Display for Handle {
     }
 }
 
-/// That a handle is routed to an inbox. A later attachment of the same handle has a higher generation, and detaching
-/// an older one leaves it alone.
+/// The routing of a handle to an inbox. A later attachment of the same handle has a higher generation, and is
+/// unaffected by detaching an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// The session.
     pub handle: Handle,
-    /// Which attachment of it, unique in one connection.
+    /// The number of the attachment, unique in the connection.
     pub generation: u64,
 }
 
-/// A connection to one agent; clones are the same one. When the last clone is dropped the agent's input is closed.
+/// A connection to one agent. Clones share it. Dropping the last one closes the agent's input.
 #[derive(Debug, Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
     _close_when_unused: Arc<DropGuard>,
 }
 
-/// What the tasks and the connection share.
+/// State shared by the tasks and the connection.
 #[derive(Debug)]
 struct Shared {
     routes: Mutex<Routes>,
@@ -121,7 +122,7 @@ struct Shared {
 }
 
 impl Connection {
-    /// Takes over both pipes; must be called inside a tokio runtime.
+    /// Takes over both pipes. Must be called inside a tokio runtime.
     #[must_use]
     pub fn over(
         output_of_agent: impl AsyncRead + Send + Unpin + 'static,
@@ -150,27 +151,27 @@ impl Connection {
         }
     }
 
-    /// What the agent told last of who is signed in (`authStatus`, raw); none where it has told nothing.
+    /// Returns the last raw `authStatus` of the agent. `None` if it has sent none.
     #[must_use]
     pub fn auth_status(&self) -> Option<Arc<RawValue>> {
         self.shared.auth_status.borrow().clone()
     }
 
-    /// Waits until it has told that, or has ended. Cancel safe.
-    pub async fn tells_auth_status(&self) {
-        let mut told = self.shared.auth_status.subscribe();
+    /// Waits until the agent has sent its first `authStatus`, or has ended. Cancel safe.
+    pub async fn auth_status_reported(&self) {
+        let mut status = self.shared.auth_status.subscribe();
         tokio::select! {
-            _ = told.wait_for(Option::is_some) => {}
+            _ = status.wait_for(Option::is_some) => {}
             _ = self.died() => {}
         }
     }
 
-    /// A request whose answer comes back here: for what has no session, or whose place among updates is of no
-    /// interest. Dropping the future forgets the request; the agent is not told.
+    /// Sends a request and returns its answer. For requests without a session, or whose order among updates does not
+    /// matter. Dropping the future forgets the request without notifying the agent.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; what stalls or is refused here was not sent.
+    /// [`CallError`]. A stalled or refused request was not sent.
     pub async fn call(&self, method: &str, params: &RawValue) -> Result<Box<RawValue>, CallError> {
         let (answer, answered) = oneshot::channel();
         let request = self.request(method, params, Pending::Call(answer))?;
@@ -183,11 +184,11 @@ impl Connection {
             .unwrap_or_else(|_| Err(self.shared.death_or_closing()))
     }
 
-    /// As [`Connection::call`], with a deadline.
+    /// Like [`Connection::call`], with a deadline.
     ///
     /// # Errors
     ///
-    /// [`CallError`], [`CallError::TimedOut`] among them.
+    /// [`CallError`], including [`CallError::TimedOut`].
     pub async fn call_within(
         &self,
         method: &str,
@@ -198,11 +199,11 @@ impl Connection {
         answered.unwrap_or(Err(CallError::TimedOut { after: deadline }))
     }
 
-    /// A request whose answer comes through the inbox, behind everything that the agent wrote before it.
+    /// Sends a request whose answer arrives in the inbox, after everything that the agent wrote before it.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent, and no answer will come.
+    /// [`CallError`]; nothing was sent then, and no answer will arrive.
     pub fn start(
         &self,
         method: &str,
@@ -219,12 +220,12 @@ impl Connection {
         )
     }
 
-    /// A request that makes a session: the handle that its result names is routed to the inbox before the next line
+    /// Sends a request that creates a session. The handle in its result is routed to the inbox before the next line
     /// is read.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent, and no answer will come.
+    /// [`CallError`]; nothing was sent then, and no answer will arrive.
     pub fn open(&self, method: &str, params: &RawValue, inbox: &InboxSender) -> Result<RequestId, CallError> {
         self.request(
             method,
@@ -236,39 +237,39 @@ impl Connection {
         )
     }
 
-    /// Routes a handle to an inbox, before `session/load` or `session/resume` is sent, and hands over what came for it
-    /// before. An earlier attachment of it ends.
+    /// Routes a handle to an inbox, and delivers what arrived for it earlier. Call this before sending `session/load`
+    /// or `session/resume`. Replaces an earlier attachment of the handle.
     ///
     /// # Errors
     ///
-    /// [`CallError::Died`]: the inbox gets nothing.
+    /// [`CallError::Died`]; the inbox gets nothing then.
     pub fn attach(&self, handle: &Handle, inbox: &InboxSender) -> Result<Attachment, CallError> {
         self.shared.with_routes(|routes| routes.attach(handle, inbox))
     }
 
-    /// Ends an attachment, unless a newer one has taken its place. What the agent still asks in it is answered as
-    /// cancelled; what it still says is dropped.
+    /// Ends an attachment, unless a newer one has replaced it. The agent's open requests are answered as cancelled;
+    /// its later messages are dropped.
     pub fn detach(&self, attachment: &Attachment) {
         self.shared.with_routes(|routes| routes.detach(attachment));
     }
 
-    /// How many handles are routed to an inbox.
+    /// Returns how many handles are routed to an inbox.
     #[must_use]
     pub fn attached(&self) -> usize {
         self.shared.routes().attached()
     }
 
-    /// Whether a session is open under a handle.
+    /// Whether a session is open under this handle.
     #[must_use]
     pub fn is_attached(&self, handle: &str) -> bool {
         self.shared.routes().is_attached(handle)
     }
 
-    /// A notification.
+    /// Sends a notification.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent.
+    /// [`CallError`]; nothing was sent then.
     pub fn notify(&self, method: &str, params: &RawValue) -> Result<(), CallError> {
         self.shared.check_alive()?;
         self.shared.enqueue(encode(None, method, params.get()))
@@ -278,7 +279,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`CallError::NotWaiting`] when it has an answer already; otherwise nothing was sent and it still waits.
+    /// [`CallError::NotWaiting`] if it already has an answer. After other errors nothing was sent, and the request is
+    /// still open.
     pub fn respond(&self, id: &RawId, outcome: Result<&RawValue, &AgentError>) -> Result<(), CallError> {
         self.shared.check_alive()?;
         let line = match outcome {
@@ -289,17 +291,17 @@ impl Connection {
         if !routes.is_waiting(id) {
             return Err(CallError::NotWaiting(id.clone()));
         }
-        // Under the lock, so that of two answers only the first is sent.
+        // Under the lock, so that only the first of two answers is sent.
         self.shared.enqueue(line)?;
         routes.answered(id);
         Ok(())
     }
 
-    /// Tells the agent that the answer to a request is no longer wanted. It still answers.
+    /// Tells the agent that the answer to a request is no longer needed. The agent still answers.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; nothing was sent.
+    /// [`CallError`]; nothing was sent then.
     pub fn cancel_request(&self, request: RequestId) -> Result<(), CallError> {
         self.shared.check_alive()?;
         self.shared.enqueue(encode(
@@ -309,7 +311,7 @@ impl Connection {
         ))
     }
 
-    /// Ends the agent's input, once what is queued has been written or has not been read for a moment.
+    /// Closes the agent's input, after the queue was written or the agent did not read it for a moment.
     pub fn close_input(&self) {
         self.shared.close_input.cancel();
     }
@@ -324,38 +326,38 @@ impl Connection {
         }
     }
 
-    /// How the agent ended, if it has.
+    /// Returns how the agent ended, if it has.
     #[must_use]
     pub fn death(&self) -> Option<Arc<Death>> {
         self.shared.died.borrow().clone()
     }
 
-    /// Whether the agent still has to answer a request.
+    /// Whether the agent still has to answer this request.
     #[must_use]
     pub fn awaits(&self, request: RequestId) -> bool {
         self.shared.routes().awaits(request)
     }
 
-    /// How many prompts the agent left without an answer when it ended.
+    /// Returns how many prompts were unanswered when the agent ended.
     #[must_use]
     pub fn prompts_at_death(&self) -> usize {
         self.shared.routes().prompts_at_death()
     }
 
-    /// Whether the agent has ended or is about to: its input is closed, from here or by itself.
+    /// Whether the agent has ended or is about to: its input was closed by either side.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         let shared = &self.shared;
         shared.outgoing.is_closed() || shared.close_input.is_cancelled() || shared.died.borrow().is_some()
     }
 
-    /// What came so far that is no message.
+    /// Returns the lines so far that are not messages.
     #[must_use]
     pub fn chatter(&self) -> Chatter {
         self.shared.chatter.borrow().clone()
     }
 
-    /// Waits until so many lines have come that are no messages. Cancel safe.
+    /// Waits until this many lines were not messages. Cancel safe.
     pub async fn chatters(&self, lines: u64) {
         let mut chatter = self.shared.chatter.subscribe();
         // The sender lives as long as `self`.
@@ -365,7 +367,7 @@ impl Connection {
     fn request(&self, method: &str, params: &RawValue, pending: Pending) -> Result<RequestId, CallError> {
         let request = RequestId::next();
         let line = encode(Some(request), method, params.get());
-        // A place in the queue first: a waiter must not be registered for a line that is then not sent.
+        // Reserve a slot in the queue first: a waiter must not be registered for a line that is not sent.
         let place = self.shared.reserve(line.len())?;
         self.shared.routes().register(request, method, pending)?;
         self.shared.queued_bytes.fetch_add(line.len(), Ordering::Relaxed);
@@ -374,7 +376,7 @@ impl Connection {
     }
 }
 
-/// Takes a request out of the books when its caller is gone.
+/// Forgets a request when its caller is dropped.
 struct ForgetOnDrop<'connection> {
     shared: &'connection Shared,
     request: RequestId,
@@ -388,11 +390,11 @@ impl Drop for ForgetOnDrop<'_> {
 
 impl Shared {
     fn routes(&self) -> MutexGuard<'_, Routes> {
-        // Every change is complete before the lock is left, so a panic elsewhere leaves nothing half done.
+        // Every change is complete before the lock is released, so a panic elsewhere leaves a consistent state.
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the books, then answers the agent's requests that the change has left without anyone to answer them.
+    /// Changes the routes, then refuses the agent's requests that lost their owner.
     fn with_routes<T>(&self, change: impl FnOnce(&mut Routes) -> T) -> T {
         let (changed, orphaned) = {
             let mut routes = self.routes();
@@ -415,7 +417,7 @@ impl Shared {
         self.check_alive().err().unwrap_or(CallError::Closing)
     }
 
-    /// A place in the queue towards the agent, without waiting.
+    /// Reserves a slot in the queue to the agent, without waiting.
     fn reserve(&self, line_bytes: usize) -> Result<mpsc::Permit<'_, String>, CallError> {
         let queued = self.queued_bytes.load(Ordering::Relaxed);
         if queued > 0 && queued.saturating_add(line_bytes) > MAX_QUEUED_BYTES {
@@ -437,15 +439,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses a request of the agent. When the queue is full the agent does not read, and would not see it.
+    /// Refuses a request of the agent. If the queue is full, the agent does not read and would not see the refusal.
     fn refuse(&self, raw_id: &str, code: i64, message: &str) {
         if let Err(error) = self.enqueue(encode_error(raw_id, &AgentError::new(code, message))) {
-            tracing::debug!(%error, raw_id, "a refusal could not be sent to the agent");
+            tracing::debug!(%error, raw_id, "cannot send a refusal to the agent");
         }
     }
 }
 
-/// A request, or a notification where there is no id, with its line end.
+/// Encodes a request, or a notification without an id, including the line end.
 fn encode(request: Option<RequestId>, method: &str, params: &str) -> String {
     let mut line = String::with_capacity(params.len() + method.len() + 64);
     line.push_str("{\"jsonrpc\":\"2.0\",");
@@ -486,7 +488,7 @@ fn encode_error(raw_id: &str, error: &AgentError) -> String {
     line
 }
 
-/// Raw JSON may be spread over lines. A line end can only stand between its tokens, where a space means the same.
+/// Appends raw JSON on one line. In valid JSON, line ends are only between tokens, where a space is equivalent.
 fn push_on_one_line(line: &mut String, json: &str) {
     if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_none() {
         line.push_str(json);

@@ -1,69 +1,70 @@
-//! Where a session's history came from: climbing from a link to its ancestors by reference.
+//! The ancestry of a session: follows references from a link to the sessions that its history came from.
 //!
-//! This module owns the reading of references: through chain and lineage, never by position, never past a fresh
-//! start, and to an end also where references form a ring. It must not know what a transcript looks like or whether
-//! one is there; it names sessions and the places at which they are cut.
+//! This module owns how references are followed: through chain and lineage, never by position, never past a fresh
+//! start, and only once if they form a ring. It does not know transcripts or whether they exist; it names sessions
+//! and the points at which they are cut.
 
 use std::collections::{HashMap, HashSet};
 
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, Relation};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 
-/// What is known of one upstream id: its own facts, and where its history came from.
+/// The known facts of an upstream id, and where its history came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkOrigin {
-    /// The agent that holds it.
+    /// The session's agent.
     pub agent: AgentName,
-    /// The absolute folder in which it runs, as last recorded.
+    /// The absolute folder of the session, as last recorded.
     pub cwd: String,
-    /// What it has to do with the session that it came from.
+    /// The session's relation to the session that it came from.
     pub relation: Relation,
-    /// Where it came from.
+    /// The session that it came from.
     pub from_upstream_id: Option<UpstreamId>,
-    /// At which place of that session; absent when all of it came along.
+    /// The checkpoint in that session; absent if it took all of it.
     pub from_checkpoint_id: Option<CheckpointId>,
-    /// Turns acknowledged on it, as last recorded.
+    /// How many turns were acknowledged in the session, as last recorded.
     pub turns: u64,
 }
 
 /// A session that the head's history came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// Its id.
+    /// The session's id.
     pub upstream_id: UpstreamId,
-    /// The agent that holds it.
+    /// The session's agent.
     pub agent: AgentName,
-    /// The absolute folder in which it runs.
+    /// The session's absolute folder.
     pub cwd: String,
-    /// Where it is to be cut before it is resumed; absent only when the reference named no place, so that the whole
-    /// of it came along.
+    /// Where to cut the session before it is resumed. Absent only if the reference named no checkpoint, so that all
+    /// of it was taken.
     pub cut_at: Option<CheckpointId>,
-    /// Turns acknowledged on it.
+    /// How many turns were acknowledged in the session.
     pub turns: u64,
-    /// What the session that refers to it has to do with it.
+    /// The relation of the session that refers to it.
     pub relation_of_child: Relation,
 }
 
-/// One transcript to read a conversation's history from, and how far.
+/// A transcript to read a conversation's history from, and how far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistorySource {
     /// The session.
     pub upstream_id: UpstreamId,
-    /// The last place that counts; absent when all of it does.
+    /// The last checkpoint that belongs to the history; absent if all of it does.
     pub until: Option<CheckpointId>,
 }
 
-/// The origin of every upstream id that a conversation ever held, from its lineage and its chain.
+/// The origin of every upstream id that a conversation ever had, from its lineage and its chain.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     by_id: HashMap<UpstreamId, LinkOrigin>,
 }
 
 impl Origins {
-    /// Collects the origins. The lineage comes oldest first; the chain's links are newer than any of its entries.
+    /// Collects the origins. The lineage is ordered oldest first; the chain's links are newer than all of its
+    /// entries.
     ///
-    /// An id can come twice: the latest entry that gives an origin wins. An entry gives one when it starts fresh or
-    /// names where it came from; `updated`, `reset` and `deleted` give none, they only bring facts up to date.
+    /// If an id occurs more than once, the latest entry with an origin wins. An entry has an origin if it starts
+    /// fresh or names where it came from. `updated`, `reset` and `deleted` entries have none; they only update facts.
     pub fn collect<'a>(lineage: impl IntoIterator<Item = &'a LineageEntry>, links: &[Link]) -> Self {
         let mut origins = Self::default();
         for entry in lineage {
@@ -83,7 +84,7 @@ impl Origins {
         origins
     }
 
-    /// What is known of an upstream id, as a lookup for [`ancestors`] and [`history_sources`].
+    /// Returns the origin of an upstream id, for [`ancestors`] and [`history_sources`].
     #[must_use]
     pub fn get(&self, upstream_id: &UpstreamId) -> Option<LinkOrigin> {
         self.by_id.get(upstream_id).cloned()
@@ -131,8 +132,8 @@ impl From<&Link> for LinkOrigin {
     }
 }
 
-/// What is known of a session that another one refers to and that the conversation never held: the agent and the folder of
-/// the one that refers to it.
+/// The origin of a session that another one refers to and that the conversation never had: with the agent and folder
+/// of the referring session.
 impl From<&Ancestor> for LinkOrigin {
     fn from(ancestor: &Ancestor) -> Self {
         Self {
@@ -146,14 +147,14 @@ impl From<&Ancestor> for LinkOrigin {
     }
 }
 
-/// The sessions that the head's history came from, nearest first. The head itself is not among them.
+/// Returns the sessions that the head's history came from, nearest first, without the head.
 ///
-/// Each is to be cut at the place that its child referred to, so that what a user edited away does not come back.
-/// For that to hold over several generations, a reference must name the session in which its turn was acknowledged
-/// first: a fork at a turn that a session merely carries over from another refers to that other one. The checkpoint's
-/// recorded origin tells which; whoever makes the link can read it, this module cannot.
+/// Each must be cut at the checkpoint that its child referred to, so that turns which the user edited away do not
+/// come back. For that to hold over several generations, a reference must name the session in which its turn was
+/// first acknowledged: a fork at a turn that a session only carries over from another one refers to that other one.
+/// The checkpoint's recorded origin tells which; the caller that creates the link can read it, this module cannot.
 ///
-/// A session that the lookup does not know is still named, with the agent and folder of its child, and ends the climb.
+/// A session that `lookup` does not know is included, with the agent and folder of its child, and ends the climb.
 pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkOrigin>) -> Vec<Ancestor> {
     let mut climbed = Vec::new();
     let mut seen = HashSet::from([head.clone()]);
@@ -176,11 +177,11 @@ pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkO
     climbed
 }
 
-/// The transcripts that together hold the head's history, oldest first; the head itself is the last.
+/// Returns the transcripts that together hold the head's history, oldest first, with the head last.
 ///
-/// A session that starts fresh is enough by itself, and one that carries the history of another holds as much as that
-/// one's file does: what that one follows precedes both. One that follows is preceded by the history of its ancestor up to
-/// the place that it referred to.
+/// A session that starts fresh needs no other. A session that carries the history of another holds as much as that
+/// one's file: what precedes the one precedes both. A session that follows another is preceded by that one's history,
+/// up to the checkpoint that it referred to.
 pub fn history_sources(
     head: &UpstreamId,
     lookup: impl Fn(&UpstreamId) -> Option<LinkOrigin>,
@@ -208,7 +209,8 @@ pub fn history_sources(
     sources
 }
 
-/// The session to climb to next: none past a fresh start, without a reference, or where the references close a ring.
+/// Returns the next session to climb to. `None` past a fresh start, without a reference, or if the references form a
+/// ring.
 fn parent(origin: &LinkOrigin, seen: &mut HashSet<UpstreamId>) -> Option<UpstreamId> {
     if origin.relation == Relation::Fresh {
         return None;

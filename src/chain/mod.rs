@@ -1,11 +1,10 @@
-//! The chain of a conversation: which upstream sessions it has had, and which of them is its head.
+//! The chain of a conversation: its upstream sessions, the last of which is the head.
 //!
-//! This room owns the rules of the chain and of its lineage. The chain is append-only and bounded at
-//! [`CHAIN_LIMIT`]; its last link is the head, so that no call can set a head without extending the chain. Each
-//! change also yields entries of the lineage, the log that is never cut; numbering them is the chain's business,
-//! keeping them is the store's.
+//! This room owns the rules of the chain and its lineage. The chain is append-only and holds at most [`CHAIN_LIMIT`]
+//! links. The last link is the head, so no call can set a head without extending the chain. Each change also returns
+//! entries for the lineage, a log that is never cut. The chain numbers them; the store keeps them.
 //!
-//! It is pure: it must not know files, clocks, tasks or databases. Times are passed in.
+//! Pure: it does not know files, clocks, tasks or databases. Times are parameters.
 
 mod ancestry;
 mod restoring;
@@ -20,10 +19,10 @@ use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How many links a chain holds at most.
+/// How many links a chain holds.
 ///
-/// Sixteen sessions are more than a person climbs back through, and keep a record of a conversation small enough to be
-/// written whole at each change. What has left the chain stays in the lineage.
+/// Sixteen sessions are more than a user goes back through, and keep a conversation's record small enough to be
+/// rewritten at each change. Links that left the chain stay in the lineage.
 pub const CHAIN_LIMIT: usize = 16;
 
 /// The links of a conversation, oldest first, and the number of its next lineage entry.
@@ -31,54 +30,55 @@ pub const CHAIN_LIMIT: usize = 16;
 #[serde(rename_all = "camelCase")]
 pub struct Chain {
     links: Vec<Link>,
-    /// The `seq` that the next lineage entry gets; entries count from 1 without holes.
+    /// The `seq` of the next lineage entry. Entries are numbered from 1 without gaps.
     next_lineage_seq: u64,
 }
 
-/// What is known of an upstream session when it is to become the head.
+/// An upstream session that is to become the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLink {
-    /// The agent's own id; trimmed, and ignored when nothing is left.
+    /// The agent's own id. Trimmed; ignored if empty.
     pub upstream_id: UpstreamId,
-    /// The agent that holds it.
+    /// The session's agent.
     pub agent: AgentName,
-    /// The absolute folder in which it runs.
+    /// The session's absolute folder.
     pub cwd: String,
-    /// Why it joins.
+    /// Why it is added.
     pub reason: LinkReason,
-    /// What it has to do with the session that it came from.
+    /// The session's relation to the session that it came from.
     pub relation: Relation,
-    /// Where it came from. A place within the part that a session carries over from another is named by the session
-    /// in which the turn was acknowledged first, see [`ancestors`].
+    /// The session that it came from. If the checkpoint is in a part that a session carried over from another, this
+    /// is the session in which the turn was first acknowledged; see [`ancestors`].
     pub from_upstream_id: Option<UpstreamId>,
-    /// At which place of that session.
+    /// The checkpoint in that session.
     pub from_checkpoint_id: Option<CheckpointId>,
     /// The cause of a roll.
     pub cause: Option<RollCause>,
-    /// Turns already acknowledged on it.
+    /// How many turns were already acknowledged in it.
     pub turns: u64,
-    /// Turns that it holds from where it came from.
+    /// How many turns it has from the session that it came from.
     pub carried_turns: u64,
-    /// Whether a transcript of it is expected at the agent.
+    /// Whether its transcript is expected to exist.
     pub written: bool,
 }
 
-/// Why the user cleared the chain.
+/// Why the chain is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClearReason {
-    /// A new chat under the same id.
+    /// The user starts a new chat under the same id.
     Reset,
     /// The conversation was deleted.
     Deleted,
 }
 
-/// What a change did beside changing the chain.
+/// The effects of a change besides the change of the chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "the lineage entries have to be written with the chain, in one change"]
 pub struct Appended {
-    /// What to add to the lineage, with the chain, in one write. `in_chain` is computed at reading and is `false` here.
+    /// Entries to add to the lineage, in one write with the chain. `in_chain` is derived when they are read, and
+    /// `false` here.
     pub entries: Vec<LineageEntry>,
-    /// The links that are no longer in the chain, oldest first.
+    /// The links that left the chain, oldest first.
     pub left: Vec<Link>,
 }
 
@@ -92,37 +92,37 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// The link that the next prompt goes to; none before the first session and after a reset.
+    /// Returns the link to which the next prompt goes. `None` before the first session and after a reset.
     #[must_use]
     pub fn head(&self) -> Option<&Link> {
         self.links.last()
     }
 
-    /// All links, oldest first; the last is the head.
+    /// Returns all links, oldest first; the last one is the head.
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// How many links there are, [`CHAIN_LIMIT`] at most.
+    /// Returns the number of links, at most [`CHAIN_LIMIT`].
     #[must_use]
     pub fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// Whether there is no link.
+    /// Whether the chain has no links.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// The `seq` of the last lineage entry, which is also how many there are; 0 before the first.
+    /// Returns the `seq` of the last lineage entry, which equals their number; 0 before the first.
     #[must_use]
     pub fn last_lineage_seq(&self) -> u64 {
         self.next_lineage_seq.saturating_sub(1)
     }
 
-    /// Whether the upstream id is in the chain.
+    /// Whether the chain contains the upstream id.
     #[must_use]
     pub fn contains(&self, upstream_id: &UpstreamId) -> bool {
         self.links.iter().any(|link| &link.upstream_id == upstream_id)
@@ -130,13 +130,13 @@ impl Chain {
 
     /// Makes an upstream session the head.
     ///
-    /// - An empty id is ignored: nothing changes, nothing is logged.
-    /// - The head's own id leaves the order alone and brings folder, agent and state up to date; logged as `updated`.
-    /// - Any other id is appended, after an equal older entry was removed. A head that was never written leaves
-    ///   first, and past [`CHAIN_LIMIT`] the oldest leaves.
+    /// - An empty id is ignored: nothing is changed or logged.
+    /// - The head's own id keeps the order and updates folder, agent and state. Logged as `updated`.
+    /// - Any other id is appended, after an equal older link was removed. A head that was never written is removed
+    ///   first, and beyond [`CHAIN_LIMIT`] the oldest link is removed.
     ///
-    /// One id names one transcript, so a link that returns keeps what the older entry knew of it: the turns
-    /// acknowledged on it, that it was written and, when the new link names no origin, where it came from.
+    /// One id names one transcript, so a link that returns keeps the older link's facts: its acknowledged turns,
+    /// whether it was written and, if the new link names no origin, its origin.
     pub fn append(&mut self, new: NewLink, fidelity: Fidelity, at: Timestamp) -> Appended {
         let Some(mut link) = new.into_link(at) else {
             return Appended::default();
@@ -169,7 +169,7 @@ impl Chain {
         let entry = self.log(&link, link.reason.into(), fidelity);
         self.links.push(link);
         if self.links.len() > CHAIN_LIMIT {
-            // The chain grows by one link a call, so one leaves at most. It is older than any phantom.
+            // The chain grows by one link per call, so at most one leaves. It is older than a phantom.
             left.insert(0, self.links.remove(0));
         }
         Appended {
@@ -178,10 +178,9 @@ impl Chain {
         }
     }
 
-    /// Notes that a turn was acknowledged on the head. Returns whether there is a head.
+    /// Counts an acknowledged turn of the head. Returns whether there is a head.
     ///
-    /// The count is the link's state and needs no lineage entry: the next one that names this id has it, and a reset logs the
-    /// counts of all links.
+    /// The count needs no lineage entry: the next entry for this id has it, and a reset logs the counts of all links.
     pub fn acknowledge_turn(&mut self) -> bool {
         let Some(head) = self.links.last_mut() else {
             return false;
@@ -191,16 +190,16 @@ impl Chain {
         true
     }
 
-    /// Notes that the agent was seen to take a prompt on the head, so that a transcript is expected. Returns whether
-    /// that is news.
+    /// Records that the agent took a prompt on the head, so that a transcript is expected. Returns whether this was
+    /// unknown before.
     pub fn mark_written(&mut self) -> bool {
         self.links
             .last_mut()
             .is_some_and(|head| !std::mem::replace(&mut head.written, true))
     }
 
-    /// Empties the chain because the user asked for it. The lineage continues, with an entry about the head that was; before that,
-    /// a reset, which can be undone, logs what the other links had.
+    /// Empties the chain at the user's request. The lineage continues with an entry about the former head. A reset,
+    /// which can be undone, logs the state of the other links before that.
     pub fn clear(&mut self, reason: ClearReason, at: Timestamp) -> Appended {
         let left = std::mem::take(&mut self.links);
         let mut entries = Vec::new();
@@ -235,8 +234,8 @@ impl Chain {
         Appended { entries, left }
     }
 
-    /// Notes that sessions run in another folder from now on: those of which `target` gives one, which is told whether it is the
-    /// head's. The head gets this reason. Their order stays.
+    /// Records that sessions run in another folder from now on: those for which `target` returns one. `target` is
+    /// told whether the link is the head, which gets this reason. The order does not change.
     pub fn relocate(
         &mut self,
         target: impl Fn(&Link, bool) -> Option<String>,
@@ -266,7 +265,7 @@ impl Chain {
         }
     }
 
-    /// Logs a branch that never became the head. The links stay as they are; an empty id is ignored.
+    /// Logs a branch that never became the head. The links do not change. An empty id is ignored.
     #[must_use = "the lineage entry has to be written with the chain, in one change"]
     pub fn abandon(&mut self, branch: NewLink, fidelity: Fidelity, at: Timestamp) -> Option<LineageEntry> {
         let link = branch.into_link(at)?;
@@ -285,7 +284,7 @@ impl Chain {
         seq
     }
 
-    /// Logs a link that leaves the chain, if turns were acknowledged on it: the lineage is then all that knows how many.
+    /// Logs a link that leaves the chain if it has acknowledged turns. Only the lineage then knows their number.
     fn log_leaving(&mut self, link: &Link, at: Timestamp) -> Option<LineageEntry> {
         let mut leaving = link.clone();
         leaving.at = at;
@@ -334,7 +333,7 @@ impl From<&Link> for NewLink {
 }
 
 impl NewLink {
-    /// The link that this becomes; none when the id is empty.
+    /// Converts this to a link. `None` if the id is empty.
     fn into_link(self, at: Timestamp) -> Option<Link> {
         let upstream_id = trimmed(&self.upstream_id)?;
         Some(Link {
@@ -347,7 +346,7 @@ impl NewLink {
             from_checkpoint_id: self.from_checkpoint_id,
             turns: self.turns,
             carried_turns: self.carried_turns,
-            // A turn can only have been acknowledged on a session that took its prompt.
+            // A turn is acknowledged only in a session that took its prompt.
             written: self.written || self.turns > 0,
             at,
             cause: self.cause,

@@ -1,6 +1,7 @@
-//! A chain that was kept elsewhere and goes on here.
+//! Restores a chain that was kept elsewhere.
 //!
-//! It owns what must hold of links and lineage that come from outside. It must not know where they come from.
+//! This module owns which conditions foreign links and lineage entries must meet. It does not know where they come
+//! from.
 
 use std::collections::BTreeSet;
 
@@ -9,25 +10,25 @@ use jiff::Timestamp;
 
 use super::{CHAIN_LIMIT, Chain};
 
-/// Why links and a lineage cannot be those of one conversation.
+/// Why links and a lineage cannot belong to one conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainFault {
-    /// More links than a chain may have.
+    /// The chain has too many links.
     #[error("its chain has more than {CHAIN_LIMIT} links")]
     TooLong,
-    /// A link that names no session, or one that comes twice.
-    #[error("its chain has a link without a session of its own")]
+    /// A link has no session, or the same session as another.
+    #[error("its chain has a link with a missing or repeated session")]
     Link,
-    /// Numbers that are not 1, 2, 3 and so on.
+    /// The entries are not numbered 1, 2, 3 and so on.
     #[error("an entry of its lineage is missing")]
     Hole,
-    /// A link that the lineage knows nothing of.
-    #[error("its lineage does not know the session of a link")]
+    /// The lineage has no entry for a link.
+    #[error("its lineage has no entry for the session of a link")]
     UnknownLink,
 }
 
 impl Chain {
-    /// The chain with these links, whose lineage is this one.
+    /// Creates the chain with these links and this lineage.
     ///
     /// # Errors
     /// See [`ChainFault`].
@@ -56,8 +57,8 @@ impl Chain {
         })
     }
 
-    /// Notes that the head's transcript was put in its place from a copy that was kept elsewhere. The links stay as they
-    /// are; none when there is no head.
+    /// Logs that the head's transcript was restored from a backup. The links do not change. `None` if there is no
+    /// head.
     #[must_use = "the lineage entry has to be written with the chain, in one change"]
     pub fn note_restored(&mut self, fidelity: Fidelity, at: Timestamp) -> Option<LineageEntry> {
         let mut head = self.head()?.clone();
@@ -97,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_apart_is_put_together_again() {
+    fn a_chain_can_be_rebuilt_from_its_parts() {
         let (chain, lineage) = made();
         assert_eq!(Chain::from_parts(chain.links().to_vec(), &lineage), Ok(chain));
         assert_eq!(Chain::from_parts(Vec::new(), &[]), Ok(Chain::default()));
     }
 
     #[test]
-    fn what_cannot_be_one_conversation_is_refused() {
+    fn inconsistent_parts_are_refused() {
         let (chain, lineage) = made();
         let links = chain.links();
         let mut nameless = links.to_vec();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn being_restored_leaves_links_and_origins_alone() {
+    fn a_restore_does_not_change_links_or_origins() {
         let (mut chain, mut lineage) = made();
         let links = chain.links().to_vec();
         let before = Origins::collect(&lineage, &links).get(&"s2".into());

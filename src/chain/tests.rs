@@ -85,7 +85,7 @@ fn an_empty_id_leaves_no_trace() {
 }
 
 #[test]
-fn the_heads_own_id_brings_it_up_to_date() {
+fn the_heads_own_id_updates_it() {
     let mut chain = chain_of(&["a", "b"]);
     let moved = NewLink {
         cwd: "/home/u/elsewhere".to_owned(),
@@ -105,7 +105,7 @@ fn the_heads_own_id_brings_it_up_to_date() {
     assert_eq!(
         (head.reason, head.at),
         (LinkReason::Rolled, START),
-        "why and when it joined stay"
+        "the reason and time do not change"
     );
     let entry = &appended.entries[0];
     assert_eq!(
@@ -149,9 +149,9 @@ fn a_link_that_returns_keeps_its_state() {
     );
 }
 
-/// F34: what a chain keeps has an end.
+/// F34: the chain has a limit.
 #[test]
-fn past_the_limit_the_oldest_leaves() {
+fn beyond_the_limit_the_oldest_leaves() {
     let names: Vec<String> = (0..CHAIN_LIMIT).map(|number| format!("s{number}")).collect();
     let mut chain = chain_of(&names.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(chain.len(), CHAIN_LIMIT);
@@ -160,7 +160,10 @@ fn past_the_limit_the_oldest_leaves() {
     assert_eq!(chain.len(), CHAIN_LIMIT);
     assert_eq!(ids(&chain).last(), Some(&"one more"));
     let appended = chain.append(link("s5"), Fidelity::Full, START);
-    assert!(appended.left.is_empty(), "an older equal entry makes the room");
+    assert!(
+        appended.left.is_empty(),
+        "removing the older equal entry makes room"
+    );
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn a_phantom_head_leaves_when_another_is_appended_over_it() {
     assert_eq!(ids(&chain), ["a", "b"]);
 
     assert!(chain.mark_written());
-    assert!(!chain.mark_written(), "the second time is no news");
+    assert!(!chain.mark_written(), "already recorded");
     let appended = chain.append(link("c"), Fidelity::Full, START);
     assert!(appended.left.is_empty());
     assert_eq!(ids(&chain), ["a", "b", "c"]);
@@ -198,12 +201,9 @@ fn an_older_id_returns_over_a_phantom() {
 }
 
 #[test]
-fn turns_on_it_make_a_link_written() {
+fn turns_mark_a_link_as_written() {
     let mut chain = Chain::default();
-    assert!(
-        !chain.acknowledge_turn(),
-        "without a head there is nothing to acknowledge"
-    );
+    assert!(!chain.acknowledge_turn(), "nothing to acknowledge without a head");
     assert!(!chain.mark_written());
     let _ = chain.append(
         NewLink {
@@ -217,7 +217,7 @@ fn turns_on_it_make_a_link_written() {
 }
 
 #[test]
-fn clearing_empties_the_chain_and_not_the_count() {
+fn clearing_empties_the_chain_but_keeps_the_count() {
     for (reason, logged) in [
         (ClearReason::Reset, LineageReason::Reset),
         (ClearReason::Deleted, LineageReason::Deleted),

@@ -1,14 +1,14 @@
-//! What an undo takes back: the last edit, fork in place, move or reset of a lineage that was not undone yet.
+//! Finds what an undo takes back: the last edit, fork in place, move or reset in a lineage that was not undone yet.
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation};
 
 use super::{NewLink, Origins};
 
-/// What an undo does.
+/// The effect of an undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undoing {
-    /// An earlier head is the head again.
+    /// An earlier head becomes the head again.
     Branch(Box<EarlierHead>),
     /// The conversation returns to an earlier folder.
     Move {
@@ -22,32 +22,33 @@ pub enum Undoing {
 pub struct EarlierHead {
     /// Its link.
     pub link: NewLink,
-    /// How many turns were acknowledged on the branch that is left.
+    /// How many turns were acknowledged in the abandoned branch.
     pub dropped: u64,
 }
 
-/// The sessions of the history since its last branch or reset, the head last.
+/// The sessions since the last branch or reset, the head last.
 #[derive(Default)]
 struct Branch {
     sessions: Vec<UpstreamId>,
 }
 
-/// Something that can be undone.
+/// A change that can be undone.
 enum Done {
     Branched(Branch),
     Moved { from: String },
 }
 
-/// The changes that can be undone, the next one last, and the branch that there is now.
+/// The changes that can be undone, the next one last, and the current branch.
 struct Stack {
     done: Vec<Done>,
     current: Branch,
 }
 
-/// What the next undo takes back; none if nothing is left to undo. The lineage comes oldest first.
+/// Returns what the next undo takes back. `None` if nothing is left to undo. The lineage is ordered oldest first.
 ///
-/// An undo never takes back another undo: after two edits the first undo leads to the head before the second edit, the next one
-/// to the head before the first. What happened automatically since (a roll, a repair) belongs to the branch that is left.
+/// An undo never takes back another undo: after two edits, the first undo returns to the head before the second edit,
+/// and the next undo to the head before the first. Automatic changes since then (a roll, a repair) belong to the
+/// abandoned branch.
 #[must_use]
 pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
     let Stack { mut done, current } = read(lineage);
@@ -57,8 +58,8 @@ pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
     }
 }
 
-/// The undo that brings back the latest branch that has this session, with everything that was done after it; none if no branch
-/// that can be brought back has it.
+/// Returns the undo that brings back the latest branch with this session and everything that was done after it.
+/// `None` if no branch that can be brought back has the session.
 #[must_use]
 pub fn undoing_to(session: &UpstreamId, lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
     let Stack { done, current } = read(lineage);
@@ -72,9 +73,9 @@ pub fn undoing_to(session: &UpstreamId, lineage: &[LineageEntry], links: &[Link]
     earlier_head(earlier, &current, lineage, links)
 }
 
-/// Whether a session ever had something, as far as the lineage knows. Turns that were not acknowledged count too: the transcript may
-/// have them. An entry says that there were any by `written`, by an origin, or by being about a roll, which only a written
-/// head has.
+/// Whether a session ever had content, as far as the lineage shows. Unacknowledged turns count too, because the
+/// transcript may have them. An entry shows content by `written`, by an origin, or by a roll, because only a written
+/// head rolls.
 fn had_history(lineage: &[LineageEntry], id: &UpstreamId) -> bool {
     let mut entries = lineage.iter().filter(|entry| entry.upstream_id == *id);
     entries.any(|entry| {
@@ -92,7 +93,7 @@ fn read(lineage: &[LineageEntry]) -> Stack {
         match entry.reason {
             LineageReason::Reset => {
                 let cleared = std::mem::take(&mut current);
-                // A reset of sessions that never had anything took nothing away.
+                // A reset of sessions without content took nothing away.
                 if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
                     done.push(Done::Branched(cleared));
                 }
@@ -104,14 +105,14 @@ fn read(lineage: &[LineageEntry]) -> Stack {
                 continue;
             }
             LineageReason::Abandoned => continue,
-            // Sessions that are not the head move along, or leave the chain.
+            // Sessions other than the head move with it, or leave the chain.
             LineageReason::Moved | LineageReason::Updated
                 if current.sessions.last() != Some(&entry.upstream_id) =>
             {
                 continue;
             }
             LineageReason::Moved => done.push(Done::Moved { from: cwd.to_owned() }),
-            // The first one begins a conversation that was forked from another.
+            // The first one starts a conversation that was forked from another.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
                 done.push(Done::Branched(std::mem::take(&mut current)));
             }
@@ -119,7 +120,7 @@ fn read(lineage: &[LineageEntry]) -> Stack {
                 Some(Done::Moved { .. }) if current.sessions.last() == Some(&entry.upstream_id) => {
                     done.pop();
                 }
-                // What was done after the branch is undone with it.
+                // Changes after the branch are undone with it.
                 _ => {
                     let is_it = |done: &Done| matches!(done, Done::Branched(branch) if branch.sessions.last() == Some(&entry.upstream_id));
                     if let Some(place) = done.iter().rposition(is_it)
@@ -129,7 +130,7 @@ fn read(lineage: &[LineageEntry]) -> Stack {
                     }
                 }
             },
-            // A branch that was lost: the conversation returned to its source automatically.
+            // The branch was lost: the conversation returned to its source automatically.
             _ if matches!(done.last(), Some(Done::Branched(earlier)) if earlier.sessions.last() == Some(&entry.upstream_id)) => {
                 if let Some(Done::Branched(earlier)) = done.pop() {
                     current = earlier;
@@ -144,7 +145,7 @@ fn read(lineage: &[LineageEntry]) -> Stack {
     Stack { done, current }
 }
 
-/// The head of a branch that is left, as a link.
+/// Returns the head of an abandoned branch, as a link.
 fn earlier_head(
     mut earlier: Branch,
     current: &Branch,
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// A chain and its lineage after these steps.
+    /// The chain and its lineage after some steps.
     struct Past {
         chain: Chain,
         lineage: Vec<LineageEntry>,
@@ -316,19 +317,19 @@ mod tests {
         assert_eq!(past.chain.head().unwrap().relation, Relation::Fresh);
         assert_eq!(past.chain.head().unwrap().turns, 3);
         assert_eq!(past.next(), None);
-        // What is done then can be taken back again.
+        // The next change can be undone again.
         let past = past.then("d", LinkReason::Edited, Some("a"));
         assert_eq!(past.next(), to("a", 0));
     }
 
     #[test]
-    fn a_move_is_taken_back_in_its_turn() {
+    fn a_move_is_undone_in_order() {
         let past = Past::new().then("a", LinkReason::Created, None).turns(2);
         let past = past.moved("/b", LinkReason::Moved);
         assert_eq!(past.next(), to("/a", 0));
         let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
         let past = past.moved("/c", LinkReason::Moved);
-        // The edit's session was in "/b", and both were there when it was moved.
+        // The edit's session was in "/b", and both sessions were there when they were moved.
         assert_eq!(past.next(), to("/b", 0));
         let past = past.undone();
         assert_eq!(past.chain.head().unwrap().cwd, "/b");
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_by_itself_belongs_to_the_branch() {
+    fn automatic_changes_belong_to_the_branch() {
         let past = Past::new().then("a", LinkReason::Created, None).turns(1);
         let past = past.then("b", LinkReason::Forked, Some("a")).turns(1);
         let past = past.then("c", LinkReason::Rolled, Some("b")).turns(2);
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_that_fell_back_to_its_source_by_itself_is_nothing_to_undo() {
+    fn a_branch_that_returned_to_its_source_automatically_cannot_be_undone() {
         let past = Past::new().then("a", LinkReason::Created, None).turns(1);
         let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
         let past = past.then("c", LinkReason::Forked, Some("b"));
@@ -377,12 +378,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_undone_and_what_was_before_it_after_that() {
+    fn a_reset_is_undone_first_and_earlier_changes_afterwards() {
         let past = Past::new().then("a", LinkReason::Created, None).turns(3);
         let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
         let past = past.reset();
         assert_eq!(past.next(), to("b", 0));
-        // A reset of an empty conversation, or of a session that never had anything, takes nothing away.
+        // A reset of an empty conversation, or of a session without content, takes nothing away.
         let past = past.reset().unwritten("empty").reset();
         assert_eq!(past.next(), to("b", 0));
         let past = past.then("c", LinkReason::Created, None).turns(2);
@@ -393,11 +394,11 @@ mod tests {
     }
 
     #[test]
-    fn work_that_was_not_acknowledged_is_brought_back_too() {
+    fn unacknowledged_work_is_brought_back_too() {
         let past = Past::new().unwritten("a").turns(1).reset();
         let past = past.unwritten("b").prompted().reset();
         assert_eq!(past.next(), to("b", 0));
-        // What it followed had turns, or the user cleared it.
+        // The session that it followed had turns, or the user cleared it.
         for from in [Some("b"), None] {
             let past = Past::new().unwritten("a").turns(1).reset();
             let past = past.unwritten("b").turns(2);
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undo_to_a_session_takes_back_all_that_came_after_it() {
+    fn an_undo_to_a_session_takes_back_everything_after_it() {
         let past = Past::new().unwritten("a").turns(1).reset();
         let past = past.unwritten("b").turns(1);
         let past = past
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_branch_is_nothing_to_undo() {
+    fn an_abandoned_branch_cannot_be_undone() {
         let mut past = Past::new().then("a", LinkReason::Created, None).turns(1);
         let entry = past.chain.abandon(
             link("b", LinkReason::Edited, Some("a"), 0),
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_has_left_the_chain_is_taken_from_the_lineage() {
+    fn a_head_that_left_the_chain_is_read_from_the_lineage() {
         let mut past = Past::new().then("a", LinkReason::Created, None).turns(2);
         past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
         for number in 0..20 {
@@ -464,7 +465,7 @@ mod tests {
                 .turns(1);
         }
         assert!(!past.chain.contains(&"a".into()));
-        // Those that left the chain too are in the lineage with what they had when they came.
+        // Links that left the chain are in the lineage with their state when they were added.
         let (id, _) = past.next().unwrap();
         assert_eq!(id, "a");
         let past = past.undone();

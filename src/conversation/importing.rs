@@ -245,7 +245,7 @@ fn agent_here(
 ) -> Result<Arc<AgentEntry>, ConversationError> {
     let agent = manifest.agents.iter().find(|agent| agent.name == *name);
     let kind = agent.map_or("", |agent| agent.kind.as_str());
-    let here = services.catalog.stand_in(name, kind);
+    let here = services.catalog.replacement_for(name, kind);
     here.cloned().ok_or_else(|| {
         ConversationError::AgentUnavailable(format!(
             "the conversation is one of the agent \"{name}\", of the kind {kind}, and there is no such agent here; known \

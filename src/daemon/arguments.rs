@@ -6,7 +6,7 @@ use clap::{Parser, ValueHint};
 
 use crate::paths;
 
-/// The help after the options; the variables that both programs read follow.
+/// The help after the options. The variables that both programs read follow.
 const AFTER_HELP: &str = "\
 Exit codes: 0 stopped on request, 1 failed, 2 usage.
 

@@ -1,7 +1,7 @@
-//! The configuration file: what may stand in it, and what holds where nothing stands.
+//! The configuration file: its settings and their defaults.
 //!
-//! Reads text into values and values into the agents' catalog. Knows no clock, and of files only whether a
-//! program or an agent's folder is there. Each error names its line, which `places` finds.
+//! Parses text into values, and values into the catalog of agents. Has no clock, and only checks whether a program or
+//! an agent's folder exists. Each error names its line, which `places` finds.
 
 mod places;
 
@@ -29,28 +29,28 @@ use crate::conversation::state::Rules;
 #[cfg(test)]
 mod tests;
 
-/// What the daemon tells an agent that it can do as a client. It has no files and no terminal of its own to offer;
-/// questions are kept for whoever attaches.
+/// The client capabilities that the daemon declares to agents. It offers no files and no terminal; it keeps questions
+/// for its clients.
 const CLIENT_CAPABILITIES: &str = r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false,"elicitation":{"form":{},"url":{}}}"#;
 
-/// The whole file.
+/// The configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The agent that is used when none is named.
+    /// The agent to use if none is named.
     pub default_agent: Option<String>,
-    /// Agents by name, in the order of the file.
+    /// The agents by name, in the order of the file.
     agents: Agents,
     /// Limits.
     pub limits: Limits,
-    /// How transcripts are kept.
+    /// How transcripts are backed up.
     pub keep: Keep,
-    /// What it was read from, to find lines in.
+    /// The text, for finding lines.
     #[serde(skip)]
     text: String,
 }
 
-/// The agents of the file, in its order.
+/// The configured agents, in the order of the file.
 #[derive(Debug, Default)]
 struct Agents(Vec<(String, AgentConfig)>);
 
@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for Agents {
     }
 }
 
-/// One agent of the file.
+/// A configured agent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 struct AgentConfig {
@@ -94,41 +94,41 @@ struct AgentConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// After how many minutes without a turn a session is closed; 0: never.
+    /// After how many minutes without a turn a session is closed. 0: never.
     pub idle_minutes: f64,
-    /// After how many minutes an agent's process that no session uses is ended.
+    /// After how many minutes an unused agent process is ended.
     pub agent_idle_minutes: f64,
-    /// Longest line from a client or an agent, in bytes.
+    /// The longest line from a client or an agent, in bytes.
     pub max_line_bytes: usize,
-    /// Most events that wait for one client.
+    /// How many events may be queued for one client.
     pub subscriber_events: usize,
-    /// Most prompts that wait behind a running turn.
+    /// How many prompts may be queued behind a running turn.
     pub prompt_queue: usize,
-    /// How long a cancelled turn has to answer before its session is closed, in milliseconds.
+    /// How many milliseconds a cancelled turn has to answer before its session is closed.
     pub cancel_grace_ms: u64,
-    /// How long an agent may take from its start to its answer to `initialize`, in milliseconds. Adapters need 300; a
-    /// cold disk or a busy machine much more.
+    /// How many milliseconds an agent may take from its start to its answer to `initialize`. Adapters need 300; a
+    /// cold disk or a busy machine needs much more.
     pub agent_start_ms: u64,
-    /// How long an agent may take to open, fork or close a session, in milliseconds. Opening reads the whole transcript:
+    /// How many milliseconds an agent may take to open, fork or close a session. Opening reads the whole transcript:
     /// a gigabyte takes an agent most of a minute.
     pub session_open_ms: u64,
-    /// Most turns that go on by themselves at a time.
+    /// How many scheduled continuations may run at a time.
     pub continuations: usize,
-    /// Most clients at a time.
+    /// How many clients may be connected.
     pub connections: usize,
-    /// Most requests of one client that are not answered yet.
+    /// How many requests of one client may be unanswered.
     pub requests_in_flight: usize,
 }
 
-/// How transcripts are kept.
+/// How transcripts are backed up.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keep {
-    /// Whether they are kept without being asked for.
+    /// Whether transcripts are backed up automatically.
     pub enabled: bool,
-    /// For how many days after they were last written to; for ever where it does not stand there.
+    /// How many days backups are kept after the transcript was last written; forever if absent.
     pub days: Option<u64>,
-    /// How many bytes all copies may take on the disk; any number where it does not stand there.
+    /// How many bytes all backups may take on disk; unlimited if absent.
     pub bytes: Option<u64>,
 }
 
@@ -143,7 +143,7 @@ impl Default for Keep {
 }
 
 impl Keep {
-    /// The same, as conversations have it.
+    /// Converts the settings into the rules for conversations.
     #[must_use]
     pub fn rules(&self) -> KeepRules {
         KeepRules {
@@ -154,7 +154,7 @@ impl Keep {
     }
 }
 
-/// Minutes, with their fractions, in milliseconds; more than there are is for ever.
+/// Converts minutes to milliseconds. A value out of range counts as forever.
 fn milliseconds(minutes: f64) -> u64 {
     let time = std::time::Duration::try_from_secs_f64(minutes * 60.0).ok();
     time.and_then(|time| u64::try_from(time.as_millis()).ok())
@@ -179,83 +179,83 @@ impl Default for Limits {
     }
 }
 
-/// Why the configuration cannot be used, and where that stands.
+/// The line and the reason of an invalid configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ConfigError {
-    /// The line, from 1 on.
+    /// The line, starting at 1.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     pub problem: ConfigProblem,
 }
 
-/// What is wrong with a configuration.
+/// The reason why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigProblem {
-    /// It is not the TOML that is expected.
+    /// It is not valid TOML, or not the expected TOML.
     #[error("{0}")]
     Syntax(String),
-    /// An agent cannot be used as it stands.
+    /// An agent's settings are invalid.
     #[error("agent \"{name}\": {problem}")]
     Agent {
-        /// Which.
+        /// The agent's name.
         name: String,
         /// What is wrong, and what to do.
         problem: String,
     },
-    /// The default is none of the agents.
-    #[error("default_agent is \"{name}\", which is none of the agents: {known}")]
+    /// The default agent does not exist.
+    #[error("unknown default_agent \"{name}\"; known agents: {known}")]
     UnknownDefault {
-        /// What was given.
+        /// The configured name.
         name: String,
-        /// The agents that there are.
+        /// The existing agents.
         known: String,
     },
-    /// The default is an agent that is known for its transcripts only.
+    /// The default agent is known only from its transcripts.
     #[error(
         "default_agent is \"{name}\", whose program {program:?} was not found; install it, or set `command` in \
          [agents.{name}] to the program's full path"
     )]
     DefaultNotFound {
-        /// What was given.
+        /// The configured name.
         name: String,
         /// Its usual program.
         program: PathBuf,
     },
-    /// A limit cannot be used.
+    /// A limit is out of range.
     #[error("limits.{name} must be at least {least}")]
     Limit {
-        /// Which.
+        /// The limit's name.
         name: &'static str,
-        /// The least that works.
+        /// The smallest valid value.
         least: usize,
     },
-    /// A bound of what is kept cannot be used.
+    /// A limit on backups is out of range.
     #[error(
-        "keep.{name} must be at least {least}; without it there is no such bound, and enabled = false keeps nothing"
+        "keep.{name} must be at least {least}; remove it for no limit, or set enabled = false for no backups"
     )]
     Keep {
-        /// Which.
+        /// The limit's name.
         name: &'static str,
-        /// The least that works.
+        /// The smallest valid value.
         least: u64,
     },
 }
 
-/// What the catalog is made from, beside the file.
+/// What the catalog depends on besides the file.
 pub struct Surroundings<'a> {
-    /// This program's own file, which holds the loopback agent too.
+    /// The path of this program, which contains the loopback agent too.
     pub this_program: &'a Path,
     /// The daemon's data folder.
     pub data: &'a Path,
     /// The user's home folder.
     pub home: Option<&'a Path>,
-    /// A variable of the daemon's environment.
+    /// Looks up a variable of the daemon's environment.
     pub variable: &'a dyn Fn(&str) -> Option<OsString>,
 }
 
 impl Config {
-    /// Reads the file's text.
+    /// Parses the file's text.
     ///
     /// # Errors
     /// [`ConfigProblem::Syntax`], [`ConfigProblem::Limit`], [`ConfigProblem::Keep`].
@@ -289,7 +289,7 @@ impl Config {
                 return Err(config.wrong(&["keep", name], ConfigProblem::Keep { name, least }));
             }
         }
-        // Without any time for it no session can be opened.
+        // With a limit of zero, no session could be opened.
         if limits.session_open_ms == 0 {
             return Err(limit("session_open_ms", 1));
         }
@@ -305,7 +305,7 @@ impl Config {
         Ok(config)
     }
 
-    /// A problem with what stands under these names, or with the last of them that stands there.
+    /// Creates an error at the value with this path of names, or at its last existing parent.
     fn wrong(&self, names: &[&str], problem: ConfigProblem) -> ConfigError {
         ConfigError {
             line: places::of_names(&self.text, names),
@@ -313,13 +313,13 @@ impl Config {
         }
     }
 
-    /// After how long an agent's process that no session uses is ended, in milliseconds.
+    /// After how many milliseconds an unused agent process is ended.
     #[must_use]
     pub fn agent_idle_ms(&self) -> u64 {
         milliseconds(self.limits.agent_idle_minutes)
     }
 
-    /// The rules of each conversation.
+    /// Returns the rules of each conversation.
     #[must_use]
     pub fn rules(&self, zone: fn() -> TimeZone) -> Rules {
         Rules {
@@ -332,7 +332,8 @@ impl Config {
         }
     }
 
-    /// The agents: those of the file, those that are found on `PATH`, those that left transcripts here, and `loopback`.
+    /// Returns the agents: configured ones, those found on `PATH`, those with transcripts on this machine, and
+    /// `loopback`.
     ///
     /// # Errors
     /// [`ConfigProblem::Agent`], [`ConfigProblem::UnknownDefault`], [`ConfigProblem::DefaultNotFound`].
@@ -406,13 +407,13 @@ impl Config {
             Some(kind) => kind
                 .parse()
                 .map_err(|error: crate::agent::profile::UnknownKind| problem("kind", error.to_string()))?,
-            // An agent that is called as a kind is of that kind.
+            // An agent named like a kind has that kind.
             None => name.parse().unwrap_or(AgentKind::Generic),
         };
         let agent_name = AgentName::new(name);
         if kind == AgentKind::Loopback && agent.command.is_none() {
             if agent.args.is_some() || agent.transcripts.is_some() {
-                let text = "it takes no args and no transcripts: it runs over the daemon's own data folder";
+                let text = "it takes no args and no transcripts, because it uses the daemon's data folder";
                 let member = if agent.args.is_some() {
                     "args"
                 } else {
@@ -428,7 +429,7 @@ impl Config {
         let profile = kind.profile();
         let program = match agent.command.as_deref().map(str::trim) {
             Some("") | None => profile.programs.first().map(PathBuf::from).ok_or_else(|| {
-                let text = "it has no command; give the program that speaks ACP, as command = \"…\"";
+                let text = "no command; set command = \"…\" to the program that speaks ACP";
                 problem("command", text.to_owned())
             })?,
             Some(command) => expand_home(command, around.home),
@@ -477,7 +478,7 @@ impl Config {
         })
     }
 
-    /// An agent that nobody configured, when its usual program is on `PATH`.
+    /// Returns an agent that is not configured, if its usual program is on `PATH`.
     fn found(&self, kind: AgentKind, path: Option<&OsStr>, around: &Surroundings<'_>) -> Option<AgentEntry> {
         let programs = kind.profile().programs.iter();
         let program = programs
@@ -486,8 +487,8 @@ impl Config {
         Some(self.usual(kind, program, around))
     }
 
-    /// An agent that nobody configured and whose program is not there, when a folder is in which it keeps transcripts that
-    /// can be read without it. Its program is looked for again whenever it is needed.
+    /// Returns an agent that is neither configured nor installed, if its folder with transcripts exists and can be
+    /// read without it. Its program is looked for again whenever it is needed.
     fn absent(&self, kind: AgentKind, around: &Surroundings<'_>) -> Option<AgentEntry> {
         let program = kind.profile().programs.first()?;
         let entry = self.usual(kind, PathBuf::from(program), around);
@@ -495,7 +496,7 @@ impl Config {
         is_there.then_some(entry)
     }
 
-    /// An agent of this kind as it is when nothing is configured.
+    /// Returns an agent of this kind with the default settings.
     fn usual(&self, kind: AgentKind, program: PathBuf, around: &Surroundings<'_>) -> AgentEntry {
         let profile = kind.profile();
         let command = AgentCommand {
@@ -514,7 +515,7 @@ impl Config {
         }
     }
 
-    /// The agent inside this program.
+    /// Returns the agent built into this program.
     fn loopback(
         &self,
         name: &AgentName,
@@ -569,7 +570,7 @@ fn default_transcripts(
         .transcript_root(variable, home.as_deref().or(around.home), around.data)
 }
 
-/// A path whose `~/` stands for the home folder.
+/// Expands a leading `~/` to the home folder.
 fn expand_home(text: &str, home: Option<&Path>) -> PathBuf {
     match (text.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => home.join(rest),

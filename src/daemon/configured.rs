@@ -1,4 +1,4 @@
-//! The configuration as it was read at the start, and how its file differs now.
+//! The configuration as read at the start, and how the file differs now.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::failure::StartError;
 use crate::conversation::services::chain_text;
 use crate::paths::ownership;
 
-/// The configuration, and the text that it was read from.
+/// The configuration and its text.
 #[derive(Debug)]
 pub(super) struct Configured {
     pub(super) config: Config,
@@ -46,7 +46,7 @@ impl Configured {
         })
     }
 
-    /// How the file is now, for `doctor`.
+    /// Compares the file with the configuration in use, for `doctor`.
     pub(super) fn now(&self) -> Diagnostic {
         let of = |severity, what: &str| {
             Diagnostic::new(DiagnosticKind::Configuration, severity, what).about(self.path.to_string_lossy())
@@ -54,12 +54,12 @@ impl Configured {
         match Self::read(&self.path, self.is_named) {
             Err(error) => of(
                 Severity::Error,
-                &format!("the next daemon would not start: {}", chain_text(&error)),
+                &format!("the daemon would not start with it: {}", chain_text(&error)),
             )
-            .next("fix the file before this daemon is stopped"),
+            .next("fix the file before you stop this daemon"),
             Ok(now) if now.text != self.text => {
-                of(Severity::Warning, "changed since the daemon read it at its start").next(
-                    "sessionctl stop ends the daemon and its running turns; the next command starts one that reads the file",
+                of(Severity::Warning, "changed since the daemon started").next(
+                    "restart the daemon to apply it, which ends running turns: sessionctl stop, then any command",
                 )
             }
             Ok(_) if self.text.is_empty() => of(Severity::Ok, "not present or empty; using defaults"),

@@ -1,4 +1,4 @@
-//! Why the daemon does not start, and what to do then.
+//! Errors that keep the daemon from starting, and what to do about them.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::paths::shell_word;
 use crate::server::BindError;
 use crate::store::StoreError;
 
-/// Why the daemon did not start, or did not end well.
+/// Why the daemon did not start, or did not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The runtime could not be started.
@@ -23,7 +23,7 @@ pub enum StartError {
     /// The paths of the daemon's files cannot be determined.
     #[error(transparent)]
     Paths(#[from] PathsError),
-    /// Another user owns or can change what the daemon would believe.
+    /// Another user owns, or can change, something that the daemon would trust.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
     /// The configuration cannot be read.
@@ -31,7 +31,7 @@ pub enum StartError {
     ReadConfig {
         /// The file.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -40,25 +40,25 @@ pub enum StartError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         problem: ConfigError,
     },
     /// A folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// Another daemon runs.
+    /// Another daemon is running.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The store cannot be opened.
     #[error("cannot open the store")]
     Store(#[from] StoreError),
-    /// The last life's turns could not be ended.
-    #[error("cannot end the turns that the last life left")]
-    LastLife(#[source] ConversationError),
-    /// What a service manager passed cannot be used.
+    /// The turns of the previous run could not be ended.
+    #[error("cannot end the turns of the previous run")]
+    PreviousRun(#[source] ConversationError),
+    /// The service manager passed an unusable descriptor.
     #[error("the service manager passed no listening Unix socket")]
     Activation(#[source] io::Error),
-    /// The socket cannot be listened on.
+    /// The daemon cannot listen on the socket.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// A file of the daemon's own cannot be used.
@@ -66,7 +66,7 @@ pub enum StartError {
     File {
         /// The file.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -76,12 +76,12 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// What to do next, where that is known.
+    /// Returns what to do, if known.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Lock(LockError::AlreadyRunning { .. }) => {
-                Some("use the running daemon, or give this one a folder of its own with --home".to_owned())
+                Some("use the running daemon, or give this one another folder with --home".to_owned())
             }
             Self::Config { path, .. } => {
                 let path = shell_word(&path.to_string_lossy());
@@ -124,7 +124,7 @@ impl StartError {
     }
 }
 
-/// What to do if the system did not let the daemon write.
+/// Returns what to do if the system did not let the daemon write.
 fn hint_on_writing(refusal: io::ErrorKind) -> Option<&'static str> {
     match refusal {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(

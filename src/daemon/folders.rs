@@ -1,4 +1,4 @@
-//! The folders that the daemon owns: private to its user, and without links to the files of others.
+//! The folders that the daemon owns: private to its user, and without links to other files.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -12,59 +12,59 @@ use crate::paths::ownership::{self, ClaimError, Role};
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It cannot be made, or another user owns it or can change it.
+    /// It cannot be created, or another user owns it or can change it.
     #[error(transparent)]
     Claim(#[from] ClaimError),
     /// Its permissions cannot be read or changed.
-    #[error("cannot close the folder {} to other users", path.display())]
+    #[error("cannot make the folder {} private", path.display())]
     Close {
         /// The folder.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// Its name, or that of a folder above it, cannot be synced.
+    /// The name of the folder, or of a parent, cannot be synced.
     #[error("cannot sync the name of the folder {}", path.display())]
     Sync {
         /// The folder.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// An entry of the data folder cannot be looked at.
-    #[error("cannot look at {}", path.display())]
-    Look {
+    /// An entry of the data folder cannot be inspected.
+    #[error("cannot inspect {}", path.display())]
+    Inspect {
         /// The entry.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// An entry of the data folder is not what the daemon makes under this name.
+    /// An entry of the data folder has the wrong kind.
     #[error(transparent)]
     Misplaced(#[from] Misplaced),
 }
 
-/// Checks that each entry of the data folder that the daemon uses is a file or a folder of its own, not a link.
+/// Checks that each entry of the data folder that the daemon uses is a file or a folder, not a link.
 ///
 /// # Errors
-/// [`FolderError::Misplaced`] for the first one that is not, and [`FolderError::Look`].
+/// [`FolderError::Misplaced`] for the first one that is not, or [`FolderError::Inspect`].
 pub fn check_entries(data: &Path) -> Result<(), FolderError> {
     for (name, kind) in names::all() {
         let path = data.join(name);
         match misplaced::find(&path, kind) {
             Ok(None) => {}
             Ok(Some(misplaced)) => return Err(misplaced.into()),
-            Err(source) => return Err(FolderError::Look { path, source }),
+            Err(source) => return Err(FolderError::Inspect { path, source }),
         }
     }
     Ok(())
 }
 
-/// Makes a folder that only its owner may enter, with those above it. An existing folder must be this user's, and is
-/// closed to others. All of them have their names on disk.
+/// Creates a private folder and its missing parents. An existing folder must belong to this user, and is made
+/// private. Syncs all their names.
 ///
 /// # Errors
 /// [`FolderError`].
@@ -91,9 +91,9 @@ mod tests {
     use super::*;
     use crate::files::durable::tests::Disk;
 
-    /// Also if an earlier start was killed after it made one of them.
+    /// Even if an earlier start was killed after it created one of them.
     #[test]
-    fn a_private_folder_lasts_with_those_above_it() {
+    fn a_private_folder_survives_with_its_parents() {
         let held = tempfile::tempdir().unwrap();
         let disk = Disk::of(held.path());
         std::fs::create_dir(held.path().join("a")).unwrap();

@@ -1,9 +1,10 @@
-//! The lock file: the only authority on whether a daemon runs for a data folder, and where it can be reached.
+//! The lock file: it alone decides whether a daemon runs for a data folder, and it says where the daemon can be
+//! reached.
 //!
-//! Owns `sessiond.lock`. The kernel's lock on it says that a daemon runs, and ends with the process however that ends;
-//! what the file says is only meant for those who look for that daemon. The file is written in place and never
-//! replaced or removed, since a lock belongs to the file that was opened and not to its name. Knows no sockets and
-//! starts nothing.
+//! This module owns `sessiond.lock`. The kernel's lock on the file means that a daemon runs; it ends with the process
+//! in any case. The file's content is only for finding that daemon. The file is written in place and never replaced
+//! or removed, because a lock belongs to an open file, not to a name. This module does not know sockets and starts
+//! nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -23,50 +24,50 @@ use crate::paths::ownership::NO_LINK;
 #[cfg(test)]
 mod tests;
 
-/// How often the lock is tried again while only readers, who hold it for an instant, stand in the way.
+/// How often to try again while only readers, which hold the lock for an instant, are in the way.
 const ATTEMPTS: usize = 10_000;
 
-/// For how long the lock of a daemon that is dead, or dying, is waited for: a process that it was just starting holds it
-/// until it has become another program, which takes an instant.
+/// How long to wait for the lock of a daemon that is dead or ending. A process that it was starting holds the lock
+/// until its exec, which takes an instant.
 const LEFT_BEHIND_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long one of these waits is.
+/// The pause between two tries.
 const LEFT_BEHIND_PAUSE: Duration = Duration::from_millis(5);
 
-/// The most that is read of a lock file; what a daemon writes has a few hundred bytes.
+/// How many bytes of a lock file are read. A daemon writes a few hundred.
 const INFO_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// What the running daemon says about itself.
+/// What the running daemon reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockInfo {
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
-    /// Its bridge socket.
+    /// The bridge socket.
     pub socket: PathBuf,
-    /// Its ACP socket, where it has one.
+    /// The ACP socket, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acp_socket: Option<PathBuf>,
-    /// The folder that everything is under, where it was started with one.
+    /// The folder that holds everything, if it was started with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<PathBuf>,
-    /// Its configuration file, whether it is there or not.
+    /// The configuration file. It may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
     /// When it took the lock.
     pub started_at: Timestamp,
 }
 
-/// What a lock file shows to somebody who looks for a daemon.
+/// The state of a lock file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockState {
-    /// Whether a daemon runs. Without that, `info` is what the last one said.
+    /// Whether a daemon runs. Otherwise `info` is from the last one.
     pub held: bool,
-    /// None where the file is empty, or is being written just now.
+    /// `None` if the file is empty or being written.
     pub info: Option<LockInfo>,
 }
 
-/// Why the lock was not taken or the file not read.
+/// Why the lock could not be taken, or the file could not be read.
 #[derive(Debug, Error)]
 pub enum LockError {
     /// Another daemon runs for this data folder.
@@ -74,7 +75,7 @@ pub enum LockError {
     AlreadyRunning {
         /// The lock file.
         path: PathBuf,
-        /// What that daemon says about itself, where it has said so already.
+        /// What that daemon reports about itself, if it did yet.
         info: Option<Box<LockInfo>>,
     },
     /// Readers kept the lock busy.
@@ -83,29 +84,29 @@ pub enum LockError {
         /// The lock file.
         path: PathBuf,
     },
-    /// A path that the lock file has to name is not text.
+    /// A path for the lock file is not UTF-8.
     #[error("cannot describe this daemon in {}", path.display())]
     Encode {
         /// The lock file.
         path: PathBuf,
-        /// Which value could not be written.
+        /// The encoding error.
         #[source]
         source: serde_json::Error,
     },
     /// The system refused a step.
     #[error("cannot {step} the lock {}", path.display())]
     Io {
-        /// What was tried, as a verb that fits before the path.
+        /// The attempted step, as a verb before the path.
         step: &'static str,
         /// The lock file.
         path: PathBuf,
-        /// Why it failed.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// The lock, held as long as this lives.
+/// The daemon's lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct DaemonLock {
     file: File,
@@ -113,11 +114,11 @@ pub struct DaemonLock {
 }
 
 impl DaemonLock {
-    /// Takes the lock `path`, making the file with mode 0600 where there is none, and writes `info` into it. The
-    /// folder has to exist. Waits for nobody who lives.
+    /// Takes the lock at `path` and writes `info` into the file. Creates the file with mode 0600 if necessary; the
+    /// folder must exist. Does not wait for a running daemon.
     ///
     /// # Errors
-    /// [`LockError::AlreadyRunning`] when another process has it; see there for the others.
+    /// [`LockError::AlreadyRunning`] if another process has the lock, or another [`LockError`].
     pub fn acquire(path: &Path, info: &LockInfo) -> Result<Self, LockError> {
         let file = OpenOptions::new()
             .read(true)
@@ -125,7 +126,7 @@ impl DaemonLock {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            // What a link names is not ours to write to.
+            // The target of a link is not ours to write to.
             .custom_flags(NO_LINK)
             .open(path)
             .map_err(io_error("open", path))?;
@@ -138,18 +139,18 @@ impl DaemonLock {
         Ok(lock)
     }
 
-    /// Writes `info` in place of what the file said.
+    /// Replaces the file's content with `info`.
     ///
     /// # Errors
-    /// [`LockError::Encode`] and [`LockError::Io`]; the lock is still held then.
+    /// [`LockError::Encode`] and [`LockError::Io`]. The lock is still held then.
     pub fn publish(&mut self, info: &LockInfo) -> Result<(), LockError> {
         let mut text = serde_json::to_vec(info).map_err(|source| LockError::Encode {
             path: self.path.clone(),
             source,
         })?;
         text.push(b'\n');
-        // Written over the old text and then cut, so that a reader in between finds one whole object at the start or,
-        // for an instant, none that parses, but never an empty file under a held lock.
+        // Write over the old text, then truncate. A reader in between finds a complete object at the start or, for an
+        // instant, none that parses, but never an empty file under a held lock.
         self.file
             .seek(SeekFrom::Start(0))
             .and_then(|_| self.file.write_all(&text))
@@ -157,13 +158,13 @@ impl DaemonLock {
             .map_err(io_error("write", &self.path))
     }
 
-    /// The lock file.
+    /// Returns the path of the lock file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file is not at its path any more, or another one is: nobody finds this daemon by it then. Where that
-    /// cannot be seen, it is taken to be there.
+    /// Whether the file was moved, removed or replaced, so that nobody finds this daemon by it. False if that cannot
+    /// be checked.
     pub fn is_astray(&self) -> bool {
         let Ok(own) = self.file.metadata() else {
             return false;
@@ -183,11 +184,11 @@ impl DaemonLock {
             if try_lock(&self.file, FlockOperation::NonBlockingLockExclusive, &self.path)? {
                 return Ok(());
             }
-            // A daemon excludes everybody. If the lock can be shared, it was only somebody who looked.
+            // A daemon's lock excludes all others. If the lock can be shared, only a reader held it.
             if !try_lock(&self.file, FlockOperation::NonBlockingLockShared, &self.path)? {
                 let info = read_info(&self.file).map_err(io_error("read", &self.path))?;
                 let is_dead = info.as_ref().is_some_and(|info| is_dead(info.pid));
-                // Once more for one that is killed in this instant, which shows no sign of it for a part of that.
+                // Once more for a daemon that is being killed, which does not show at first.
                 if waited < LEFT_BEHIND_LIMIT && (is_dead || !seen_alive) {
                     seen_alive |= !is_dead;
                     pause(LEFT_BEHIND_PAUSE);
@@ -212,18 +213,17 @@ impl DaemonLock {
 
 impl Drop for DaemonLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child that is just being started has the file open too, until it is another program.
+        // Closing is not enough: a child that is being started has the file open until its exec.
         if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
-            tracing::warn!(path = %self.path.display(), %error, "the lock was not given back");
+            tracing::warn!(path = %self.path.display(), %error, "cannot release the lock");
         }
     }
 }
 
-/// What the lock file `path` shows; none where there is no file. Takes nothing away from a daemon that runs or
-/// starts.
+/// Reads the lock file at `path`. `None` if it does not exist. Does not disturb a daemon that runs or starts.
 ///
 /// # Errors
-/// [`LockError::Io`] when the file cannot be read.
+/// [`LockError::Io`] if the file cannot be read.
 pub fn read_lock(path: &Path) -> Result<Option<LockState>, LockError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -231,30 +231,30 @@ pub fn read_lock(path: &Path) -> Result<Option<LockState>, LockError> {
         Err(source) => return Err(io_error("open", path)(source)),
     };
     let held = !try_lock(&file, FlockOperation::NonBlockingLockShared, path)?;
-    // Given back at once by closing the file, if it was got.
+    // Closing the file releases a lock taken here.
     let info = read_info(&file).map_err(io_error("read", path))?;
     Ok(Some(LockState { held, info }))
 }
 
-/// Whether there is no such process, or one that is about to end. One that is another user's lives.
+/// Whether the process does not exist or is about to end. Another user's process counts as alive.
 fn is_dead(pid: u32) -> bool {
     let known = i32::try_from(pid).ok().and_then(Pid::from_raw);
     known.is_none_or(|known| test_kill_process(known) == Err(Errno::SRCH)) || is_ending(pid)
 }
 
-/// Whether a process has been killed and has not given back yet what it has open: that takes some milliseconds, and its
-/// sockets go first.
+/// Whether a process was killed but has not released its open files yet, which takes some milliseconds. Its sockets
+/// close first.
 #[cfg(target_os = "linux")]
 fn is_ending(pid: u32) -> bool {
     /// The flag `PF_EXITING` of the kernel.
     const EXITING: u64 = 0x4;
-    /// `SIGKILL` among signals that are still to be delivered.
+    /// `SIGKILL` among the pending signals.
     const KILLED: u64 = 1 << 8;
 
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    // Its name, which comes second, may hold anything. See proc_pid_stat(5): the state is the third.
+    // The name, the second field, may contain anything. See proc_pid_stat(5): the state is the third.
     let Some((_, rest)) = stat.rsplit_once(')') else {
         return false;
     };
@@ -266,7 +266,7 @@ fn is_ending(pid: u32) -> bool {
     matches!(fields.first(), Some(&("Z" | "X"))) || has(9, EXITING) || has(31, KILLED)
 }
 
-/// Other systems tell it in other ways, which are not asked.
+/// Not implemented for other systems.
 #[cfg(not(target_os = "linux"))]
 fn is_ending(_pid: u32) -> bool {
     false
@@ -287,7 +287,7 @@ fn read_info(mut file: &File) -> io::Result<Option<LockInfo>> {
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.take(INFO_LIMIT_BYTES).read_to_end(&mut text)?;
-    // The first line alone: what follows may be left of a longer text before.
+    // Only the first line: the rest may be from a longer earlier text.
     let first_line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(serde_json::from_slice(first_line).ok())
 }

@@ -1,8 +1,8 @@
-//! The composition root: puts the rooms together, in the order in which they start and stop.
+//! The composition root: assembles the rooms, in the order of start and stop.
 //!
-//! Start: configuration → private folders → lock → store → end what the last life left → sockets → ready. Nothing
-//! decides from a transcript before the sweep of its agent is done. Stop: no new work → turns are cancelled → agents
-//! end → answers are written → the store is flushed → sockets and lock go.
+//! Start: configuration → private folders → lock → store → end what the previous run left → sockets → ready. No
+//! transcript is judged before the sweep of its agent is complete. Stop: no new work → cancel turns → end agents →
+//! write answers → flush the store → remove socket and lock.
 
 mod activation;
 pub mod arguments;
@@ -11,9 +11,9 @@ mod configured;
 mod failure;
 pub mod folders;
 pub mod lock;
+mod presence;
 pub mod ready;
 pub mod recorder;
-mod standing;
 mod start;
 
 use std::ffi::OsString;
@@ -30,20 +30,20 @@ use arguments::Arguments;
 pub use failure::StartError;
 pub use start::run;
 
-/// The hidden first argument with which either program becomes the daemon.
+/// The hidden first argument that makes either program the daemon.
 pub const ARGUMENT: &str = "daemon";
 
-/// How long a stop waits for threads that still read when all else is done.
+/// How long a stop waits for threads that still read after everything else is done.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
-/// Runs the daemon to its end. `arguments` are those behind the program's name or behind [`ARGUMENT`].
+/// Runs the daemon until it ends. `arguments` are those after the program's name or after [`ARGUMENT`].
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let named = std::iter::once(OsString::from("sessiond")).chain(arguments);
     let arguments = match Arguments::try_parse_from(named) {
         Ok(arguments) => arguments,
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
-            // A reader that has left needs no help text.
+            // If the reader is gone, the help text is not needed.
             return match error.print() {
                 Ok(()) | Err(_) => ExitCode::from(code),
             };
@@ -54,7 +54,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(run(&arguments));
-            // A thread may hang in a file system that answers no more; what had to be written is written.
+            // A thread may hang in an unresponsive file system. Everything that must be written was written.
             runtime.shutdown_timeout(LAST_THREADS);
             result
         }
@@ -63,25 +63,25 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say_error(&error);
+            print_error(&error);
             ExitCode::FAILURE
         }
     }
 }
 
-/// Tells a person why the daemon did not start; `sessionctl` reads these two lines from the log.
-fn say_error(error: &StartError) {
+/// Prints why the daemon did not start. `sessionctl` reads these two lines from the log.
+fn print_error(error: &StartError) {
     use std::io::Write;
     let mut stderr = std::io::stderr().lock();
     let mut text = format!("error: {}\n", chain_text(error));
     if let Some(hint) = error.hint() {
         text.push_str(&format!("hint: {hint}\n"));
     }
-    // There is nobody left to tell when this fails.
+    // Nothing can report this failure.
     let _unwritten = stderr.write_all(text.as_bytes());
 }
 
-/// Log lines go to standard error; `SESSIOND_LOG` chooses which, as `LEVEL` or `TARGET=LEVEL,…`; `info` unless set.
+/// Logs to standard error. `SESSIOND_LOG` filters by `LEVEL` or `TARGET=LEVEL,…`; the default is `info`.
 fn start_log() {
     let wanted = std::env::var("SESSIOND_LOG").ok();
     let filter = wanted.as_deref().and_then(|text| text.parse::<Targets>().ok());
@@ -92,6 +92,6 @@ fn start_log() {
         .with(lines)
         .with(filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)));
     if subscriber.try_init().is_err() {
-        tracing::debug!("a log was set up before");
+        tracing::debug!("the log was already set up");
     }
 }

@@ -1,17 +1,17 @@
-//! Telling whoever started the daemon that its sockets listen.
+//! Notifies whoever started the daemon that its sockets are listening.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
-/// What is written to a waiting `sessionctl`.
+/// The message to a waiting `sessionctl`.
 const READY: &[u8] = b"ready\n";
 
-/// Tells a service manager, when one asked for it (`sd_notify`'s protocol: one datagram to `$NOTIFY_SOCKET`).
+/// Notifies a service manager that requested it, with `sd_notify`'s protocol: one datagram to `$NOTIFY_SOCKET`.
 ///
 /// # Errors
-/// When the manager's socket cannot be written to.
-pub fn tell_service_manager(state: &str) -> io::Result<()> {
+/// If the manager's socket cannot be written to.
+pub fn notify_service_manager(state: &str) -> io::Result<()> {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
     };
@@ -30,12 +30,12 @@ pub fn tell_service_manager(state: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the `sessionctl` that started this daemon and gave it the write end of a pipe as its standard input. That end
-/// is then let go of.
+/// Notifies the `sessionctl` that started this daemon, through the pipe that it passed as standard input. Closes the
+/// pipe afterwards.
 ///
 /// # Errors
-/// When the pipe cannot be written to; nobody waits then.
-pub fn tell_starter() -> io::Result<()> {
+/// If the pipe cannot be written to, because nobody waits any more.
+pub fn notify_starter() -> io::Result<()> {
     let written = rustix::io::write(io::stdin().as_fd(), READY);
     let nothing = std::fs::File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;

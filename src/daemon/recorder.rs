@@ -1,4 +1,4 @@
-//! Remembers every process that was started, in the store, so that the next life of the daemon can end it.
+//! Records every started process in the store, so that the next run of the daemon can end it.
 
 use bridge_protocol::AgentName;
 use futures_util::FutureExt;
@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use crate::agent::process::{RecordError, SpawnMark, SpawnRecord, SpawnRecorder};
 use crate::store::{Change, ProcessRecord, RECORD_VERSION, Store};
 
-/// Writes spawns into the store.
+/// Records spawns in the store.
 pub struct StoreRecorder {
     store: Store,
 }
 
 impl StoreRecorder {
-    /// A recorder over this store.
+    /// Creates a recorder for this store.
     #[must_use]
     pub fn new(store: Store) -> Self {
         Self { store }
@@ -61,7 +61,7 @@ impl SpawnRecorder for StoreRecorder {
     }
 }
 
-/// A remembered process as the sweep wants it.
+/// Converts a stored process record for the sweep.
 #[must_use]
 pub fn spawn_record(record: &ProcessRecord) -> Option<SpawnRecord> {
     Some(SpawnRecord {

@@ -1,4 +1,4 @@
-//! One life of the daemon, from the configuration to the last flush.
+//! One run of the daemon, from reading the configuration to the last flush.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use super::configured::Configured;
 use super::failure::StartError;
 use super::folders;
 use super::lock::{DaemonLock, LockInfo};
+use super::presence::{Lost, PresenceWatch};
 use super::ready;
 use super::recorder::{StoreRecorder, spawn_record};
-use super::standing::{Astray, Standing};
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
@@ -45,10 +45,10 @@ use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
 
-/// Runs one life of the daemon.
+/// Runs the daemon until it stops.
 ///
 /// # Errors
-/// Why it did not start.
+/// If it cannot start.
 pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let started = Instant::now();
     let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
@@ -67,13 +67,13 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         socket.as_deref(),
         &environment,
     )?;
-    // Before anything is made. What is missing is checked again when it is made or opened.
+    // Before anything is created. Missing entries are checked again when they are created or opened.
     ownership::check(&paths)?;
     let configured = Arc::new(Configured::read(&paths.config_file, arguments.config.is_some())?);
     let config = &configured.config;
 
     // Before the first file is written.
-    hear_file_limit().map_err(StartError::Signals)?;
+    handle_file_size_signal().map_err(StartError::Signals)?;
     folders::private(Role::Data, &paths.data)?;
     folders::check_entries(&paths.data)?;
     let info = LockInfo {
@@ -86,9 +86,10 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     };
     let lock = DaemonLock::acquire(&paths.lock_file(), &info)?;
     if arguments.ready_on_stdin {
-        // The starter's terminal must not end the daemon. This fails for a session leader, which has left it already.
+        // The starter's terminal must not end the daemon. This fails for a session leader, which is in its own
+        // session already.
         if let Err(error) = rustix::process::setsid() {
-            tracing::debug!(%error, "the starter's session was not left");
+            tracing::debug!(%error, "did not leave the starter's session");
         }
     }
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
@@ -113,12 +114,12 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         config.catalog(&around).map_err(problem)?
     };
 
-    let (instance, is_first_life) = instance(&paths.data)?;
+    let (instance, is_first_run) = instance(&paths.data)?;
     let opened = open_store(&paths, arguments.ephemeral)?;
-    // Before anything closes the store: the next start takes a closed store for the sign that no process is left.
-    sweep_last_life(&opened.store, &instance, is_first_life || opened.was_closed).await;
-    // Before any process is started, which could inherit it.
-    let given = activation::listener().map_err(StartError::Activation)?;
+    // Before anything closes the store: to the next start, a closed store means that no process is left.
+    sweep_previous_run(&opened.store, &instance, is_first_run || opened.was_closed).await;
+    // Before any process is started that could inherit it.
+    let passed_listener = activation::listener().map_err(StartError::Activation)?;
     let (store, set_aside) = (opened.store, opened.set_aside);
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
     let pool_settings = PoolSettings {
@@ -145,19 +146,20 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         works: Arc::default(),
     });
     let registry = Registry::new(services);
-    registry.end_last_life().await.map_err(StartError::LastLife)?;
+    registry.end_last_life().await.map_err(StartError::PreviousRun)?;
     let prepared = async {
-        // Finishes or undoes the imports, copies and moves that the last life left. Before any client is served: it may import.
+        // Finish or undo the imports, copies and moves of the previous run. Before serving clients, which may import.
         let is_settled = [registry.take_back_imports().await, registry.settle_copies().await];
         registry.settle_moves().await;
         registry.settle_trees().await;
-        // A later start may delete files as though the store had everything, so no plan from before a loss may be left.
+        // A later start may delete files on the assumption that the store is complete, so no plan from before a loss
+        // may be left.
         if is_settled.contains(&false) {
-            tracing::warn!("the next start reports the damage of the store once more, if there was any");
+            tracing::warn!("the next start reports any damage of the store again");
         } else if let Err(error) = store.settle_opening() {
             tracing::warn!(
                 error = chain_text(&error),
-                "the next start reports the same damage of the store once more"
+                "the next start reports the damage of the store again"
             );
         }
         registry.watch_transcripts().await;
@@ -174,7 +176,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         return Ok(());
     }
 
-    let socket = match given {
+    let socket = match passed_listener {
         Some(listener) => PrivateSocket::given(listener, &paths.bridge_socket)?,
         None => PrivateSocket::bind(&paths.bridge_socket)?,
     };
@@ -206,23 +208,23 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     registry.keep_transcripts();
     announce_ready(arguments, &paths);
 
-    let mut standing = Standing::new(&lock, file);
+    let mut presence = PresenceWatch::new(&lock, file);
     let request = loop {
-        let astray = tokio::select! {
+        let lost = tokio::select! {
             _ = terminate.recv() => break StopRequest { grace: None },
             _ = interrupt.recv() => break StopRequest { grace: None },
             request = stop_requests.recv() => break request.unwrap_or(StopRequest { grace: None }),
-            () = store.removed() => Astray::Lock,
-            astray = standing.lost() => astray,
+            () = store.removed() => Lost::Lock,
+            lost = presence.wait_until_lost() => lost,
         };
-        if astray == Astray::Lock {
+        if lost == Lost::Lock {
             tracing::error!(folder = %paths.data.display(), "the data folder was removed or replaced; the daemon stops");
             break StopRequest { grace: None };
         }
         match PrivateSocket::bind(&paths.bridge_socket) {
             Ok(PrivateSocket { listener, file }) => {
-                tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; the daemon made a new one");
-                standing.moved_to(file);
+                tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; created a new one");
+                presence.replace_socket(file);
                 servers.spawn(serve(
                     listener,
                     Arc::clone(&methods),
@@ -233,9 +235,9 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             Err(error) => {
                 tracing::debug!(
                     error = chain_text(&error),
-                    "the socket was removed, and a new one cannot be made yet"
+                    "the socket was removed; cannot create a new one yet"
                 );
-                standing.stayed();
+                presence.retry_later();
             }
         }
     };
@@ -248,7 +250,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("a second signal: the daemon stops at once");
+        tracing::info!("got a second signal; stopping at once");
         impatient.cancel();
         impatient_pool.hurry();
     });
@@ -268,7 +270,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     }
     second_signal.abort();
     close(&store).await;
-    drop(standing);
+    drop(presence);
     drop(lock);
     Ok(())
 }
@@ -277,25 +279,25 @@ async fn close(store: &Store) {
     if let Err(error) = store.shutdown().await {
         tracing::error!(
             error = chain_text(&error),
-            "the store was not flushed; the journal has everything"
+            "cannot flush the store; the journal has everything"
         );
     }
 }
 
-/// Makes a write beyond the limit on a file's length fail, as on a full disk, instead of ending the process.
+/// Makes a write beyond the file size limit fail, as on a full disk, instead of ending the process.
 ///
-/// The signal is handled and not ignored: agents would inherit that it is ignored.
-fn hear_file_limit() -> io::Result<()> {
+/// The signal is handled rather than ignored, because agents would inherit an ignored signal.
+fn handle_file_size_signal() -> io::Result<()> {
     let number = rustix::process::Signal::XFSZ.as_raw();
-    // The handler stays in place without its listener.
+    // The handler stays in place after its listener is dropped.
     signal(SignalKind::from_raw(number)).map(drop)
 }
 
-/// The store, and what its opening reported.
+/// The open store, and what its opening reported.
 struct OpenedStore {
     store: Store,
     set_aside: Option<PathBuf>,
-    /// Whether the last life closed it.
+    /// Whether the previous run closed it.
     was_closed: bool,
 }
 
@@ -317,14 +319,14 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     if report.replayed > 0 {
         tracing::info!(
             changes = report.replayed,
-            "the journal had changes that the database lacked"
+            "applied journal changes that the database lacked"
         );
     }
     if let Some(reason) = &report.rebuilt {
-        tracing::warn!(?reason, set_aside = ?report.set_aside, "the database was rebuilt from the journal");
+        tracing::warn!(?reason, set_aside = ?report.set_aside, "rebuilt the database from the journal");
     }
     if let Some(region) = &report.cut_off {
-        tracing::warn!(?region, kept = ?report.journal_kept, "the end of the journal cannot be read and was cut off");
+        tracing::warn!(?region, kept = ?report.journal_kept, "cut off the unreadable end of the journal");
     }
     if report.may_have_lost() {
         tracing::error!(
@@ -334,7 +336,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
             regions = ?report.damaged,
             journal = ?report.journal_kept,
             database = ?report.set_aside,
-            "the journal was damaged or missing, and changes may be lost; everything that the journal and the database still had is in use"
+            "the journal was damaged or missing, and changes may be lost; everything readable in the journal and the database is in use"
         );
     } else if report.is_damaged() {
         tracing::error!(
@@ -352,7 +354,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     })
 }
 
-/// This data folder's random name, and whether it was made now.
+/// Returns this data folder's random name, and whether it was created now.
 fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
     let path = data.join(names::INSTANCE);
     let failed = |source| StartError::File {
@@ -370,25 +372,25 @@ fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
     Ok((Instance::new(&name), true))
 }
 
-/// Ends every process that an earlier life of the daemon left behind.
+/// Ends all processes that an earlier run of the daemon left.
 ///
-/// A life that ended well closed its store after its last agent had ended, and recorded the processes that it could not
-/// end. Without such records there is nothing to look for, and the machine's processes are not read.
-async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
-    let remembered = match store.processes() {
-        Ok(remembered) => remembered,
+/// A run that ended cleanly closed its store after its last agent had ended, and recorded the processes that it could
+/// not end. Without such records there is nothing to look for, and the process table is not read.
+async fn sweep_previous_run(store: &Store, instance: &Instance, ended_well: bool) {
+    let recorded = match store.processes() {
+        Ok(recorded) => recorded,
         Err(error) => {
             tracing::error!(
                 error = chain_text(&error),
-                "cannot read which processes the last life left"
+                "cannot read the recorded processes of the previous run"
             );
             Vec::new()
         }
     };
-    if ended_well && remembered.is_empty() {
+    if ended_well && recorded.is_empty() {
         return;
     }
-    let records = remembered.iter().filter_map(spawn_record).collect();
+    let records = recorded.iter().filter_map(spawn_record).collect();
     let target = SweepTarget::instance(instance.clone(), records);
     let swept = tokio::task::spawn_blocking(move || sweep(&target, SweepDeadlines::default())).await;
     match swept {
@@ -397,20 +399,20 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
                 tracing::info!(
                     pid = ended.pid,
                     name = ended.name,
-                    "a process of the last life was ended"
+                    "ended a process of the previous run"
                 );
             }
             for survivor in &report.survivors {
                 tracing::error!(
                     pid = survivor.pid,
                     name = survivor.name,
-                    "a process of the last life cannot be ended"
+                    "cannot end a process of the previous run"
                 );
             }
         }
-        Err(error) => tracing::error!(%error, "the processes of the last life were not ended"),
+        Err(error) => tracing::error!(%error, "cannot end the processes of the previous run"),
     }
-    let marks: Vec<String> = remembered.into_iter().map(|process| process.mark).collect();
+    let marks: Vec<String> = recorded.into_iter().map(|process| process.mark).collect();
     if !marks.is_empty()
         && let Err(error) = store
             .commit(Change {
@@ -421,12 +423,12 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
     {
         tracing::warn!(
             error = chain_text(&error),
-            "cannot remove the records of the last life's processes"
+            "cannot delete the process records of the previous run"
         );
     }
 }
 
-/// A daemon whose store is in memory keeps no copies: nothing would know of them afterwards.
+/// With the store in memory, no backups are made: nothing would know about them later.
 fn keep_rules(config: &Config, arguments: &Arguments) -> KeepRules {
     let rules = config.keep.rules();
     KeepRules {
@@ -450,11 +452,11 @@ fn socket_limits(config: &Config) -> SocketLimits {
 }
 
 fn announce_ready(arguments: &Arguments, paths: &Paths) {
-    if let Err(error) = ready::tell_service_manager("READY=1") {
+    if let Err(error) = ready::notify_service_manager("READY=1") {
         tracing::warn!(%error, "cannot notify the service manager");
     }
     if arguments.ready_on_stdin
-        && let Err(error) = ready::tell_starter()
+        && let Err(error) = ready::notify_starter()
     {
         tracing::warn!(%error, "cannot notify the starter");
     }

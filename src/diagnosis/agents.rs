@@ -1,4 +1,5 @@
-//! The agents: whether each is found and starts, what it is and offers, who is signed in, and whether its transcripts can be had.
+//! Checks the agents: whether each is found and starts, what it offers, who is signed in, and whether its transcripts
+//! are usable.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -21,50 +22,50 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::services::Services;
 use crate::paths::shell_word;
 
-/// An agent is a process or three of its own.
+/// How many agents are started at a time. Each is up to three processes.
 const STARTS_AT_A_TIME: usize = 4;
 
-/// As much is told of what an agent says.
-const TOLD_CHARS: usize = 200;
+/// How many characters of an agent's text are shown.
+const SHOWN_CHARS: usize = 200;
 
-/// How long one that tells who is signed in may take to find out. Claude's adapter gives its own look 5 s.
+/// How long an agent may take to find out who is signed in. Claude's adapter allows 5 s for its own check.
 const AUTH_STATUS_LIMIT: Duration = Duration::from_secs(6);
 
-/// All that are configured or found, and those that only the one who asks could start.
+/// Checks all agents that are configured or found, and those that only the caller's `PATH` has.
 pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Diagnostic> {
     let entries = services.catalog.entries();
     let each = entries.iter().cloned();
-    let looks = each.map(|entry| async move { one(services, &entry, question).await });
-    let mut found = stream::iter(looks).buffered(STARTS_AT_A_TIME).concat().await;
-    let elsewhere = on_the_other_path(services, question);
-    // One that is known and not there tells how it is to be had.
-    if elsewhere.is_empty() && entries.iter().all(|entry| entry.kind == AgentKind::Loopback) {
-        let what = "no coding agent is installed where the daemon looks: only the built-in one, which echoes";
+    let checks = each.map(|entry| async move { check(services, &entry, question).await });
+    let mut found = stream::iter(checks).buffered(STARTS_AT_A_TIME).concat().await;
+    let on_callers_path = found_on_callers_path(services, question);
+    // A known agent that is missing already says how to install it.
+    if on_callers_path.is_empty() && entries.iter().all(|entry| entry.kind == AgentKind::Loopback) {
+        let what = "the daemon found no coding agent, only the built-in one, which echoes prompts";
         found.push(
             Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what)
                 .next(AgentKind::Claude.install_command().unwrap_or_default()),
         );
     }
-    found.extend(elsewhere);
+    found.extend(on_callers_path);
     found
 }
 
-async fn one(services: &Services, entry: &AgentEntry, question: &Question) -> Vec<Diagnostic> {
+async fn check(services: &Services, entry: &AgentEntry, question: &Question) -> Vec<Diagnostic> {
     if !entry.is_found() {
         return vec![not_found(services, entry, question)];
     }
-    if let Some(lease) = services.pool.look_at(entry.name.as_str()) {
-        return told(entry, &lease).await;
+    if let Some(lease) = services.pool.lease_for_inspection(entry.name.as_str()) {
+        return running(entry, &lease).await;
     }
     if !question.with_agents {
-        let what = "installed; it does not run, and was not to be started";
+        let what = "installed, but not running; not started for this check";
         return vec![of(entry, DiagnosticKind::Agent, Severity::Note, what)];
     }
     match acquire(services, entry).await {
         Ok(lease) => {
-            // At once: nobody may be there any more when it has told what it is.
-            lease.note_look();
-            told(entry, &lease).await
+            // At once: the caller may be gone before the agent has answered.
+            lease.end_after_inspection();
+            running(entry, &lease).await
         }
         Err(ConversationError::ShuttingDown) => Vec::new(),
         Err(error) => vec![not_started(entry, &error)],
@@ -93,14 +94,14 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
             "its program {} is not on the daemon's PATH, but on yours",
             program.display()
         );
-        return of(entry, DiagnosticKind::Agent, severity, what).next(elsewhere(&place, entry.name.as_str()));
+        return of(entry, DiagnosticKind::Agent, severity, what).next(path_hint(&place, entry.name.as_str()));
     }
     if let Some(place) = entry.find_unusable() {
         let words = |place: &Path| place.display().to_string();
         let (what, next) = match place.is_dir() {
             true => (
                 format!("its program {} is a folder", words(&place)),
-                format!("set command below [agents.{}] to the program", entry.name),
+                format!("set command in [agents.{}] to the program", entry.name),
             ),
             false => (
                 format!("its program {} is not executable", words(&place)),
@@ -109,12 +110,12 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
         };
         return of(entry, DiagnosticKind::Agent, severity, what).next(next);
     }
-    let configured = format!("set command below [agents.{}] to where it is", entry.name);
+    let configured = format!("set command in [agents.{}] to its path", entry.name);
     let next = match entry.kind.install_command() {
         Some(install) => format!("{install}; or {configured}"),
         None => configured,
     };
-    let what = format!("its program {} is not found", program.display());
+    let what = format!("its program {} was not found", program.display());
     let found = of(entry, DiagnosticKind::Agent, severity, what).next(next);
     match entry.kind.install_command() {
         Some(install) => found.fact("install", install),
@@ -128,8 +129,8 @@ fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
         _ => (
             DiagnosticKind::Agent,
             format!(
-                "the daemon's log may have more, and so may a start by hand: {}; if it only needs more time, raise agent_start_ms \
-                 below [limits]",
+                "check the daemon's log, or run it yourself: {}; if it needs more time to start, raise agent_start_ms in \
+                 [limits]",
                 quoted(&entry.command_line())
             ),
         ),
@@ -137,8 +138,8 @@ fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
     of(entry, kind, Severity::Error, error.to_string()).next(next)
 }
 
-/// What one that runs has told of itself.
-async fn told(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
+/// Reports what a running agent declares.
+async fn running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
     let initialized = lease.initialized();
     let name = agent_name(initialized);
     let version = initialized.agent_version.as_deref();
@@ -146,9 +147,9 @@ async fn told(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
     let what = format!(
         "{} {} offers {}",
         name.as_deref().unwrap_or("it"),
-        version.unwrap_or("(of a version that it does not tell)"),
+        version.unwrap_or("(unknown version)"),
         match offers.is_empty() {
-            true => "nothing beyond new sessions".to_owned(),
+            true => "only new sessions".to_owned(),
             false => offers.join(", "),
         }
     );
@@ -158,12 +159,12 @@ async fn told(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
             .fact("offers", offers),
     ];
     found.extend(signed_in(entry, lease).await);
-    let told = quirks::Told {
+    let declared = quirks::Declared {
         name: name.as_deref(),
         version,
         capabilities: &initialized.capabilities,
     };
-    found.extend(quirks::of(entry.profile(), &told).into_iter().map(|quirk| {
+    found.extend(quirks::of(entry.profile(), &declared).into_iter().map(|quirk| {
         let found = of(entry, DiagnosticKind::Quirk, quirk.severity, quirk.what);
         match quirk.next {
             Some(next) => found.next(next),
@@ -178,7 +179,7 @@ fn agent_name(initialized: &Initialized) -> Option<String> {
     Some(info.get("name")?.as_str()?.to_owned())
 }
 
-/// The optional methods that it offers, by their names in ACP.
+/// Returns the names of the optional methods that it offers.
 fn offers(capabilities: &Capabilities) -> Vec<&'static str> {
     let all = [
         (capabilities.load_session, "load"),
@@ -202,22 +203,22 @@ async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
         let is_quiet = entry.kind == AgentKind::Loopback;
         return (!is_quiet).then(|| of(entry, DiagnosticKind::SignIn, Severity::Note, what));
     }
-    // Where it does not find out in time, it is as if it did not tell.
-    let _late = tokio::time::timeout(AUTH_STATUS_LIMIT, lease.connection().tells_auth_status()).await;
+    // If this times out, the agent counts as not reporting.
+    let _late = tokio::time::timeout(AUTH_STATUS_LIMIT, lease.connection().auth_status_reported()).await;
     let Some(status) = lease.connection().auth_status() else {
         let what = "it did not report in time whether you are signed in; the first prompt shows it";
         return Some(of(entry, DiagnosticKind::SignIn, Severity::Note, what));
     };
-    Some(sign_in_told(entry, &status))
+    Some(sign_in_status(entry, &status))
 }
 
-fn sign_in_told(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
+fn sign_in_status(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
     let status: Value = serde_json::from_str(status.get()).unwrap_or_default();
     let text = |name: &str| status.get(name).and_then(Value::as_str);
     let label: String = text("label")
-        .unwrap_or("it does not say how")
+        .unwrap_or("method unknown")
         .chars()
-        .take(TOLD_CHARS)
+        .take(SHOWN_CHARS)
         .collect();
     let found = match text("kind") {
         Some("none") => {
@@ -234,13 +235,13 @@ fn sign_in_told(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
             entry,
             DiagnosticKind::SignIn,
             Severity::Note,
-            "its report of who is signed in cannot be read",
+            "cannot read its report of who is signed in",
         ),
     };
     found.fact("authStatus", status)
 }
 
-/// What a person does to be signed in. With a token in its environment Claude says `none` all the same.
+/// Returns how to sign in. With a token in its environment, Claude reports `none` although it is signed in.
 fn sign_in(kind: AgentKind) -> String {
     match kind {
         AgentKind::Claude => {
@@ -255,16 +256,16 @@ fn sign_in(kind: AgentKind) -> String {
     .to_owned()
 }
 
-fn elsewhere(place: &Path, name: &str) -> String {
+fn path_hint(place: &Path, name: &str) -> String {
     format!(
-        "sessionctl stop, and the next command starts the daemon with your PATH (of a service, systemctl --user import-environment \
-         PATH before that); or set command = {:?} below [agents.{name}], and env = {{ PATH = \"…\" }} where it needs more of it",
+        "restart the daemon with your PATH: sessionctl stop, then any command (for a service, first run systemctl --user \
+         import-environment PATH); or set command = {:?} in [agents.{name}], and env = {{ PATH = \"…\" }} if the program needs it",
         place.display().to_string()
     )
 }
 
-/// Programs of known agents that are on the PATH of the one who asks, and of which the daemon knows nothing.
-fn on_the_other_path(services: &Services, question: &Question) -> Vec<Diagnostic> {
+/// Returns programs of known agents that are on the caller's `PATH` and unknown to the daemon.
+fn found_on_callers_path(services: &Services, question: &Question) -> Vec<Diagnostic> {
     let Some(path) = question.path.as_deref().map(OsStr::new) else {
         return Vec::new();
     };
@@ -275,23 +276,20 @@ fn on_the_other_path(services: &Services, question: &Question) -> Vec<Diagnostic
         let place: PathBuf = programs
             .filter_map(|program| find_program(Path::new(program), Some(path)))
             .next()?;
-        let what = format!(
-            "the daemon does not find its program, which is {}",
-            place.display()
-        );
+        let what = format!("the daemon did not find its program {}", place.display());
         let found = Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).about(kind.as_str());
-        Some(found.next(elsewhere(&place, kind.as_str())))
+        Some(found.next(path_hint(&place, kind.as_str())))
     });
     found.collect()
 }
 
-/// A command line that a shell can be given.
+/// Quotes a command line for a shell.
 fn quoted(words: &[String]) -> String {
     let quoted = words.iter().map(|word| shell_word(word));
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the transcripts of each agent can be read, and put back.
+/// Checks whether the transcripts of each agent can be read and restored.
 pub(super) fn all_transcripts(services: &Services) -> Vec<Diagnostic> {
     let entries = services.catalog.entries().iter();
     entries.filter_map(|entry| transcripts(entry)).collect()
@@ -299,7 +297,7 @@ pub(super) fn all_transcripts(services: &Services) -> Vec<Diagnostic> {
 
 fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
     let (root, format) = entry.listed_transcripts()?;
-    // Its folder is the daemon's own.
+    // The daemon's own folder.
     if entry.kind == AgentKind::Loopback {
         return None;
     }
@@ -308,7 +306,7 @@ fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
         .symlink_metadata()
         .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     {
-        let what = format!("no transcripts yet: {} is not there", root.display());
+        let what = format!("no transcripts yet: {} does not exist", root.display());
         return Some(of(Severity::Note, what));
     }
     let tops = format.tops(root);
@@ -320,10 +318,10 @@ fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
     })
 }
 
-/// So many folders of projects are looked at: there may be a great many, and one that cannot be used is mostly not alone.
-const LOOKED_AT_BELOW: usize = 1_000;
+/// How many project folders are checked. There may be very many, and an unusable one is rarely the only one.
+const CHECKED_FOLDERS: usize = 1_000;
 
-/// What keeps transcripts from being used.
+/// A reason why transcripts cannot be used.
 #[derive(Debug)]
 struct Fault {
     severity: Severity,
@@ -331,7 +329,7 @@ struct Fault {
     next: String,
 }
 
-/// What is wrong with a folder of transcripts; nothing with one that is not there yet.
+/// Checks a folder of transcripts. A missing one is fine.
 fn fault(folder: &Path) -> Option<Fault> {
     let place = folder.display();
     let fault = |severity, what: String, next: &str| {
@@ -343,12 +341,12 @@ fn fault(folder: &Path) -> Option<Fault> {
     };
     match folder.metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // What is no link is not there at all.
+            // If it is not a link, it does not exist.
             let to = folder.read_link().ok()?;
             fault(
                 Severity::Error,
                 format!(
-                    "{place}, the folder of its transcripts, is a link to {}, which is not there",
+                    "its transcript folder {place} is a link to {}, which does not exist",
                     to.display()
                 ),
                 "restore what the link points to, or remove the link",
@@ -361,8 +359,8 @@ fn fault(folder: &Path) -> Option<Fault> {
         ),
         Ok(metadata) if !metadata.is_dir() => fault(
             Severity::Error,
-            format!("{place}, the folder of its transcripts, is no folder"),
-            "move it out of the way, or set transcripts below the agent's section of the configuration to the folder",
+            format!("its transcript folder {place} is not a folder"),
+            "move it away, or set transcripts in the agent's section of the configuration to the folder",
         ),
         Ok(_) if access(folder, Access::READ_OK | Access::EXEC_OK).is_err() => fault(
             Severity::Error,
@@ -371,15 +369,15 @@ fn fault(folder: &Path) -> Option<Fault> {
         ),
         Ok(_) if access(folder, Access::WRITE_OK).is_err() => fault(
             Severity::Warning,
-            format!("nothing can be put back or branched in {place}: it cannot be written to"),
+            format!("cannot restore or branch transcripts in {place}: it is not writable"),
             "let this user write to the folder",
         ),
         Ok(_) => None,
     }
 }
 
-/// The first fault of the folders that lie in these: a warning, since it keeps from few of them. Files there are none of the
-/// agent's transcripts.
+/// Returns the first fault of the folders in `tops`, as a warning, because it affects only a few transcripts. Files
+/// there are not transcripts of the agent.
 fn first_fault_below(tops: &[PathBuf]) -> Option<Fault> {
     let entries = tops
         .iter()
@@ -389,7 +387,7 @@ fn first_fault_below(tops: &[PathBuf]) -> Option<Fault> {
     entries
         .map(|entry| entry.path())
         .filter(|path| !path.is_file())
-        .take(LOOKED_AT_BELOW)
+        .take(CHECKED_FOLDERS)
         .find_map(|folder| fault(&folder))
         .map(|fault| Fault {
             severity: Severity::Warning,
@@ -409,29 +407,29 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("projects");
         let said = || fault(&folder).map(|fault| (fault.severity, fault.what));
-        assert_eq!(said(), None, "it is not there yet");
+        assert_eq!(said(), None, "it does not exist yet");
         fs::create_dir(&folder).unwrap();
         assert_eq!(said(), None);
         fs::remove_dir(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(said().unwrap().1.ends_with("is no folder"));
+        assert!(said().unwrap().1.ends_with("is not a folder"));
         fs::remove_file(&folder).unwrap();
         symlink(home.path().join("elsewhere"), &folder).unwrap();
         let (severity, what) = said().unwrap();
         assert!(
-            severity == Severity::Error && what.contains("elsewhere, which is not there"),
+            severity == Severity::Error && what.contains("elsewhere, which does not exist"),
             "{what}"
         );
         fs::create_dir(home.path().join("elsewhere")).unwrap();
-        assert_eq!(said(), None, "a link to a folder is one");
+        assert_eq!(said(), None, "a link to a folder is fine");
     }
 
     #[test]
-    fn so_many_folders_are_looked_at_and_no_more() {
+    fn a_limited_number_of_folders_is_checked() {
         let root = tempfile::tempdir().unwrap();
-        // One is read to its end before the other.
+        // The first folder is read completely before the second.
         let tops = ["many", "behind"].map(|name| root.path().join(name));
-        for number in 0..LOOKED_AT_BELOW {
+        for number in 0..CHECKED_FOLDERS {
             fs::create_dir_all(tops[0].join(number.to_string())).unwrap();
         }
         fs::write(tops[0].join("a file does not count"), "").unwrap();
@@ -443,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_transcripts_needs_its_rights() {
+    fn a_folder_of_transcripts_needs_permissions() {
         if rustix::process::geteuid().is_root() {
             eprintln!("skipped: no rights keep root out");
             return;

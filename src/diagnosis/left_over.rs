@@ -1,4 +1,4 @@
-//! Processes that agents have left behind: marked as of this daemon, and of no agent that lives.
+//! Finds processes that agents left behind: they have this daemon's mark, but belong to no living agent.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,13 @@ use crate::agent::process::SpawnMark;
 use crate::agent::sweep::{self, SweepTarget};
 use crate::conversation::services::Services;
 
-/// All of them in one, or that there are none. Other systems than Linux show no marks: there nothing is said.
+/// Reports all of them in one diagnostic, or that there are none. Only Linux shows marks; elsewhere it reports
+/// nothing.
 pub(super) fn processes(services: &Services) -> Vec<Diagnostic> {
     if !cfg!(target_os = "linux") {
         return Vec::new();
     }
-    // One that has ended within a look, or that began in it, is not there in the next.
+    // A process that started or ended during one scan is missing in the other.
     let (Some(first), Some(second)) = (strays(services), strays(services)) else {
         let what = "left-over processes were not checked because an agent is starting";
         return vec![
@@ -37,16 +38,16 @@ pub(super) fn processes(services: &Services) -> Vec<Diagnostic> {
     ]
 }
 
-/// Processes of this daemon's mark that belong to no agent that is kept; none where that cannot be said.
+/// Returns processes with this daemon's mark that belong to no live agent. `None` if that cannot be decided.
 fn strays(services: &Services) -> Option<BTreeSet<u32>> {
-    // First who is there, then who is known.
+    // Scan the processes before reading the records.
     let instance = services.pool.instance().clone();
     let ours = sweep::find(&SweepTarget::instance(instance, Vec::new()));
     if services.pool.is_starting() {
         return None;
     }
     let unended = services.pool.unended();
-    // Where it fails the store tells of itself.
+    // If this fails, the store reports it.
     let records = services.store.processes().ok()?;
     let kept = records.iter().filter(|record| unended.contains(&record.pid));
     let marks = kept.filter_map(|record| SpawnMark::parse(&record.mark)).collect();
@@ -58,6 +59,6 @@ fn name(pid: u32) -> String {
     match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => name.trim().to_owned(),
         // It has just ended.
-        Err(_) => "gone".to_owned(),
+        Err(_) => "ended".to_owned(),
     }
 }

@@ -1,8 +1,8 @@
-//! What the daemon stands on, looked at when somebody asks: store, disks, agents, transcripts, and what was left behind.
+//! Diagnoses what the daemon depends on: store, disks, agents, transcripts and left-over processes.
 //!
-//! It changes nothing that is whole: an agent that it has started is ended again unless somebody else has come to use it, and only
-//! a journal that is damaged is written anew, for which changes wait. It must not know a socket, and what belongs to the program that
-//! asks (folders' rights, the lock, another daemon) is that program's to look at.
+//! It changes nothing that is whole. An agent that it started is ended again unless a client uses it by then. Only a
+//! damaged journal is rewritten, and changes wait for that. This module does not know sockets. Permissions of
+//! folders, the lock and other daemons are checked by the calling program.
 
 mod agents;
 mod disks;
@@ -19,33 +19,33 @@ use crate::conversation::services::{Services, chain_text};
 use crate::conversation::set_aside;
 use crate::store;
 
-/// What is asked for.
+/// The options of a diagnosis.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
-    /// Whether agents are started that do not run.
+    /// Whether to start agents that are not running.
     pub with_agents: bool,
-    /// The `PATH` of the one who asks: an agent that is only there is not the daemon's to start, and that is told.
+    /// The caller's `PATH`. An agent found only there is reported, because the daemon cannot start it.
     pub path: Option<String>,
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub async fn diagnose(services: &Arc<Services>, question: &Question) -> Diagnosis {
-    let mut diagnostics = on_the_disk(services, stored).await;
-    diagnostics.extend(on_the_disk(services, unread).await);
-    diagnostics.extend(on_the_disk(services, disks::room).await);
+    let mut diagnostics = run_blocking(services, stored).await;
+    diagnostics.extend(run_blocking(services, set_aside_files).await);
+    diagnostics.extend(run_blocking(services, disks::room).await);
     diagnostics.extend(agents::all(services, question).await);
-    diagnostics.extend(on_the_disk(services, agents::all_transcripts).await);
-    diagnostics.extend(on_the_disk(services, retention::all).await);
-    diagnostics.extend(on_the_disk(services, left_over::processes).await);
+    diagnostics.extend(run_blocking(services, agents::all_transcripts).await);
+    diagnostics.extend(run_blocking(services, retention::all).await);
+    diagnostics.extend(run_blocking(services, left_over::processes).await);
     Diagnosis { diagnostics }
 }
 
-/// What blocks, off the runtime's own threads. A look that panics is told of as nothing, and logged.
-async fn on_the_disk(services: &Arc<Services>, look: fn(&Services) -> Vec<Diagnostic>) -> Vec<Diagnostic> {
+/// Runs a blocking check outside the runtime's threads. A check that panics is logged and reports nothing.
+async fn run_blocking(services: &Arc<Services>, check: fn(&Services) -> Vec<Diagnostic>) -> Vec<Diagnostic> {
     let services = Arc::clone(services);
-    let looked = tokio::task::spawn_blocking(move || look(&services)).await;
-    looked.unwrap_or_else(|error| {
-        tracing::error!(%error, "a check of the daemon's surroundings failed");
+    let checked = tokio::task::spawn_blocking(move || check(&services)).await;
+    checked.unwrap_or_else(|error| {
+        tracing::error!(%error, "a diagnostic check panicked");
         Vec::new()
     })
 }
@@ -54,12 +54,12 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
     let status = services.store.status();
     let data = services.data.to_string_lossy();
     let store = if let Some(failure) = &status.failure {
-        let what = format!("changes cannot be stored any more: {}", chain_text(failure));
+        let what = format!("changes can no longer be saved: {}", chain_text(failure));
         Diagnostic::new(DiagnosticKind::Store, Severity::Error, what).next(
             "check the free space and the permissions of the data folder; confirmed changes are not lost",
         )
     } else if status.is_ephemeral {
-        let what = "everything is kept in memory only and is gone when the daemon stops";
+        let what = "all data is in memory only and is lost when the daemon stops";
         Diagnostic::new(DiagnosticKind::Store, Severity::Note, what)
             .next("start sessiond without --ephemeral")
     } else {
@@ -78,7 +78,7 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
     let mut found = vec![store];
     if let Some(failure) = &status.database_failure {
         let what = format!(
-            "the database failed: {}; everything is read from memory, and changes are kept in the journal",
+            "the database failed: {}; reading from memory; changes are still saved in the journal",
             chain_text(failure)
         );
         found.push(
@@ -91,25 +91,28 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
     found.extend(opening(services));
     found.extend(journal(services));
     for path in damaged_stores(&services.data) {
-        let what = "a part of the store that could not be used is kept here; what could be read of it is in use again";
+        let what = "an unusable part of the store was set aside here; everything readable in it is in use";
         found.push(
             Diagnostic::new(DiagnosticKind::SetAside, Severity::Warning, what)
                 .about(path.to_string_lossy())
-                .next("compare sessionctl ls with what you remember; when nothing is missing, remove it"),
+                .next("check for missing conversations with: sessionctl ls; if none is missing, remove it"),
         );
     }
     found
 }
 
-/// The daemon's own files that are kept although they are of no use as they are.
-fn unread(services: &Services) -> Vec<Diagnostic> {
+/// Reports set-aside files of the daemon, which are kept although they are unusable.
+fn set_aside_files(services: &Services) -> Vec<Diagnostic> {
     let all = set_aside::all(services).into_iter();
     let found = all.map(|kept| {
         let (severity, what, next) = match kept.is_strange {
             false => (
                 Severity::Warning,
-                format!("this cannot be used, and nothing in it was deleted: {}", kept.why),
-                "the log says when and why; save what is needed of it, and remove it when nothing is",
+                format!(
+                    "set aside because it cannot be used; nothing was deleted: {}",
+                    kept.why
+                ),
+                "see the log for the reason; save what you need from it, then remove it",
             ),
             true => (Severity::Note, kept.why, "move it away if it is still needed"),
         };
@@ -120,7 +123,7 @@ fn unread(services: &Services) -> Vec<Diagnostic> {
     found.collect()
 }
 
-/// What was wrong with the store's files when the daemon started.
+/// Reports what was wrong with the store's files when the daemon started.
 fn opening(services: &Services) -> Option<Diagnostic> {
     let report = services.store.opening();
     if !report.is_damaged() {
@@ -146,7 +149,7 @@ fn opening(services: &Services) -> Option<Diagnostic> {
             "the journal was damaged or missing when the daemon started; nothing is lost: {restored} restored from the database"
         );
         Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
-            .next("check the disk: something has changed or damaged a file of the daemon")
+            .next("check the disk: a file of the daemon was changed or damaged")
     };
     let subject = report.journal_kept.as_deref().unwrap_or(&services.data);
     Some(
@@ -158,43 +161,42 @@ fn opening(services: &Services) -> Option<Diagnostic> {
     )
 }
 
-/// What is wrong with the journal, and what became of that.
+/// Reports damage of the journal, and what was done about it.
 fn journal(services: &Services) -> Option<Diagnostic> {
     let damage = match services.store.check_journal() {
         Ok(None) => return None,
         Ok(Some(damage)) => damage,
         Err(error) => {
-            let what = format!(
-                "the journal could not be checked, or written anew: {}",
-                chain_text(&error)
-            );
+            let what = format!("cannot check or rewrite the journal: {}", chain_text(&error));
             let found = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
             return Some(found.about(services.data.to_string_lossy()).next(
-                "look for room, permissions and the health of the disk, and ask again; where that is no help, save a copy of the data folder",
+                "check free space, permissions and the health of the disk, then run sessionctl doctor again; if that does not help, copy the data folder",
             ));
         }
     };
     let bytes = damage.damaged.iter().map(|region| region.bytes).sum();
     let what = format!(
-        "{} of the journal could not be read any more, with {} that no other line has; it was written anew from the database",
+        "{} of the journal were unreadable, and {} had no readable line; the journal was rewritten from the database",
         size(bytes),
         count(damage.missing, "change"),
     );
     let found = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
         .about(damage.kept.to_string_lossy())
         .fact("damagedBytes", bytes)
-        .next("something has changed a file of the daemon's, or the disk is failing: check both; the damaged file is kept there");
+        .next(
+            "another program changed the file, or the disk is failing: check both; the damaged file was kept",
+        );
     Some(found)
 }
 
 fn damaged_stores(data: &Path) -> Vec<std::path::PathBuf> {
     store::set_aside_in(data).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the data folder cannot be listed");
+        tracing::warn!(%error, "cannot list the data folder");
         Vec::new()
     })
 }
 
-/// So many of something, for people.
+/// Formats a number of things.
 fn count(number: u64, what: &str) -> String {
     match number {
         1 => format!("1 {what}"),
@@ -202,7 +204,7 @@ fn count(number: u64, what: &str) -> String {
     }
 }
 
-/// So many bytes, for people: a number below 1024 with its unit.
+/// Formats bytes: a number below 1024 with its unit.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -223,7 +225,7 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_are_told_with_one_digit_behind_the_point() {
+    fn sizes_have_one_decimal() {
         let table = [
             (0, "0 bytes"),
             (1023, "1023 bytes"),

@@ -1,18 +1,18 @@
-//! In which ways an agent departs from what one expects, as far as its user should know. Pure.
+//! The quirks of an agent that its user should know. Pure.
 
 use bridge_protocol::diagnosis::Severity;
 
 use crate::agent::profile::{AgentKind, MEASURED_VERSIONS, Profile};
 use crate::agent::session::Capabilities;
 
-/// What an agent has said of itself.
-pub(super) struct Told<'a> {
+/// What an agent declares about itself.
+pub(super) struct Declared<'a> {
     pub(super) name: Option<&'a str>,
     pub(super) version: Option<&'a str>,
     pub(super) capabilities: &'a Capabilities,
 }
 
-/// One of them.
+/// A quirk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Quirk {
     pub(super) severity: Severity,
@@ -28,11 +28,11 @@ fn quirk(severity: Severity, what: impl Into<String>) -> Quirk {
     }
 }
 
-/// All that are known of this one.
-pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
-    let capabilities = told.capabilities;
+/// Returns the known quirks of an agent.
+pub(super) fn of(profile: &Profile, declared: &Declared<'_>) -> Vec<Quirk> {
+    let capabilities = declared.capabilities;
     let mut found = Vec::new();
-    found.extend(version(profile.kind, told));
+    found.extend(version(profile.kind, declared));
     if !capabilities.resume && !capabilities.load_session {
         let what = "it cannot resume sessions: once its process has ended, a conversation continues from a copy or from its history as text";
         found.push(quirk(Severity::Note, what));
@@ -58,28 +58,28 @@ pub(super) fn of(profile: &Profile, told: &Told<'_>) -> Vec<Quirk> {
     found
 }
 
-/// Whether it is the program and the version on which was measured what is relied on.
-fn version(kind: AgentKind, told: &Told<'_>) -> Option<Quirk> {
+/// Checks whether it is the program and version on which the profile's facts were measured.
+fn version(kind: AgentKind, declared: &Declared<'_>) -> Option<Quirk> {
     let package = kind.package()?;
     let (_, measured) = MEASURED_VERSIONS.iter().find(|(name, _)| *name == package)?;
-    let version = told.version?;
+    let version = declared.version?;
     let is_adapter = matches!(kind, AgentKind::Claude | AgentKind::Codex);
-    if is_adapter && told.name.is_some_and(|name| name != package) {
-        let what = "it is another adapter than the one that was tried";
+    if is_adapter && declared.name.is_some_and(|name| name != package) {
+        let what = "it is another adapter than the tested one";
         return Some(Quirk {
             next: Some(format!(
-                "where something is odd, try npm install -g {package}@{measured}"
+                "in case of problems, try npm install -g {package}@{measured}"
             )),
             ..quirk(Severity::Note, what)
         });
     }
     (version != *measured).then(|| Quirk {
         next: Some(format!(
-            "where something is odd, try npm install -g {package}@{measured}"
+            "in case of problems, try npm install -g {package}@{measured}"
         )),
         ..quirk(
             Severity::Note,
-            format!("version {measured} was tried, this is {version}"),
+            format!("tested with version {measured}, this is {version}"),
         )
     })
 }
@@ -111,12 +111,12 @@ mod tests {
         version: &str,
         capabilities: Capabilities,
     ) -> Vec<(Severity, String)> {
-        let told = Told {
+        let declared = Declared {
             name: Some(name),
             version: Some(version),
             capabilities: &capabilities,
         };
-        let quirks = of(kind.profile(), &told);
+        let quirks = of(kind.profile(), &declared);
         quirks
             .into_iter()
             .map(|quirk| (quirk.severity, quirk.what))
@@ -134,20 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn the_measured_version_is_not_told_and_another_is() {
+    fn only_another_than_the_measured_version_is_reported() {
         let (claude, measured) = MEASURED_VERSIONS[0];
         assert_eq!(words(AgentKind::Claude, claude, measured, ALL).len(), 1);
         let newer = words(AgentKind::Claude, claude, "999.0.0", ALL);
-        assert!(newer[0].1.ends_with("was tried, this is 999.0.0"), "{newer:?}");
+        assert!(newer[0].1.ends_with("this is 999.0.0"), "{newer:?}");
         let other = words(AgentKind::Claude, "an-older-adapter", measured, ALL);
         assert!(other[0].1.contains("another adapter"), "{other:?}");
-        // What speaks the protocol itself calls itself as it likes.
+        // Agents that speak the protocol themselves may have any name.
         let (_, measured) = MEASURED_VERSIONS[2];
         assert_eq!(words(AgentKind::Gemini, "gemini-cli", measured, ALL).len(), 1);
     }
 
     #[test]
-    fn what_an_agent_lacks_is_told() {
+    fn missing_capabilities_are_reported() {
         let none = Capabilities::default();
         let lacking = words(AgentKind::Generic, "x", "1", none);
         assert_eq!(lacking.len(), 2);

@@ -1,4 +1,4 @@
-//! For how long the agents keep their transcripts, against for how long copies of them are kept.
+//! Compares how long agents keep their transcripts with how long backups are kept.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use crate::agent::profile::AgentKind;
 use crate::conversation::keeping::KeepRules;
 use crate::conversation::services::{Services, chain_text};
 
-/// After so many days Claude Code deletes what nobody has written to, unless `cleanupPeriodDays` says otherwise. Read in the
-/// program of version 2.1.316, as that the least is 1.
+/// After how many days Claude Code deletes unmodified transcripts, unless `cleanupPeriodDays` is set. Found in the
+/// code of version 2.1.316, as was the minimum of 1.
 const CLAUDE_DAYS: u64 = 30;
 
-/// From this share of its bound on, in percent, what is kept is about to lose its oldest.
+/// At this share of its limit, in percent, the archive is about to delete its oldest copies.
 const NEARLY_FULL_PERCENT: u128 = 90;
 
-/// Every agent whose transcripts can be kept, and what is kept of all.
+/// Reports on every agent whose transcripts can be backed up, and on the backups.
 pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
     let rules = services.keeper.rules;
     let entries = services.catalog.entries().iter();
@@ -29,47 +29,45 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
             let vendor = match entry.kind {
                 AgentKind::Claude => claude_days(Path::new(CLAUDE_MANAGED), folder),
                 AgentKind::Codex => {
-                    let what =
-                        "it deletes no transcripts, as far as is known; it compresses those that are not in use";
+                    let what = "it is not known to delete transcripts; it compresses unused ones";
                     let found = Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what);
                     return Some(found.about(entry.name.as_str()));
                 }
                 _ => return None,
             };
-            Some(judged(vendor, rules).about(entry.name.as_str()))
+            Some(diagnose_vendor(vendor, rules).about(entry.name.as_str()))
         })
         .collect();
     found.push(match services.keeper.archive.total() {
-        Ok(total) => {
-            kept(total.sessions, total.bytes, rules).about(services.keeper.archive.folder().to_string_lossy())
-        }
+        Ok(total) => diagnose_archive(total.sessions, total.bytes, rules)
+            .about(services.keeper.archive.folder().to_string_lossy()),
         Err(error) => {
-            let what = format!("the backups cannot be read: {}", chain_text(&error));
+            let what = format!("cannot read the backups: {}", chain_text(&error));
             Diagnostic::new(DiagnosticKind::Retention, Severity::Error, what)
-                .next("look at the permissions of the data folder")
+                .next("check the permissions of the data folder")
         }
     });
     found
 }
 
-/// For how long an agent keeps transcripts, and the file that says so where one does.
+/// How long an agent keeps transcripts, and the file with that setting, if any.
 #[derive(Debug, PartialEq)]
 struct Vendor {
     days: u64,
-    told_by: Option<PathBuf>,
+    source: Option<PathBuf>,
 }
 
-/// Where an organization puts settings that go before those of people. Read in the program of version 2.1.316.
+/// The folder of an organization's settings, which override the user's. Found in the code of version 2.1.316.
 const CLAUDE_MANAGED: &str = if cfg!(target_os = "macos") {
     "/Library/Application Support/ClaudeCode"
 } else {
     "/etc/claude-code"
 };
 
-/// What the agent's own settings say, or why that is not known: those of an organization, as far as they are files, go
-/// before those of the user. Those of projects and those that a server sends are not looked at.
+/// Reads the agent's settings, or returns why they are unknown. An organization's settings in files override the
+/// user's. Settings of projects and from a server are not read.
 fn claude_days(managed: &Path, folder: &Path) -> Result<Vendor, String> {
-    // Of these the last goes first.
+    // The last of these wins.
     let parts = managed.join("managed-settings.d");
     let mut files = match fs::read_dir(&parts) {
         Ok(entries) => entries
@@ -78,7 +76,7 @@ fn claude_days(managed: &Path, folder: &Path) -> Result<Vendor, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
-    .map_err(|error| format!("{} cannot be read: {error}", parts.display()))?;
+    .map_err(|error| format!("cannot read {}: {error}", parts.display()))?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort_unstable_by(|one, other| other.cmp(one));
     files.push(managed.join("managed-settings.json"));
@@ -87,22 +85,22 @@ fn claude_days(managed: &Path, folder: &Path) -> Result<Vendor, String> {
         if let Some(days) = days_in(&path)? {
             return Ok(Vendor {
                 days,
-                told_by: Some(path),
+                source: Some(path),
             });
         }
     }
     Ok(Vendor {
         days: CLAUDE_DAYS,
-        told_by: None,
+        source: None,
     })
 }
 
-/// What one file of settings says, if it does.
+/// Reads the setting from one file, if present.
 fn days_in(path: &Path) -> Result<Option<u64>, String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
+        Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
     };
     let settings: Value =
         serde_json::from_str(&text).map_err(|error| format!("{} is not JSON: {error}", path.display()))?;
@@ -117,36 +115,36 @@ fn days_in(path: &Path) -> Result<Option<u64>, String> {
     }
 }
 
-fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
+fn diagnose_vendor(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
     let of = |severity, what: String| Diagnostic::new(DiagnosticKind::Retention, severity, what);
     let vendor = match vendor {
         Ok(vendor) => vendor,
         Err(why) => {
             return of(
                 Severity::Warning,
-                format!("for how long it keeps transcripts is not known: {why}"),
+                format!("unknown how long it keeps transcripts: {why}"),
             )
-            .next("mend that file");
+            .next("fix that file");
         }
     };
     let deletes = format!(
-        "it deletes transcripts {} after they were last written to",
+        "it deletes transcripts {} after the last write",
         count(vendor.days, "day")
     );
-    let settings = vendor.told_by.as_ref().map_or_else(
+    let settings = vendor.source.as_ref().map_or_else(
         || "its settings.json".to_owned(),
         |path| path.display().to_string(),
     );
     let found = match (rules.is_on, rules.days) {
         (false, _) => of(Severity::Warning, format!("{deletes}, and they are not backed up"))
             .next(format!(
-                "set enabled = true below [keep], sessionctl archive add CONV for some, or a larger cleanupPeriodDays in {settings}"
+                "set enabled = true in [keep], back up single sessions with sessionctl archive add, or raise cleanupPeriodDays in {settings}"
             )),
         (true, Some(ours)) if ours <= vendor.days => of(
             Severity::Warning,
-            format!("{deletes}, and backups are kept for {}, which is no longer", count(ours, "day")),
+            format!("{deletes}, and backups are kept for only {}", count(ours, "day")),
         )
-        .next("raise days below [keep], or leave it out"),
+        .next("raise days in [keep], or remove it"),
         (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; backups are kept for {}", count(ours, "day"))),
         (true, None) => {
             let stay = match rules.bytes {
@@ -157,7 +155,7 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
         }
     };
     let found = found.fact("vendorDays", vendor.days);
-    let found = match vendor.told_by {
+    let found = match vendor.source {
         Some(path) => found.fact("vendorSettings", path.to_string_lossy()),
         None => found,
     };
@@ -167,16 +165,16 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
     }
 }
 
-fn kept(sessions: u64, bytes: u64, rules: KeepRules) -> Diagnostic {
+fn diagnose_archive(sessions: u64, bytes: u64, rules: KeepRules) -> Diagnostic {
     let takes = format!("backups of {} take {}", count(sessions, "session"), size(bytes));
     let is_nearly_full = |bound: &u64| u128::from(bytes) * 100 >= u128::from(*bound) * NEARLY_FULL_PERCENT;
     let found = match rules.bytes {
         Some(bound) if is_nearly_full(&bound) => Diagnostic::new(
             DiagnosticKind::Retention,
             Severity::Note,
-            format!("{takes} of at most {}: the oldest go next", size(bound)),
+            format!("{takes} of at most {}: the oldest are deleted next", size(bound)),
         )
-        .next("raise bytes below [keep] where that is too early"),
+        .next("to keep them longer, raise bytes in [keep]"),
         Some(bound) => Diagnostic::new(
             DiagnosticKind::Retention,
             Severity::Ok,
@@ -211,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_organizations_settings_go_before_those_of_the_user() {
+    fn an_organizations_settings_override_the_users() {
         let folder = tempfile::tempdir().unwrap();
         let (managed, own) = (folder.path().join("managed"), folder.path().join("own"));
         fs::create_dir_all(managed.join("managed-settings.d")).unwrap();
@@ -223,21 +221,21 @@ mod tests {
             (managed.join("managed-settings.d/10-early.json"), 5, 3),
             (managed.join("managed-settings.d/30-not-read.json.old"), 1, 3),
         ];
-        let told = || claude_days(&managed, &own).map(|vendor| vendor.days);
+        let days_of_vendor = || claude_days(&managed, &own).map(|vendor| vendor.days);
         for (path, days, expected) in steps {
             fs::write(&path, format!(r#"{{"cleanupPeriodDays":{days}}}"#)).unwrap();
-            assert_eq!(told(), Ok(expected), "{}", path.display());
+            assert_eq!(days_of_vendor(), Ok(expected), "{}", path.display());
         }
         let late = managed.join("managed-settings.d/20-late.json");
-        assert_eq!(claude_days(&managed, &own).unwrap().told_by, Some(late));
+        assert_eq!(claude_days(&managed, &own).unwrap().source, Some(late));
         fs::write(managed.join("managed-settings.json"), "{").unwrap();
-        assert_eq!(told(), Ok(3), "one that says it goes before it");
+        assert_eq!(days_of_vendor(), Ok(3), "another file overrides the broken one");
         fs::remove_dir_all(managed.join("managed-settings.d")).unwrap();
-        assert!(told().is_err());
+        assert!(days_of_vendor().is_err());
     }
 
     #[test]
-    fn copies_that_go_no_later_than_the_transcripts_are_told() {
+    fn backups_deleted_before_the_transcripts_are_reported() {
         let rules = |is_on, days| KeepRules {
             is_on,
             days,
@@ -252,22 +250,22 @@ mod tests {
             (Err("why".to_owned()), rules(true, None), Severity::Warning),
         ];
         for (days, rules, expected) in table {
-            let vendor = days.map(|days| Vendor { days, told_by: None });
-            let found = judged(vendor, rules);
+            let vendor = days.map(|days| Vendor { days, source: None });
+            let found = diagnose_vendor(vendor, rules);
             assert_eq!(found.severity, expected, "{found:?}");
             assert_eq!(found.next_step.is_some(), expected != Severity::Ok);
         }
     }
 
     #[test]
-    fn a_bound_that_is_nearly_reached_is_told() {
+    fn a_nearly_reached_limit_is_reported() {
         let bound = |bytes| KeepRules {
             is_on: true,
             days: None,
             bytes,
         };
-        assert_eq!(kept(1, 89, bound(Some(100))).severity, Severity::Ok);
-        assert_eq!(kept(1, 90, bound(Some(100))).severity, Severity::Note);
-        assert_eq!(kept(1, u64::MAX, bound(None)).severity, Severity::Ok);
+        assert_eq!(diagnose_archive(1, 89, bound(Some(100))).severity, Severity::Ok);
+        assert_eq!(diagnose_archive(1, 90, bound(Some(100))).severity, Severity::Note);
+        assert_eq!(diagnose_archive(1, u64::MAX, bound(None)).severity, Severity::Ok);
     }
 }

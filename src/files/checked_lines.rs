@@ -1,9 +1,10 @@
-//! Files of lines that show whether they are whole: one JSON value a line, with the version of its form and a checksum.
+//! Files of lines that show whether they are complete: one JSON value per line, with a format version and a checksum.
 //!
-//! Owns the form, and how such a file is created, appended to and read. A file gets its name together with its first line, so a
-//! file without a readable first line is damaged. A kill may leave the beginning of a later line, without a newline: that line
-//! was never acknowledged and does not count. Any other line that cannot be read makes the whole file unreadable, because nobody
-//! knows what it said. Lines without version and checksum are those of an older version. Blocks; knows no value's meaning.
+//! This module owns the format, and how such a file is created, appended to and read. A file gets its name together
+//! with its first line, so a file without a readable first line is damaged. A kill may leave the beginning of a later
+//! line, without a newline; that line was never acknowledged and does not count. Any other unreadable line makes the
+//! whole file unreadable, because its content is unknown. Lines without version and checksum are from an older
+//! version. Blocks. Does not know what a value means.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,36 +17,36 @@ use serde_json::value::RawValue;
 use super::durable::{self, NewFile};
 use super::set_aside::Unreadable;
 
-/// The version of the lines that are appended to files.
+/// The version of appended lines.
 const VERSION: u64 = 1;
 
-/// The end of the name of a file that does not have its first line yet.
-const UNBEGUN: &str = ".new";
+/// The suffix of a file that has no first line yet.
+const INCOMPLETE_SUFFIX: &str = ".new";
 
 /// A line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
     version: u64,
-    /// Of the text of `note`.
+    /// The checksum of `note`'s text.
     crc32: u32,
     #[serde(borrow)]
     note: &'a RawValue,
 }
 
-/// Why the lines of a file are not known.
+/// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// The file could not be read now; a later attempt may succeed.
+    /// Reading failed. A later attempt may succeed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Its content cannot be read.
+    /// The content is unreadable.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
 
 impl ReadError {
-    /// Whether there is no such file.
+    /// Whether the file does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -60,19 +61,19 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// A file that lines are appended to.
+/// A file to which lines are appended.
 #[derive(Debug)]
 pub(crate) struct CheckedFile {
     path: PathBuf,
     file: File,
-    /// Where its last whole line ends, in bytes.
+    /// The end of the last complete line, in bytes.
     whole_bytes: u64,
-    /// Whether something may follow that.
+    /// Whether incomplete bytes may follow.
     is_torn: bool,
 }
 
 impl CheckedFile {
-    /// Creates a file with its first line in a folder that exists. The file and its name are synced.
+    /// Creates a file with its first line in an existing folder. Syncs the file and its name.
     ///
     /// # Errors
     /// The system's error; [`io::ErrorKind::AlreadyExists`] if the name is taken.
@@ -80,7 +81,7 @@ impl CheckedFile {
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let new = unbegun(path);
+        let new = incomplete_name(path);
         let line = encode(VERSION, first)?;
         let mut file = NewFile::anew(&new)?;
         file.write_all(&line)?;
@@ -114,7 +115,7 @@ impl CheckedFile {
     /// Appends a line and syncs it.
     ///
     /// # Errors
-    /// As [`CheckedFile::append_all`].
+    /// See [`CheckedFile::append_all`].
     pub(crate) fn append<N: Serialize>(&mut self, note: &N) -> io::Result<()> {
         self.append_all(std::slice::from_ref(note))
     }
@@ -122,7 +123,7 @@ impl CheckedFile {
     /// Appends lines and syncs them together.
     ///
     /// # Errors
-    /// The system's error. Some of the lines may be in the file then, and half of one, which does not count.
+    /// The system's error. Some of the lines may then be in the file, and an incomplete one, which does not count.
     pub(crate) fn append_all<N: Serialize>(&mut self, notes: &[N]) -> io::Result<()> {
         let lines = notes.iter().map(|note| encode(VERSION, note));
         let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
@@ -138,7 +139,7 @@ impl CheckedFile {
     }
 }
 
-/// The values of a file's lines.
+/// Reads the values of a file's lines.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -147,7 +148,7 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
     let whole = whole(&text);
     let mut notes = Vec::new();
     for (number, line) in whole.split(|byte| *byte == b'\n').enumerate() {
-        // Older versions wrote empty lines too.
+        // Older versions also wrote empty lines.
         if !line.trim_ascii().is_empty() {
             notes.push(decode(line, number + 1, VERSION, |line| {
                 serde_json::from_slice(line)
@@ -161,23 +162,23 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
     Ok(notes)
 }
 
-/// The name of a file until it has its first line. After a kill, a file of this name is of no use.
-fn unbegun(path: &Path) -> PathBuf {
+/// The name of a file until it has its first line. A file left under this name by a kill is useless.
+fn incomplete_name(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(UNBEGUN);
+    name.push(INCOMPLETE_SUFFIX);
     path.with_file_name(name)
 }
 
-/// Whether a file of this name has no first line yet.
-pub(crate) fn is_unbegun(path: &Path) -> bool {
+/// Whether a file with this name has no first line yet.
+pub(crate) fn is_incomplete_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.ends_with(UNBEGUN))
+    name.is_some_and(|name| name.ends_with(INCOMPLETE_SUFFIX))
 }
 
-/// A value as a line of this version.
+/// Encodes a value as a line of this version.
 ///
 /// # Errors
-/// If the value cannot be written as JSON.
+/// If the value cannot be encoded as JSON.
 pub(crate) fn encode<N: Serialize>(version: u64, note: &N) -> io::Result<Vec<u8>> {
     let note = serde_json::value::to_raw_value(note)?;
     let mut line = serde_json::to_vec(&Line {
@@ -189,8 +190,8 @@ pub(crate) fn encode<N: Serialize>(version: u64, note: &N) -> io::Result<Vec<u8>
     Ok(line)
 }
 
-/// The value of a line of this version, the newest that is known. `old` reads lines of an older version or of none: those have no
-/// checksum.
+/// Decodes a line of version `newest`, the newest known version. `old` decodes lines of older versions and without a
+/// version, which have no checksum.
 ///
 /// # Errors
 /// [`Unreadable`].
@@ -223,13 +224,13 @@ fn damaged(line: usize, why: &str) -> Unreadable {
     Unreadable::Damaged(format!("line {line}: {why}"))
 }
 
-/// The lines that end with a newline.
+/// Returns the lines that end with a newline.
 fn whole(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     &text[..end.map_or(0, |end| end + 1)]
 }
 
-/// Whether this is what a kill or a loss of power leaves of a line: its beginning, or zeros in its place.
+/// Whether this is what a kill or a power failure leaves of a line: its beginning, or zeros.
 fn is_torn(rest: &[u8]) -> bool {
     let end = rest.iter().rposition(|byte| *byte != 0);
     let written = &rest[..end.map_or(0, |end| end + 1)];
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_read_and_gone_on_with() {
+    fn appended_lines_are_read_and_can_be_continued() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path());
         assert_eq!(read::<Note>(&path).unwrap(), [begun(), Note::Done]);
@@ -284,7 +285,7 @@ mod tests {
         ));
     }
 
-    /// What was not acknowledged does not count, however much of it was written.
+    /// Unacknowledged lines do not count, however much of them was written.
     #[test]
     fn a_torn_end_does_not_count() {
         let folder = tempfile::tempdir().unwrap();
@@ -301,7 +302,7 @@ mod tests {
                 assert_eq!(fs::read(&path).unwrap(), text, "{end} {zeros}");
             }
         }
-        // The first note is there from the beginning.
+        // The first line was there from the beginning.
         for end in 0..first {
             fs::write(&path, &text[..end]).unwrap();
             assert!(is_damaged(&path), "{end}");
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_is_taken_for_something_else() {
+    fn every_flipped_bit_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path());
         let text = fs::read(&path).unwrap();
@@ -318,7 +319,7 @@ mod tests {
                 let mut flipped = text.clone();
                 flipped[at] ^= 1 << bit;
                 fs::write(&path, &flipped).unwrap();
-                // A digit of the version may become one of a newer one, and then it is left to that.
+                // A flipped bit may turn the version into a newer one.
                 assert!(
                     matches!(read::<Note>(&path), Err(ReadError::Unreadable(_))),
                     "byte {at}, bit {bit}: {}",
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_version_before_are_read_too() {
+    fn lines_of_the_previous_version_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         fs::write(&path, "{\"begun\":{\"path\":\"/some/where\"}}\n\n\"done\"\n").unwrap();
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told_by_its_number() {
+    fn a_newer_version_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path());
         fs::write(&path, "{\"version\":7,\"anything\":[]}\n").unwrap();

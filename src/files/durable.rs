@@ -1,8 +1,8 @@
-//! Files and names that outlast a loss of power.
+//! Files and names that survive a power failure.
 //!
-//! Owns the steps by which a file comes to be: written where nobody looks for it, synced, named, and its folder synced, so
-//! that no name ever leads to half a file. Whoever writes something that is to last does it here, and nowhere by hand
-//! (`tests/tidy`), so that tests see the order of all steps. Blocks.
+//! This module owns the steps that create a file: write it under a temporary name, sync it, rename it, sync its
+//! folder. So no name ever refers to half a file. All code that writes lasting files uses this module (`tests/tidy`
+//! checks that), so that tests see the order of all steps. Blocks.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 
-/// How much is written at once, in bytes.
+/// How many bytes are written at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A file that is written under a name by which nobody looks for it. Only its owner may read it.
+/// A file under a temporary name. Only its owner may read it.
 pub(crate) struct NewFile {
     path: PathBuf,
     writer: BufWriter<File>,
 }
 
 impl NewFile {
-    /// Begins a file where there is none.
+    /// Creates a file. Fails if it exists.
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .create_new(true)
@@ -38,25 +38,25 @@ impl NewFile {
         })
     }
 
-    /// Begins a file in the place of one that a kill may have left there. A link in its place is removed, not followed.
+    /// Creates a file. Replaces one that a kill may have left; a link is removed, not followed.
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub(crate) fn anew(path: &Path) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Self::create(path),
         }
     }
-    /// For its times and permissions. What was written last may not be in it before a flush.
+    /// Returns the file, for its times and permissions. The last writes may be missing before a flush.
     pub(crate) fn file(&self) -> &File {
         self.writer.get_ref()
     }
 
-    /// Ends it: all of it is on disk, under the name that it has.
+    /// Flushes and syncs the file under its current name.
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub(crate) fn sync(mut self) -> io::Result<()> {
         self.writer.flush()?;
         sync_file(self.file(), &self.path)
@@ -73,10 +73,10 @@ impl Write for NewFile {
     }
 }
 
-/// Puts a file in its place whole, also in the place of another one. It has its name on disk.
+/// Writes a whole file, and replaces an existing one. Syncs the file and its name.
 ///
 /// # Errors
-/// What the system answers; the file is as it was before then.
+/// The system's error. The file is unchanged then.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let written = NewFile::anew(&temporary).and_then(|mut file| {
@@ -84,7 +84,7 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         file.sync()
     });
     if written.is_err() {
-        // What matters is the first error.
+        // Return the first error.
         fs::remove_file(&temporary).unwrap_or_default();
     }
     written?;
@@ -92,40 +92,40 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// Syncs the names in the folder that a file is in.
+/// Syncs the names in the folder that contains the file.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     sync_folder(folder.unwrap_or(Path::new(".")))
 }
 
-/// Syncs what was written to a file, which has this path.
+/// Syncs the content of the file at this path.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
-    seen(file.sync_all(), Step::File(path))
+    report_sync(file.sync_all(), Step::File(path))
 }
 
 /// Syncs the names in a folder.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     sync_open_folder(&File::open(path)?, path)
 }
 
-/// Syncs the names in a folder that is open, which has this path.
+/// Syncs the names in an open folder at this path.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn sync_open_folder(folder: &File, path: &Path) -> io::Result<()> {
-    seen(folder.sync_all(), Step::Folder(path))
+    report_sync(folder.sync_all(), Step::Folder(path))
 }
 
-/// The folders that have to be made for one to be there, the outermost first.
+/// Returns the folders that must be created for this one to exist, the outermost first.
 pub(crate) fn missing_folders(folder: &Path) -> Vec<&Path> {
     let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
     let mut missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
@@ -133,11 +133,11 @@ pub(crate) fn missing_folders(folder: &Path) -> Vec<&Path> {
     missing
 }
 
-/// Makes a folder into which nobody else may look, with those above it. Each has its name on disk before the next one is made, so
-/// after a kill at most the innermost folder that exists lacks that: its name is synced too.
+/// Creates a folder and its missing parents, accessible only to this user. Each name is synced before the next folder
+/// is created, so after a kill at most the innermost existing folder has an unsynced name. That one is synced too.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
     let missing = missing_folders(folder);
     let there = missing.first().map_or(Some(folder), |first| first.parent());
@@ -146,7 +146,7 @@ pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
     }
     for folder in missing {
         match DirBuilder::new().mode(0o700).create(folder) {
-            // Another thread made it.
+            // Another thread created it.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !folder.is_dir() => {
                 return Err(error);
             }
@@ -159,63 +159,63 @@ pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Syncs the name of a folder that exists, and of those above it that this user may have made.
+/// Syncs the name of an existing folder, and those of its parents that this user may have created.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn sync_names(folder: &Path) -> io::Result<()> {
     let mut made = folder.ancestors().take_while(|folder| may_have_made(folder));
     made.try_for_each(sync_folder_of)
 }
 
-/// Whether this user can make folders beside this one. A home or a mount point may be in a folder that cannot be synced.
+/// Whether this user can create folders next to this one. The parent of a home or a mount point may not be syncable.
 fn may_have_made(folder: &Path) -> bool {
     let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
     above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
 }
 
-/// Gives a file or a folder another name, also in the place of another file.
+/// Renames a file or a folder, and replaces an existing file.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    before(from, to);
+    report_rename(from, to);
     fs::rename(from, to)
 }
 
-/// The same where the name is free. Where the file system cannot do that at once, the file has both names.
+/// Renames a file if the new name is free. If the file system cannot do that in one step, the file has both names.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`] when it is not free, and what else the system answers.
+/// [`io::ErrorKind::AlreadyExists`] if the name is taken, or the system's error.
 pub(crate) fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
-    before(from, to);
+    report_rename(from, to);
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
-        // A hard link is as careful.
+        // A hard link fails too if the name is taken.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::hard_link(from, to),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Gives a file a second name, where that is free.
+/// Creates a hard link, if the name is free.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
-    before(from, to);
+    report_rename(from, to);
     fs::hard_link(from, to)
 }
 
-/// What was synced.
+/// A completed sync.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(test), expect(dead_code, reason = "tests look at it"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "read by tests"))]
 enum Step<'a> {
     File(&'a Path),
     Folder(&'a Path),
 }
 
-/// Tells tests of a sync, with what the system answered to it.
-fn seen(synced: io::Result<()>, step: Step<'_>) -> io::Result<()> {
+/// Reports a sync to the tests, with the system's result.
+fn report_sync(synced: io::Result<()>, step: Step<'_>) -> io::Result<()> {
     #[cfg(test)]
     if synced.is_ok() {
         tests::synced(step);
@@ -225,8 +225,8 @@ fn seen(synced: io::Result<()>, step: Step<'_>) -> io::Result<()> {
     synced
 }
 
-/// Tells tests of a name that is about to be given.
-fn before(from: &Path, to: &Path) {
+/// Reports a rename to the tests, before it happens.
+fn report_rename(from: &Path, to: &Path) {
     #[cfg(test)]
     tests::named(from, to);
     #[cfg(not(test))]

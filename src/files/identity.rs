@@ -1,6 +1,6 @@
-//! Whether a file is still the one that was written, and whether two files hold the same.
+//! Checks whether a file is unchanged, and whether two files have the same content.
 //!
-//! No link is followed. Blocks.
+//! Does not follow links. Blocks.
 
 use std::fs::{File, Metadata, symlink_metadata};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -12,14 +12,14 @@ use sha2::{Digest, Sha256};
 
 use super::BUFFER_BYTES;
 
-/// What identifies a file and its content.
+/// The identity of a file and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Identity {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) bytes: u64,
-    /// When it was written last, in seconds and nanoseconds. `None` if that was not recorded.
+    /// The modification time, in seconds and nanoseconds. `None` if it was not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) modified: Option<(i64, i64)>,
 }
@@ -34,7 +34,7 @@ impl Identity {
         }
     }
 
-    /// That of the file with this path.
+    /// Returns the identity of the file at this path.
     ///
     /// # Errors
     /// The system's error.
@@ -42,7 +42,7 @@ impl Identity {
         Ok(Self::of(&symlink_metadata(path)?))
     }
 
-    /// Whether this is that of a file that was found, as far as it was recorded.
+    /// Whether this is the identity of the found file, as far as recorded.
     pub(crate) fn is(&self, found: &Metadata) -> bool {
         let found = Self::of(found);
         let modified = self.modified.or(found.modified);
@@ -50,7 +50,7 @@ impl Identity {
     }
 }
 
-/// Whether a file is a regular one of this size and hash.
+/// Whether this is a regular file with this size and hash.
 ///
 /// # Errors
 /// The system's error.
@@ -66,7 +66,7 @@ pub(crate) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
     Ok(hashed.digest().eq_ignore_ascii_case(sha256))
 }
 
-/// Whether a regular file holds the same as another.
+/// Whether both are regular files with the same content.
 ///
 /// # Errors
 /// The system's error.
@@ -91,7 +91,7 @@ pub(crate) fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
     }
 }
 
-/// A writer that hashes what it passes on.
+/// A writer that hashes what it writes.
 pub(crate) struct Hashed<'a> {
     writer: &'a mut dyn Write,
     hash: Sha256,
@@ -105,7 +105,7 @@ impl<'a> Hashed<'a> {
         }
     }
 
-    /// The hash of what was written, in hexadecimal digits.
+    /// Returns the hash as hexadecimal digits.
     pub(crate) fn digest(self) -> String {
         let digits = self.hash.finalize();
         digits.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,19 +1,22 @@
-//! Intents: what the daemon is about to change in the folders of others, on disk before it changes anything.
+//! Intents: logs of changes that the daemon makes outside its own folders, written before the changes.
 //!
-//! Copies that no conversation owns yet, imports, moves and tree moves have this in common: a log is synced before the first
-//! change, it says what the work is and each step before that begins, and it is deleted when a record elsewhere says that the work
-//! is done. A start that finds a log asks its owner whether there is such a record: then the work is committed, else undone. A
-//! log that cannot be read is set aside, one of a newer version stays in its place, and neither is undone.
+//! Copies without a conversation, imports, moves and tree moves work alike. A log is synced before the first change.
+//! It describes the work, and each step before that step begins. It is deleted when a record elsewhere says that the
+//! work is done. A start that finds a log asks its owner whether that record exists; if so, the work is committed, or
+//! else undone. An unreadable log is set aside, a log of a newer version stays in place, and neither is undone.
 //!
-//! | work | log | what it needs beside that |
+//! | work | log | what else it needs |
 //! |---|---|---|
-//! | copies | `copies/ID` | which file it is, once that is whole; the call that asked; a fork's files, which are brought again |
-//! | imports | `imports/ID/plan` | a folder of its own for what is unpacked; each file's session, which may have an owner by now |
-//! | moves | `moves/NAME/journal` | originals, which are kept until the record is written |
-//! | tree moves | `trees/ID` | no steps: the moves of its parts have theirs. It stays after its end, so that it can be undone |
+//! | copies | `copies/ID` | the file's identity once it is complete; the request; a fork's files, which are copied
+//! again |
+//! | imports | `imports/ID/plan` | a folder for the unpacked files; each file's session, which may have an owner by
+//! now |
+//! | moves | `moves/NAME/journal` | the originals, kept until the record is written |
+//! | tree moves | `trees/ID` | no steps: the moves of its parts have theirs. The log stays, so that the tree move can
+//! be undone |
 //!
-//! Owns the form of a log and how a step is undone. An undo deletes a file only if it is still the one that was written, and never
-//! replaces one. Blocks; does not know what the work is for.
+//! This module owns the format of a log, and how a step is undone. An undo deletes a file only if it is unchanged,
+//! and never replaces one. Blocks. Does not know what the work is for.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -35,46 +38,47 @@ use super::{entries, is_absence};
 /// The format of a log.
 const FORMAT: u64 = 1;
 
-/// The folder of an intent that holds the originals that it took.
+/// The folder of an intent for the originals that it moved away.
 const KEPT: &str = "kept";
 
-/// Read by those who make a folder of intents, written by those who remove one: none is removed before its first log.
+/// Locked shared while creating a folder of intents, and exclusively while removing one: no folder is removed before
+/// its first log is written.
 static FOLDERS: RwLock<()> = RwLock::new(());
 
-/// A kind of intents. `S` is what their owner writes of the work.
+/// A kind of intents. `S` is their owner's description of the work.
 pub(crate) struct Kind<S> {
-    /// The folder below the daemon's own that holds them.
+    /// Their folder in the data folder.
     pub(crate) folder: &'static str,
-    /// The name of the log in the folder of an intent. `None` if an intent has no folder, only a log.
+    /// The name of the log in an intent's folder. `None` if an intent is only a log.
     pub(crate) log: Option<&'static str>,
-    /// Reads the lines of versions that wrote no header.
+    /// Parses the lines of versions that wrote no header.
     pub(crate) old: fn(Vec<Value>) -> Option<Said<S>>,
 }
 
-/// What a log says.
+/// The content of a log.
 #[derive(Debug)]
 pub(crate) struct Said<S> {
-    /// What the work is; what was noted later follows.
+    /// The description of the work, and later additions.
     pub(crate) about: Vec<S>,
-    /// Steps that belong together: if one cannot be undone, those before it in its group stay too.
+    /// Groups of steps. If a step cannot be undone, the earlier steps of its group are not undone either.
     pub(crate) groups: Vec<Vec<Step>>,
 }
 
-/// A change.
+/// A step of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Step {
-    /// A folder is created. Undone: it is removed if it is empty.
+    /// A folder is created. Undo: remove it if it is empty.
     Folder(#[serde(with = "any_path")] PathBuf),
-    /// A file is written under a name that nobody else uses. Undone: it is deleted.
+    /// A file is written under a unique name. Undo: delete it.
     Temporary(#[serde(with = "any_path")] PathBuf),
-    /// A file gets its name. Undone: it is deleted if it is still this file.
+    /// A file gets its name. Undo: delete it if it is unchanged.
     File(NewName),
-    /// The original of a file that was copied is taken from its place. Undone: it is put back.
+    /// The original of a copied file is moved away. Undo: move it back.
     Taken(Original),
 }
 
-/// A file that gets its name.
+/// A file and its new name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NewName {
@@ -82,21 +86,21 @@ pub(crate) struct NewName {
     pub(crate) path: PathBuf,
     #[serde(flatten)]
     pub(crate) identity: Identity,
-    /// The hash of its content, if that is to be compared too.
+    /// The hash of the content, if it must be compared too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sha256: Option<String>,
-    /// The session that it belongs to, if that may have an owner.
+    /// The session of the file, if the session may have an owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
 }
 
-/// A file that is taken from its place.
+/// A file that is moved away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Original {
     #[serde(with = "any_path")]
     pub(crate) from: PathBuf,
-    /// Where what it holds is instead.
+    /// The path of its copy.
     #[serde(with = "any_path")]
     pub(crate) to: PathBuf,
     /// Its name in the intent's own folder.
@@ -107,10 +111,10 @@ pub(crate) struct Original {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Line<S> {
-    /// The first one.
+    /// The first line.
     Intent {
         format: u64,
-        /// The folder of its kind.
+        /// The folder of the intent's kind.
         kind: String,
         about: S,
         groups: Vec<Vec<Step>>,
@@ -119,21 +123,21 @@ enum Line<S> {
     About(S),
 }
 
-/// What to do with an intent that a start finds.
+/// What to do with an intent found at a start.
 pub(crate) enum Outcome {
-    /// The work is done, or nothing is left to undo.
+    /// The work is done, or there is nothing to undo.
     Commit,
     Undo,
-    /// Nobody can tell.
+    /// It cannot be decided.
     SetAside(Unreadable),
-    /// A later start may be able to tell.
+    /// A later start may be able to decide.
     Later,
 }
 
-/// Work that is under way.
+/// Work in progress.
 #[derive(Debug)]
 pub(crate) struct Intent<S> {
-    /// Its folder, or its log.
+    /// The path of its folder, or of its log.
     path: PathBuf,
     log: Option<&'static str>,
     file: Option<CheckedFile>,
@@ -141,10 +145,10 @@ pub(crate) struct Intent<S> {
 }
 
 impl<S: Serialize + DeserializeOwned> Intent<S> {
-    /// Writes down work that is about to begin, with the steps that are known already. An intent's folder may exist.
+    /// Writes the log of work that is about to begin, with the steps known so far. The intent's folder may exist.
     ///
     /// # Errors
-    /// The system's error; [`io::ErrorKind::AlreadyExists`] if there is such an intent.
+    /// The system's error; [`io::ErrorKind::AlreadyExists`] if the intent exists.
     pub(crate) fn begin(
         kind: &Kind<S>,
         data: &Path,
@@ -174,7 +178,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         })
     }
 
-    /// The intent of this name.
+    /// Reads the intent with this name.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -196,7 +200,9 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
                 let line = serde_json::from_value(line);
                 match line.map_err(|error| wrong(format!("line {}: {error}", number + 1)))? {
                     Line::Intent { kind: found, .. } if number > 0 || found != kind.folder => {
-                        return Err(wrong(format!("line {}: it is not of this intent", number + 1)).into());
+                        return Err(
+                            wrong(format!("line {}: it belongs to another intent", number + 1)).into(),
+                        );
                     }
                     Line::Intent { about, groups, .. } => {
                         said.about.push(about);
@@ -208,7 +214,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
             }
             said
         } else {
-            (kind.old)(lines).ok_or_else(|| wrong("it does not begin with what the work is".to_owned()))?
+            (kind.old)(lines).ok_or_else(|| wrong("its first line does not describe the work".to_owned()))?
         };
         Ok(Self {
             path: path.to_owned(),
@@ -218,7 +224,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         })
     }
 
-    /// What the work is; what was noted later follows.
+    /// Returns the description of the work, and later additions.
     pub(crate) fn about(&self) -> &[S] {
         &self.said.about
     }
@@ -227,20 +233,20 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         &self.said.groups
     }
 
-    /// Its own folder, or its log if it has none.
+    /// Returns the path of its folder, or of its log if it has no folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it keeps an original.
+    /// Returns the path of a kept original.
     pub(crate) fn kept(&self, original: &Original) -> PathBuf {
         self.path.join(KEPT).join(&original.kept)
     }
 
-    /// Writes down steps that are about to begin, one group a line. They are synced together.
+    /// Records steps that are about to begin, one group per line. Syncs them together.
     ///
     /// # Errors
-    /// The system's error; then they must not begin.
+    /// The system's error. The steps must not begin then.
     pub(crate) fn step(&mut self, groups: Vec<Vec<Step>>) -> io::Result<()> {
         if groups.iter().flatten().any(|step| step.original().is_some()) {
             make_folders(&self.path.join(KEPT))?;
@@ -251,7 +257,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         Ok(())
     }
 
-    /// Notes something more about the work.
+    /// Adds to the description of the work.
     ///
     /// # Errors
     /// The system's error.
@@ -269,20 +275,20 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         Ok(self.file.insert(file))
     }
 
-    /// The work is done: deletes the originals and the log.
+    /// Finishes the work: deletes the originals and the log.
     ///
     /// # Errors
-    /// The system's error, which is logged; a later start tries again.
+    /// The system's error, which is logged. A later start tries again.
     pub(crate) fn commit(&self) -> io::Result<()> {
         let removed = remove(&self.path, self.log);
         if let Err(error) = &removed {
-            tracing::warn!(path = %self.path.display(), %error, "could not delete the log of work that is done; the next start tries again");
+            tracing::warn!(path = %self.path.display(), %error, "cannot delete the log of finished work; the next start retries");
         }
         removed
     }
 
-    /// Undoes every step, the last group first, and deletes the log. A file that was changed or replaced stays, and so does one of
-    /// a session that may have an owner. Whether nothing is left to undo; otherwise the log stays.
+    /// Undoes all steps, the last group first, and deletes the log. Leaves a file that was changed or replaced, or
+    /// whose session may have an owner. Returns whether everything was undone; otherwise the log stays.
     pub(crate) fn undo(&self, may_have_owner: &dyn Fn(&str) -> bool) -> bool {
         let mut is_done = true;
         let mut touched = BTreeSet::new();
@@ -291,31 +297,31 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
             let undo_step = |step| self.undo_step(step, may_have_owner);
             let undone = self.check_originals(group);
             if let Err(error) = undone.and_then(|()| group.iter().rev().try_for_each(undo_step)) {
-                tracing::warn!(?group, %error, "could not undo steps of unfinished work");
+                tracing::warn!(?group, %error, "cannot undo steps of unfinished work");
                 is_done = false;
             }
         }
         for folder in touched.into_iter().filter(|folder| folder.exists()) {
             if let Err(error) = sync_folder(folder) {
-                tracing::warn!(path = %folder.display(), %error, "could not sync a folder in which a step was undone");
+                tracing::warn!(path = %folder.display(), %error, "cannot sync a folder after undoing a step");
                 is_done = false;
             }
         }
-        is_done && self.is_removed_undone()
+        is_done && self.remove_undone()
     }
 
-    /// Deletes the log of work that was undone. Originals that no step names are set aside with it.
-    fn is_removed_undone(&self) -> bool {
+    /// Deletes the log of undone work. Originals that no step names are set aside with it.
+    fn remove_undone(&self) -> bool {
         match fs::remove_dir(self.path.join(KEPT)) {
             Err(error) if !is_absence(&error) => {
-                let why = Unreadable::Damaged("no log says where the files in it belong".to_owned());
+                let why = Unreadable::Damaged("no log describes where its files belong".to_owned());
                 set_aside(&self.path, &why).is_ok()
             }
             _ => self.commit().is_ok(),
         }
     }
 
-    /// Checks that each original is kept or in its place: otherwise the new file is all that is left of it.
+    /// Checks that each original is kept or in its place. Otherwise the new file is the only copy.
     fn check_originals(&self, group: &[Step]) -> io::Result<()> {
         for original in group.iter().filter_map(Step::original) {
             let there = match fs::symlink_metadata(&original.from) {
@@ -347,7 +353,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
                     found => found?,
                 };
                 if is_owned || !is_unchanged {
-                    tracing::warn!(path = %file.path.display(), is_owned, "a file of unfinished work was changed, replaced or taken over, and stays");
+                    tracing::warn!(path = %file.path.display(), is_owned, "leaving a file of unfinished work that was changed, replaced or taken over");
                     return Ok(());
                 }
                 if_there(fs::remove_file(&file.path))
@@ -376,7 +382,7 @@ impl Step {
 }
 
 impl NewName {
-    /// Whether this file is still there.
+    /// Whether the file is unchanged.
     fn is_unchanged(&self) -> io::Result<bool> {
         let found = fs::symlink_metadata(&self.path)?;
         if !found.is_file() || !self.identity.is(&found) {
@@ -389,7 +395,7 @@ impl NewName {
     }
 }
 
-/// The intents of a kind that exist, in no particular order.
+/// Returns the existing intents of a kind, in no particular order.
 ///
 /// # Errors
 /// The system's error, which is logged.
@@ -399,7 +405,7 @@ pub(crate) fn existing<S>(kind: &Kind<S>, data: &Path) -> io::Result<Vec<PathBuf
         tracing::warn!(path = %all.display(), %error, "cannot list unfinished work");
     });
     let found = found?;
-    // As a kill leaves it before the first log.
+    // A kill may leave an empty folder before the first log.
     if found.is_empty() {
         remove_if_empty(&all);
     }
@@ -409,7 +415,8 @@ pub(crate) fn existing<S>(kind: &Kind<S>, data: &Path) -> io::Result<Vec<PathBuf
         .collect())
 }
 
-/// Settles the intents that earlier daemons left: `decide` says how. Whether each of them is settled; the others are in the log.
+/// Settles the intents that earlier daemons left, as `decide` says. Returns whether all are settled; the others are
+/// logged.
 pub(crate) fn settle<S: Serialize + DeserializeOwned>(
     kind: &Kind<S>,
     left: &[PathBuf],
@@ -419,7 +426,7 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
     let mut is_all_settled = true;
     for path in left {
         // Nothing was done before the log had its name.
-        if kind.log.is_none() && checked_lines::is_unbegun(path) {
+        if kind.log.is_none() && checked_lines::is_incomplete_name(path) {
             is_all_settled &= if_there(fs::remove_file(path)).is_ok();
             continue;
         }
@@ -427,11 +434,11 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
             Ok(intent) => match decide(&intent) {
                 Outcome::Commit => intent.commit().is_ok(),
                 Outcome::Undo => intent.undo(may_have_owner),
-                // The log says what became of it.
+                // `set_aside` logs the result.
                 Outcome::SetAside(why) => set_aside(path, &why).is_ok(),
                 Outcome::Later => false,
             },
-            Err(error) => is_settled_unread(kind.log, path, error),
+            Err(error) => settle_unreadable(kind.log, path, error),
         };
     }
     if let Some(all) = left.first().and_then(|path| path.parent()) {
@@ -440,38 +447,38 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
     is_all_settled
 }
 
-/// Settles an intent without a log that can be read. Whether that succeeded.
-fn is_settled_unread(log: Option<&'static str>, path: &Path, error: ReadError) -> bool {
+/// Settles an intent without a readable log. Returns whether that succeeded.
+fn settle_unreadable(log: Option<&'static str>, path: &Path, error: ReadError) -> bool {
     let why = match error {
         ReadError::Unreadable(why) => why,
-        // A file is not the folder of an intent.
+        // A file is not an intent's folder.
         ReadError::Io(error) if log.is_some() && error.kind() == io::ErrorKind::NotADirectory => return true,
         ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound => match entries(path) {
-            Ok(entries) if entries.iter().all(|path| is_unbegun(path)) => {
+            Ok(entries) if entries.iter().all(|path| is_from_unbegun_intent(path)) => {
                 return remove(path, log).is_ok();
             }
-            Ok(_) => Unreadable::Damaged("no log says where the files in it belong".to_owned()),
+            Ok(_) => Unreadable::Damaged("no log describes where its files belong".to_owned()),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot list what unfinished work left");
+                tracing::warn!(path = %path.display(), %error, "cannot list the files of unfinished work");
                 return false;
             }
         },
         ReadError::Io(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read the log of unfinished work; it stays, with all that was done");
+            tracing::warn!(path = %path.display(), %error, "cannot read the log of unfinished work; leaving the log and the work");
             return false;
         }
     };
-    // The log says what became of it.
+    // `set_aside` logs the result.
     set_aside(path, &why).is_ok()
 }
 
-/// Whether an entry of an intent's folder is left of one that did not begin.
-fn is_unbegun(path: &Path) -> bool {
+/// Whether an entry of an intent's folder is from an intent that did not begin.
+fn is_from_unbegun_intent(path: &Path) -> bool {
     let is_empty_folder = || entries(path).is_ok_and(|kept| kept.is_empty());
-    checked_lines::is_unbegun(path) || path.ends_with(KEPT) && is_empty_folder()
+    checked_lines::is_incomplete_name(path) || path.ends_with(KEPT) && is_empty_folder()
 }
 
-/// Says so if a newer version of the program wrote a log.
+/// Returns an error if a newer version of the program wrote the log.
 pub(crate) fn newer_version(log: &Path) -> Option<Unreadable> {
     let format = checked_lines::read::<Value>(log).and_then(|lines| Ok(check_format(&lines)?));
     match format {
@@ -495,7 +502,7 @@ fn log_of(path: &Path, log: Option<&'static str>) -> PathBuf {
     log.map_or_else(|| path.to_owned(), |log| path.join(log))
 }
 
-/// Deletes an intent, its log last: what is left without one would be set aside.
+/// Deletes an intent. The log last, because the files would be set aside without it.
 fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
     if let Some(log) = log {
         for path in entries(path)?.into_iter().filter(|path| !path.ends_with(log)) {
@@ -519,7 +526,7 @@ fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
 
 fn remove_if_empty(all: &Path) {
     let _nothing_begins = FOLDERS.write().unwrap_or_else(PoisonError::into_inner);
-    // Fails if something is in it.
+    // Fails if the folder is not empty.
     let _ = fs::remove_dir(all);
 }
 
@@ -537,10 +544,10 @@ fn if_there(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Puts an original where it was. What is there by now stays, and so does the original, unless both are the same.
+/// Moves an original back. An existing file there stays, and so does the original, unless both are the same.
 fn put_back(kept: &Path, from: &Path) -> io::Result<()> {
     if !is_there(kept)? {
-        // It was not taken, or is back.
+        // The original was not moved away, or is back.
         return Ok(());
     }
     make_folders(from.parent().unwrap_or(Path::new("/")))?;
@@ -552,10 +559,10 @@ fn put_back(kept: &Path, from: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a file another name where that is free, on another file system too.
+/// Renames a file if the new name is free, even to another file system.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`] if it is not free, and the system's error.
+/// [`io::ErrorKind::AlreadyExists`] if the name is taken, or the system's error.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match rename_if_free(from, to) {
         Ok(()) => {
@@ -590,13 +597,13 @@ fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
         durable::sync_folder_of(to)
     };
     let copied = copy();
-    // Where the file system only links, the copy has both names.
+    // If the file system only links, the copy has both names.
     if_there(fs::remove_file(&temporary))?;
     copied?;
     fs::remove_file(from)
 }
 
-/// Paths as text; those that are not UTF-8 as the system's bytes.
+/// Serializes paths as text, or as bytes if they are not UTF-8.
 mod any_path {
     use std::ffi::OsString;
     use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Entries of the daemon's own folders that are not what it makes under their names, such as links. If it followed one, it would read,
-//! write and delete files that it does not own. It changes nothing there, and says what to do. Blocks.
+//! Finds entries of the daemon's own folders that have the wrong kind, such as links. By following a link, the daemon
+//! would read, write and delete files that it does not own. This module changes nothing; it reports what to do.
+//! Blocks.
 
 use std::fs::{self, FileType};
 use std::io;
@@ -9,45 +10,45 @@ use super::is_absence;
 use crate::paths::names::Kind;
 use crate::paths::shell_word;
 
-/// An entry that is not what the daemon makes under its name.
+/// An entry of the wrong kind in the daemon's folders.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} is {found}, but sessiond needs {} there", path.display(), words(*needed))]
 pub struct Misplaced {
     /// The entry.
     pub path: PathBuf,
-    /// What it is.
+    /// Its actual kind.
     found: &'static str,
-    /// What the daemon makes there.
+    /// The kind that the daemon needs.
     needed: Kind,
-    /// The folder to move it to.
+    /// The folder to suggest for moving it away.
     to: PathBuf,
 }
 
 impl Misplaced {
-    /// The same, to be moved to another folder: whatever stays in its own folder is found there again.
+    /// Suggests another folder. Required if entries of the current one are found again.
     #[must_use]
     pub(crate) fn moved_to(self, folder: &Path) -> Self {
         let to = folder.to_owned();
         Self { to, ..self }
     }
 
-    /// What to do, with a command that can be pasted. `then` says what to do after that.
+    /// Returns what to do, with a command that can be pasted. `then` is the next step for the user.
     #[must_use]
     pub fn hint(&self, then: &str) -> String {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let aside = self.to.join(format!("{name}.moved-away"));
         format!(
-            "nothing was changed; replace a link by what it leads to, or move it away{then}: mv -n {} {}",
+            "nothing was changed; replace a link with its target, or move it away{then}: mv -n {} {}",
             shell_word(&self.path.to_string_lossy()),
             shell_word(&aside.to_string_lossy())
         )
     }
 }
 
-/// Looks whether an entry is what the daemon makes there. It may be missing.
+/// Checks whether an entry has the needed kind. It may be missing.
 ///
 /// # Errors
-/// The system's error if it cannot be looked at.
+/// The system's error if it cannot be inspected.
 pub(crate) fn find(path: &Path, needed: Kind) -> io::Result<Option<Misplaced>> {
     let found = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),

@@ -1,6 +1,6 @@
-//! Files and folders, whatever they hold: how writes become durable, and what is done with a file that cannot be read.
+//! Files and folders with any content: durable writes, and files that cannot be read.
 //!
-//! Knows no transcript, no agent and no conversation. Everything here blocks.
+//! Does not know transcripts, agents or conversations. Everything here blocks.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,14 +15,14 @@ pub(crate) mod intent;
 pub(crate) mod misplaced;
 pub(crate) mod set_aside;
 
-/// The longest file name that common file systems take, in bytes.
+/// The longest file name on common file systems, in bytes.
 pub(crate) const FILE_NAME_LIMIT_BYTES: usize = 255;
 
-/// How much of a file is looked through at once, in bytes.
+/// How many bytes of a file are read at once.
 pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Whether an error says that the path leads to nothing. A link that leads nowhere or in a circle leads to nothing too; any other
-/// error leaves open what is there.
+/// Whether an error means that nothing is at the path. Dangling and circular links count as nothing. After any other
+/// error it is unknown what is there.
 pub(crate) fn is_absence(error: &io::Error) -> bool {
     let is_circle = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     is_circle
@@ -32,7 +32,7 @@ pub(crate) fn is_absence(error: &io::Error) -> bool {
         )
 }
 
-/// The paths of a folder's entries, sorted; none if there is no such folder.
+/// Returns the sorted paths of a folder's entries; empty if the folder does not exist.
 ///
 /// # Errors
 /// The system's error if the folder cannot be listed.
@@ -48,7 +48,7 @@ pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Whether a file contains these bytes, which are far fewer than what is read at once.
+/// Whether a file contains these bytes, which must be far fewer than [`BUFFER_BYTES`].
 ///
 /// # Errors
 /// The system's error.
@@ -65,7 +65,7 @@ pub(crate) fn file_contains(path: &Path, bytes: &[u8]) -> io::Result<bool> {
         if read == 0 {
             return Ok(false);
         }
-        // It may begin in what was read and end behind it.
+        // The bytes may span two reads.
         kept = end.min(bytes.len() - 1);
         buffer.copy_within(end - kept..end, 0);
     }

@@ -1,29 +1,30 @@
-//! Files that the daemon cannot use: they are renamed and reported, and nothing is deleted.
+//! Sets aside files that the daemon cannot use: they are renamed and reported, but never deleted.
 //!
-//! Owns the names. A file or folder that was set aside is called `NAME.set-aside-N`, where a long name is cut: its place is free
-//! again, nothing reads it a second time, and the user finds it by its name. What a newer version wrote stays where that version looks for it. Blocks.
+//! This module owns the names. The new name is `NAME.set-aside-N`, with a long name truncated. The old name is free
+//! again, nothing reads the file again, and the user can find it. A file of a newer version stays where that version
+//! expects it. Blocks.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{FILE_NAME_LIMIT_BYTES, durable, entries};
 
-/// What stands between the name of a file that was set aside and its number.
+/// The text between the old name and the number.
 const ASIDE: &str = ".set-aside-";
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Its content makes no sense, or its parts do not fit together.
+    /// Its content is invalid or inconsistent.
     #[error("{0}")]
     Damaged(String),
-    /// It describes files that may be deleted if no conversation owns them, and nobody can tell.
+    /// It describes files that may be deleted only if no conversation owns them, which is unknown.
     #[error("the store lost changes, so it is unknown whether a conversation owns the files")]
     OwnerUnknown,
-    /// It describes a copy that no conversation owns, and the file is not known to be the one that was written.
+    /// It describes a copy without a conversation, and the file may have been used since it was written.
     #[error("no conversation owns the copy, but its file may have been used since it was written")]
     CopyChanged,
-    /// It holds the originals of a move that was recorded, and not all of them are in the new places.
+    /// It holds the originals of a recorded move, and not all of them are known to be in their new places.
     #[error("the files of a finished move are not known to be where they went, so its originals are kept")]
     OriginalsDiffer,
     /// A newer version of the program wrote it.
@@ -31,17 +32,17 @@ pub enum Unreadable {
         "a newer version of sessiond wrote it, in format {version}; this version reads formats up to {newest}"
     )]
     Newer {
-        /// The format that it is in.
+        /// The file's format.
         version: u64,
         /// The newest format that this program reads.
         newest: u64,
     },
 }
 
-/// Sets a file or folder aside, and reports that in the log. Returns its new path.
+/// Sets a file or folder aside and logs that. Returns its new path.
 ///
 /// # Errors
-/// The system's error if it cannot be renamed; then it stays where it is.
+/// The system's error if it cannot be renamed. It stays where it is then.
 pub(crate) fn set_aside(path: &Path, why: &Unreadable) -> io::Result<PathBuf> {
     if matches!(why, Unreadable::Newer { .. }) {
         tracing::error!(path = %path.display(), %why, "cannot use a file; leaving it for the version that wrote it");
@@ -51,11 +52,11 @@ pub(crate) fn set_aside(path: &Path, why: &Unreadable) -> io::Result<PathBuf> {
     match &renamed {
         Ok(aside) => tracing::error!(
             path = %path.display(), aside = %aside.display(), %why,
-            "set aside a file that cannot be used; nothing was deleted"
+            "set aside an unusable file; nothing was deleted"
         ),
         Err(error) => tracing::error!(
             path = %path.display(), %why, %error,
-            "could not set aside a file that cannot be used; it stays where it is"
+            "cannot set aside an unusable file; leaving it where it is"
         ),
     }
     renamed
@@ -85,7 +86,7 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Whether this is the path of something that was set aside.
+/// Whether this is the path of a set-aside file.
 pub(crate) fn is_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let number = name
@@ -94,7 +95,7 @@ pub(crate) fn is_name(path: &Path) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// What was set aside in a folder, sorted by name; nothing if there is no such folder.
+/// Returns the set-aside files in a folder, sorted by name; empty if the folder does not exist.
 ///
 /// # Errors
 /// The system's error if the folder cannot be listed.
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_a_name_of_its_own_and_all_are_found() {
+    fn each_set_aside_file_has_its_own_name_and_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         for text in ["one", "two"] {
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_has_no_room_for_more_is_cut() {
+    fn a_long_name_is_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(format!("{}.mark", "ü".repeat(125)));
         for text in ["one", "two"] {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_wrote_stays_in_its_place() {
+    fn a_file_of_a_newer_version_stays_in_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         fs::write(&path, "text").unwrap();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_number_makes_a_name_one_of_those() {
+    fn set_aside_names_end_with_a_number() {
         for (name, expected) in [
             ("a.set-aside-1", true),
             ("a.set-aside-12", true),

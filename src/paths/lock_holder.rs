@@ -1,13 +1,14 @@
-//! Which process is a daemon: the one that holds the lock on a data folder.
+//! Finds out whether a process is a daemon: a daemon holds the lock on its data folder.
 //!
-//! The lock is the only authority on that: a command line can name any program, and a daemon can be started under any name.
+//! Only the lock counts. A command line can name any program, and a daemon can be started under any name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::names::LOCK;
 
-/// The data folder whose lock a process holds. None if it holds none, or if the system does not show what it has open.
+/// Returns the data folder whose lock a process holds. `None` if it holds none, or if the system does not show its
+/// open files.
 #[must_use]
 pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
     let process = PathBuf::from(format!("/proc/{pid}"));
@@ -45,7 +46,8 @@ fn parent_of(pid: u32) -> Option<u32> {
     parent.trim().parse().ok()
 }
 
-/// `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF` is a daemon's; a shared lock is of a process that only looks.
+/// `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF` is a daemon's lock. A shared lock belongs to a process
+/// that only checks.
 fn is_exclusive_lock(line: &str) -> bool {
     line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE")
 }
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_only_looks_at_a_lock_is_not_a_daemon() {
+    fn a_process_with_a_shared_lock_is_not_a_daemon() {
         let table = [
             ("lock:\t1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF", true),
             ("lock:\t1: FLOCK  ADVISORY  READ 4711 fe:00:1234 0 EOF", false),

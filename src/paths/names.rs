@@ -1,7 +1,7 @@
-//! The names in the data folder under which the daemon makes files and folders. The paths are made of them, and at each start all of them
-//! are checked.
+//! The names of the files and folders that the daemon creates in its data folder. Paths are built from them, and each
+//! start checks all of them.
 
-/// What the daemon makes under a name.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A file.
@@ -25,21 +25,21 @@ entries! {
     DATA;
     /// The lock file. A process that holds its lock is a daemon.
     LOCK = File "sessiond.lock";
-    /// The daemon's random name, which marks its processes.
+    /// The daemon's random name, which is part of its processes' marks.
     INSTANCE = File "instance";
     /// The journal of the store.
     JOURNAL = File "journal.jsonl";
-    /// The journal while it is written anew.
+    /// The journal while it is rewritten.
     NEW_JOURNAL = File "journal.new";
-    /// The agent and the folder that were used last.
+    /// The last used agent and folder.
     LAST_USED = File "last-used.json";
-    /// Exported bundles for which no place was named.
+    /// Exported bundles without a given path.
     EXPORTS = Folder "exports";
     /// The database of the store.
     STORE = Folder "store";
     /// The database while it is rebuilt.
     NEXT_STORE = Folder "store.next";
-    /// Which boot the database can be trusted in.
+    /// The boot in which the database can be trusted.
     TRUST = File "store.trust";
     /// What the store lost.
     REPORT = File "store.report";
@@ -60,17 +60,17 @@ entries! {
 }
 
 entries! {
-    /// The entries of the folder [`KEPT`], beside a folder for each root of transcripts.
+    /// The entries of the folder [`KEPT`], besides a folder per root of transcripts.
     IN_KEPT;
     /// How many turns restored transcripts lack.
     UNREPORTED = Folder "unreported";
     /// Copies that are unpacked for reading.
     UNPACKED = Folder "unpacked";
-    /// When all transcripts were backed up last.
+    /// When all transcripts were last backed up.
     PASSED = File "passed";
 }
 
-/// Each entry by its path below the data folder, a folder before what is in it.
+/// Returns all entries as paths below the data folder, a folder before its content.
 pub(crate) fn all() -> impl Iterator<Item = (String, Kind)> {
     let data = DATA.iter().map(|(name, kind)| ((*name).to_owned(), *kind));
     let kept = IN_KEPT

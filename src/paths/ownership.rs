@@ -1,12 +1,12 @@
-//! Whether another user can change what both programs believe: the configuration, the data, the sockets and the log.
+//! Checks whether another user can change what both programs trust: the configuration, the data, the sockets and the
+//! log.
 //!
-//! Owns the rule, and every look at the disk that applies it. A path is walked from the root: each folder and each link on
-//! the way must belong to this user or to the system, and no folder may let others replace its entries. Nobody else can
-//! change what such a path leads to, so it can be opened again later.
+//! This module owns the rule and all disk access to apply it. It walks a path from the root. Each folder and link on
+//! the way must belong to this user or to the system, and no folder may let others replace its entries. Then no other
+//! user can change what the path refers to, so it can be opened again later.
 //!
-//! A check holds only for what exists when it is made. Nothing is therefore believed that was missing at its check: a
-//! missing folder is made by the walk itself, which then checks what it finds there, and a file is opened before its path
-//! is walked.
+//! A check covers only what exists at that time, so nothing is trusted that was missing during its check. The walk
+//! itself creates a missing folder and then checks it. A file is opened before its path is walked.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,11 +20,11 @@ use rustix::fs::OFlags;
 use super::Paths;
 use super::shell_word;
 
-/// For [`OpenOptionsExt::custom_flags`]: fail if the last name of the path is a link.
+/// For [`OpenOptionsExt::custom_flags`]: fail if the last component of the path is a link.
 #[allow(clippy::cast_possible_wrap, reason = "the flags are bits")]
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
 
-/// Another user's pipe must not make us wait for a writer.
+/// Do not wait for a writer if another user put a pipe there.
 #[allow(clippy::cast_possible_wrap, reason = "the flags are bits")]
 const NO_WAIT: i32 = OFlags::NONBLOCK.bits() as i32;
 
@@ -34,20 +34,20 @@ const GROUP_WRITABLE: u32 = 0o020;
 /// Others may write.
 const OTHERS_WRITABLE: u32 = 0o002;
 
-/// In such a folder only the owner of an entry may rename or remove it.
+/// In such a folder, only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// The number of links that Linux follows in one path.
+/// How many links Linux follows in one path.
 const LINKS: usize = 40;
 
-/// What a path is for.
+/// The purpose of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one folder that everything is under.
+    /// The folder that holds everything.
     Home,
     /// The configuration file.
     Configuration,
-    /// The folder of the data.
+    /// The data folder.
     Data,
     /// The folder of the sockets.
     Run,
@@ -55,12 +55,12 @@ pub enum Role {
     Log,
 }
 
-/// What is wrong with a file or folder.
+/// A problem with a file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It belongs to another user.
     Foreign,
-    /// Other users can change it, or replace what is in it.
+    /// Other users can change it or replace its entries.
     Writable,
 }
 
@@ -68,15 +68,15 @@ pub enum Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("refusing {} {}: {}", role.name(), path.display(), self.reason())]
 pub struct Untrusted {
-    /// What the path is for.
+    /// The purpose of the path.
     pub role: Role,
     /// The path.
     pub path: PathBuf,
-    /// The file, folder or link at fault: the path itself, or something on the way to it.
+    /// The file, folder or link with the problem: the path itself, or a part of it.
     pub culprit: PathBuf,
-    /// What is wrong with the culprit.
+    /// The problem.
     pub fault: Fault,
-    /// The user who owns the culprit.
+    /// The owner of the culprit.
     pub owner: u32,
     /// The user of this process.
     pub own: u32,
@@ -90,12 +90,12 @@ pub enum ClaimError {
     /// Another user owns it or can change it.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// It cannot be made, or is not a folder.
+    /// It cannot be created, or is not a folder.
     #[error("cannot make the folder {}", path.display())]
     Make {
         /// The folder.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -104,16 +104,16 @@ pub enum ClaimError {
 impl Role {
     const fn name(self) -> &'static str {
         match self {
-            Self::Home => "the home",
+            Self::Home => "the home folder",
             Self::Configuration => "the configuration",
             Self::Data => "the data folder",
-            Self::Run => "the folder of the sockets",
-            Self::Log => "the folder of the log",
+            Self::Run => "the socket folder",
+            Self::Log => "the log folder",
         }
     }
 
-    /// Whether root may own it: what the administrator configures is believed.
-    const fn may_be_systems(self) -> bool {
+    /// Whether root may own it. The administrator's configuration is trusted.
+    const fn may_be_system_owned(self) -> bool {
         matches!(self, Self::Configuration)
     }
 }
@@ -135,21 +135,21 @@ impl Untrusted {
         }
     }
 
-    /// What to do, with a command that can be pasted. `program` is the program that the command runs.
+    /// Returns what to do, with a command that can be pasted. `program` is the program in that command.
     #[must_use]
     pub fn hint(&self, program: &str) -> String {
         let culprit = shell_word(&self.culprit.to_string_lossy());
         if self.fault == Fault::Writable && self.owner == self.own {
-            return format!("close it to other users: chmod go-w {culprit}");
+            return format!("remove the write permission of other users: chmod go-w {culprit}");
         }
         let user = User::of_this_process();
-        let is_usable = |path: &Path| look(user, Role::Home, path).is_ok();
+        let is_usable = |path: &Path| check_path(user, Role::Home, path).is_ok();
         let home = std::env::var_os("HOME").map(PathBuf::from);
         self.hint_elsewhere(program, home.as_deref(), is_usable)
     }
 
-    /// The hint for what this user cannot close. A folder is named only if it passes the check: all folders below the user's home
-    /// fail it if the home or a folder above it is at fault.
+    /// The hint for a path whose permissions this user cannot change. Suggests a folder only if it passes the check:
+    /// if the home or a folder above it is at fault, all folders in the home fail.
     fn hint_elsewhere(
         &self,
         program: &str,
@@ -161,38 +161,38 @@ impl Untrusted {
         if is_home_usable && self.role == Role::Configuration {
             let path = shell_word(&self.path.to_string_lossy());
             return format!(
-                "read it, and use a copy of your own: cp {path} \"$HOME/sessiond.toml\" && {program} --config \
+                "review it, and use your own copy: cp {path} \"$HOME/sessiond.toml\" && {program} --config \
                  \"$HOME/sessiond.toml\""
             );
         }
         if is_home_usable {
-            return format!("use a folder of your own: {program} --home \"$HOME/.sessiond\"");
+            return format!("use your own folder: {program} --home \"$HOME/.sessiond\"");
         }
         let temporary = format!("/tmp/sessiond-{}", self.own);
         if is_usable(Path::new(&temporary)) {
             return format!(
-                "ask the administrator for a folder that other users cannot change, and name it with --home; for a trial, \
+                "ask the administrator for a folder that other users cannot change, and give it with --home; for a trial, \
                  with data that a restart of the machine may delete: {program} --home {temporary}"
             );
         }
-        "ask the administrator for a folder that other users cannot change, and name it with --home"
+        "ask the administrator for a folder that other users cannot change, and give it with --home"
             .to_owned()
     }
 }
 
-/// Checks every file and folder that a daemon believes. A missing one passes: use [`claim`] to make a folder, and
+/// Checks all files and folders that a daemon trusts. A missing one passes: use [`claim`] to create a folder, and
 /// [`open_configuration`] to read the configuration.
 ///
 /// # Errors
-/// The first that another user owns or can change.
+/// The first one that another user owns or can change.
 pub fn check(paths: &Paths) -> Result<(), Untrusted> {
-    looks(paths).collect()
+    checks(paths).collect()
 }
 
-/// All that [`check`] refuses, each culprit once.
+/// Returns everything that [`check`] refuses, each culprit once.
 pub fn untrusted(paths: &Paths) -> Vec<Untrusted> {
     let mut all: Vec<Untrusted> = Vec::new();
-    for found in looks(paths).filter_map(Result::err) {
+    for found in checks(paths).filter_map(Result::err) {
         if all.iter().all(|other| other.culprit != found.culprit) {
             all.push(found);
         }
@@ -200,7 +200,7 @@ pub fn untrusted(paths: &Paths) -> Vec<Untrusted> {
     all
 }
 
-fn looks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
+fn checks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
     let home = paths.home.as_deref().map(|home| (Role::Home, home));
     let rest = [
         (Role::Configuration, paths.config_file.as_path()),
@@ -211,27 +211,27 @@ fn looks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
     let user = User::of_this_process();
     home.into_iter()
         .chain(rest)
-        .map(move |(role, path)| look(user, role, path))
+        .map(move |(role, path)| check_path(user, role, path))
 }
 
-/// Makes a folder, and those above it, with mode 0700 where they are missing, and checks the whole path. An existing folder
-/// keeps its mode.
+/// Creates a folder and its missing parents with mode 0700, and checks the whole path. An existing folder keeps its
+/// mode.
 ///
 /// # Errors
-/// [`ClaimError::Untrusted`] also if another user makes the folder first.
+/// [`ClaimError::Untrusted`] also if another user creates the folder first.
 pub fn claim(role: Role, path: &Path) -> Result<(), ClaimError> {
     let mut make = |folder: &Path| DirBuilder::new().mode(0o700).create(folder);
     claim_by(User::of_this_process(), role, path, &mut make)
 }
 
-/// As [`claim`]; `make` makes one folder.
+/// Like [`claim`]; `make` creates one folder.
 fn claim_by(
     user: User,
     role: Role,
     path: &Path,
     make: &mut dyn FnMut(&Path) -> io::Result<()>,
 ) -> Result<(), ClaimError> {
-    let made = match walk(path, user, role.may_be_systems(), Some(make)) {
+    let made = match walk(path, user, role.may_be_system_owned(), Some(make)) {
         Ok(()) => fs::metadata(path),
         Err(Stop::Found(found)) => return Err(found.refusing(user, role, path).into()),
         Err(Stop::Io(source)) => Err(source),
@@ -246,26 +246,27 @@ fn claim_by(
     Ok(())
 }
 
-/// Opens the configuration for reading. The inner error is the operating system's, also for a missing file.
+/// Opens the configuration for reading. The inner error is the operating system's, including the error for a missing
+/// file.
 ///
 /// # Errors
-/// Another user owns it or can change it.
+/// If another user owns it or can change it.
 pub fn open_configuration(path: &Path) -> Result<io::Result<File>, Untrusted> {
     let opened = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path);
-    believed(path, opened)
+    trusted(path, opened)
 }
 
-/// What was opened at a path, if both can be believed. The path is walked now: a check before the opening would say nothing
-/// about a file that appeared in between.
-fn believed(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, Untrusted> {
+/// Returns an opened file, if the file and its path can be trusted. Walks the path after the opening: a check before
+/// it would not cover a file that appeared in between.
+fn trusted(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, Untrusted> {
     let (user, role) = (User::of_this_process(), Role::Configuration);
-    look(user, role, path)?;
+    check_path(user, role, path)?;
     let (file, metadata) = match opened.and_then(|file| Ok((file.metadata()?, file))) {
         Ok((metadata, file)) => (file, metadata),
         Err(error) => return Ok(Err(error)),
     };
-    // The path may lead to another file by now.
-    if let Some(fault) = user.fault(&metadata, true, role.may_be_systems()) {
+    // The path may refer to another file by now.
+    if let Some(fault) = user.fault(&metadata, true, role.may_be_system_owned()) {
         return Err(Found::new(path, &metadata, fault).refusing(user, role, path));
     }
     if !metadata.is_file() && !is_null_device(&metadata) {
@@ -275,10 +276,11 @@ fn believed(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, U
     Ok(Ok(file))
 }
 
-/// Opens a file of this user for reading; a link is not followed.
+/// Opens a file of this user for reading. Does not follow a link.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] if another user owns it or it is not a regular file; else the system's.
+/// [`io::ErrorKind::PermissionDenied`] if another user owns it or it is not a regular file, or else the system's
+/// error.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -298,9 +300,9 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Checks one path. A path that cannot be read passes: the code that uses it reports the failure.
-fn look(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
-    match walk(path, user, role.may_be_systems(), None) {
+/// Checks one path. An unreadable path passes: the code that uses it reports the failure.
+fn check_path(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
+    match walk(path, user, role.may_be_system_owned(), None) {
         Err(Stop::Found(found)) => Err(found.refusing(user, role, path)),
         Ok(()) | Err(Stop::Io(_)) => Ok(()),
     }
@@ -310,9 +312,10 @@ fn look(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
 #[derive(Clone, Copy, Debug)]
 struct User {
     own: u32,
-    /// The owner of `/`. In a namespace the system's files may belong to a number that stands for all users outside.
+    /// The owner of `/`. In a namespace, the system's files may belong to a number that represents all users outside.
     system: u32,
-    /// The group that has no other member. If the system gives each user such a group, files are writable by it (umask 002).
+    /// The group in which this user is the only member. On systems with such groups, files are group-writable (umask
+    /// 002).
     private_group: Option<u32>,
 }
 
@@ -326,17 +329,17 @@ impl User {
         }
     }
 
-    /// What is wrong with a file, folder or link, if anything. The last one on a path must be closed to others; one on the way
-    /// may be sticky.
-    fn fault(&self, metadata: &Metadata, is_last: bool, may_be_systems: bool) -> Option<Fault> {
-        // Everybody may write to it, and nobody changes what it contains.
-        if is_last && may_be_systems && is_null_device(metadata) {
+    /// Returns the problem with a file, folder or link, if any. The last component of a path must not be writable by
+    /// others; a folder on the way may be if it is sticky.
+    fn fault(&self, metadata: &Metadata, is_last: bool, may_be_system_owned: bool) -> Option<Fault> {
+        // Everybody may write to the null device, but nobody changes what it contains.
+        if is_last && may_be_system_owned && is_null_device(metadata) {
             return None;
         }
         let (owner, mode) = (metadata.uid(), metadata.mode());
         let is_systems = owner == 0 || owner == self.system;
         let is_believed =
-            owner == self.own || is_systems && (!is_last || may_be_systems || metadata.is_symlink());
+            owner == self.own || is_systems && (!is_last || may_be_system_owned || metadata.is_symlink());
         if !is_believed {
             return Some(Fault::Foreign);
         }
@@ -349,7 +352,7 @@ impl User {
     }
 }
 
-/// Whether this is `/dev/null`, which is the usual name for an empty file.
+/// Whether this is `/dev/null`, a usual name for an empty file.
 fn is_null_device(metadata: &Metadata) -> bool {
     metadata.file_type().is_char_device()
         && Path::new("/dev/null")
@@ -357,7 +360,8 @@ fn is_null_device(metadata: &Metadata) -> bool {
             .is_ok_and(|null| null.file_type().is_char_device() && null.rdev() == metadata.rdev())
 }
 
-/// The group whose only member is this user, by the system's own files. None for root, whose files nobody shares.
+/// Returns the group whose only member is this user, according to the system's files. `None` for root, whose files
+/// are never shared.
 fn private_group(own: u32) -> Option<u32> {
     if own == 0 {
         return None;
@@ -367,11 +371,11 @@ fn private_group(own: u32) -> Option<u32> {
     private_group_of(own, rustix::process::getgid().as_raw(), &users, &groups)
 }
 
-/// `users` and `groups` are `passwd(5)` and `group(5)`; `group` is the group of this process.
+/// `users` and `groups` are in the form of `passwd(5)` and `group(5)`; `group` is the group of this process.
 ///
-/// A directory service may know more users and groups than these files. The group of a user whom only the service knows is
-/// private if it has the user's number, as such services and `useradd` make private groups. Any other group may be one that the
-/// service gives to all its users.
+/// A directory service may know more users and groups than these files. The group of a user that only the service
+/// knows is private if it has the user's number, because such services and `useradd` create private groups that way.
+/// Any other group may belong to all users of the service.
 fn private_group_of(own: u32, group: u32, users: &str, groups: &str) -> Option<u32> {
     let users: Vec<(&str, u32, u32)> = users
         .lines()
@@ -405,7 +409,7 @@ fn private_group_of(own: u32, group: u32, users: &str, groups: &str) -> Option<u
     (!is_shared && is_only).then_some(group)
 }
 
-/// A culprit that a walk found.
+/// A culprit found by a walk.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     culprit: PathBuf,
@@ -441,22 +445,22 @@ impl Found {
 #[derive(Debug)]
 enum Stop {
     Found(Found),
-    /// A name is missing, cannot be looked at or cannot be made.
+    /// A component is missing, or cannot be inspected or created.
     Io(io::Error),
 }
 
-/// Walks along an absolute path, and through each link on it, to its end. A missing name ends the walk, unless `make` is given and
-/// the path itself has that name: then it is made as a folder, and checked as if it had been there. What a link leads to is
-/// never made: a disk may only be missing for now.
+/// Walks an absolute path, and each link in it, to the end. Ends at a missing component, unless `make` is given and
+/// the component is the last one of `path` itself: then creates it as a folder and checks it. Never creates the
+/// target of a link, because its disk may just not be mounted.
 fn walk(
     path: &Path,
     user: User,
-    may_be_systems: bool,
+    may_be_system_owned: bool,
     mut make: Option<&mut dyn FnMut(&Path) -> io::Result<()>>,
 ) -> Result<(), Stop> {
     let mut place = PathBuf::from("/");
     let mut left = names(path);
-    // How many of the names left are a link's.
+    // How many of the remaining components belong to a link.
     let mut of_links = 0;
     let mut links = 0;
     while let Some(name) = left.pop_front() {
@@ -478,12 +482,12 @@ fn walk(
         };
         let metadata = metadata.map_err(Stop::Io)?;
         let is_last = left.is_empty();
-        if let Some(fault) = user.fault(&metadata, is_last, may_be_systems) {
+        if let Some(fault) = user.fault(&metadata, is_last, may_be_system_owned) {
             return Err(Stop::Found(Found::new(&next, &metadata, fault)));
         }
         if metadata.is_symlink() {
             links += 1;
-            // The system follows no more of them either.
+            // The system does not follow more links either.
             if links > LINKS {
                 return Err(Stop::Io(io::Error::from(rustix::io::Errno::LOOP)));
             }
@@ -502,7 +506,7 @@ fn walk(
     Ok(())
 }
 
-/// The names on a path, `..` among them.
+/// Returns the components of a path, including `..`.
 fn names(path: &Path) -> VecDeque<OsString> {
     path.components()
         .filter_map(|component| match component {

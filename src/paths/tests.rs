@@ -1,4 +1,4 @@
-//! Which of option, variable and platform decides.
+//! The precedence of options, variables and the platform.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn resolve(
 }
 
 #[test]
-fn the_platform_decides_when_nothing_is_named() {
+fn the_platform_decides_if_nothing_is_given() {
     let paths = resolve(None, None, None, &environment()).unwrap();
     let expected = Paths {
         home: None,
@@ -85,7 +85,7 @@ fn one_folder_holds_everything() {
 }
 
 #[test]
-fn the_socket_is_named_by_option_then_home_option_then_variable() {
+fn the_socket_option_overrides_the_home_option_and_the_variable() {
     let variables = Environment {
         home: Some("/variable".into()),
         socket: Some("/variable.sock".into()),
@@ -104,7 +104,7 @@ fn the_socket_is_named_by_option_then_home_option_then_variable() {
 }
 
 #[test]
-fn the_configuration_can_be_elsewhere() {
+fn the_configuration_can_be_in_another_folder() {
     let paths = resolve(Some("/t"), Some("/etc/s.toml"), None, &environment()).unwrap();
     assert_eq!(paths.config_file, Path::new("/etc/s.toml"));
     assert_eq!(paths.data, Path::new("/t/data"));
@@ -135,14 +135,14 @@ fn a_relative_path_is_refused_by_name() {
 }
 
 #[test]
-fn no_home_folder_says_what_to_do() {
+fn a_missing_home_folder_is_an_error_with_a_hint() {
     let error = resolve(None, None, None, &Environment::default()).unwrap_err();
     assert_eq!(error, PathsError::NoHome);
     assert!(error.to_string().contains("--home"));
 }
 
 #[test]
-fn an_empty_variable_is_no_variable() {
+fn an_empty_variable_counts_as_unset() {
     assert_eq!(given(Some(OsString::new())), None);
     assert_eq!(given(Some("/t".into())), Some(PathBuf::from("/t")));
 }
@@ -155,7 +155,7 @@ fn the_help_names_the_files_and_variables() {
         runtime_folder: Some("$XDG_RUNTIME_DIR".into()),
         ..Environment::default()
     };
-    // Only that these are absolute is not so.
+    // The folders here are not absolute, only the paths below them matter.
     let paths = resolve(None, None, None, &platform).unwrap();
     for path in [
         &paths.config_file,

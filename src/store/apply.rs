@@ -1,8 +1,7 @@
-//! What a journalled change does to the trees: records, indexes and counters, the same when it is committed and when it
-//! is replayed.
+//! Applying a journal change to the trees: records, indexes and counters. A commit and a replay give the same result.
 //!
-//! This module owns the keys of all trees and which index follows from which record. It must not know the journal's
-//! file, and decides nothing: what a change does depends on the change and the trees alone.
+//! This module owns the keys of all trees, and which index entries follow from which record. It does not know the
+//! journal's file. The result depends only on the change and the trees.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +18,19 @@ use super::record::{ProcessRecord, RequestId, Resting, TranscriptRoot};
 use super::summary::Summary;
 use super::value::Value;
 
-/// The form of the trees that this program writes.
+/// The version of the tree layout that this program writes.
 ///
-/// 2: [`Space::Recent`] holds a summary of each conversation. 3: which says whether a turn was cut short.
+/// - 2: [`Space::Recent`] holds a summary of each conversation.
+/// - 3: the summary says whether a turn was cut short.
 pub(super) const FORMAT: u32 = 3;
 
 /// The key of [`Mark`] in [`Space::Meta`].
 const MARK_KEY: &[u8] = b"mark";
 
-/// What an entry of a packed tree costs in the journal beside its value, roughly, in bytes.
+/// Estimate of what an entry adds to the journal besides its value, in bytes.
 const LINE_SHARE_BYTES: u64 = 120;
 
-/// A change as the journal holds it. An unknown member is an error: a compaction would lose it.
+/// A change as the journal holds it. An unknown member is an error, because a compaction would drop it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct Entry {
@@ -39,7 +39,7 @@ pub(super) struct Entry {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) lineage: Vec<LineageValue>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) upstream: Vec<Held>,
+    pub(super) upstream: Vec<UpstreamOwner>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) requests: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +50,7 @@ pub(super) struct Entry {
     pub(super) processes_removed: Vec<String>,
 }
 
-/// An entry of a lineage and where it goes.
+/// A lineage entry and its position.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct LineageValue {
@@ -62,13 +62,13 @@ pub(super) struct LineageValue {
 /// An upstream id that a conversation holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Held {
+pub(super) struct UpstreamOwner {
     pub(super) upstream_id: UpstreamId,
     pub(super) root: TranscriptRoot,
     pub(super) id: ConversationId,
 }
 
-/// What names a request.
+/// The key of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RequestKey {
@@ -77,7 +77,7 @@ pub(super) struct RequestKey {
     pub(super) request_id: RequestId,
 }
 
-/// How far the trees are, written with each batch.
+/// How far the trees have applied the journal. Written with each batch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mark {
@@ -85,11 +85,11 @@ pub(super) struct Mark {
     pub(super) position: Position,
     /// Conversations that are not deleted.
     pub(super) conversations: u64,
-    /// How long a journal of nothing but what is in the trees would be, roughly, in bytes.
+    /// Estimated length of a fully compacted journal, in bytes.
     pub(super) live_bytes: u64,
 }
 
-/// The members of a conversation record from which indexes follow.
+/// The members of a conversation record that the indexes need.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConversationHeader {
@@ -112,7 +112,7 @@ pub(super) struct ConversationHeader {
     waiting: Option<BTreeMap<String, IgnoredAny>>,
     #[serde(default)]
     resting: Resting,
-    // Absent where they moved to a body.
+    // Absent if they moved to a body.
     #[serde(default)]
     namespace: Option<String>,
     #[serde(default)]
@@ -137,7 +137,7 @@ struct RequestHeader {
 }
 
 impl Entry {
-    /// Reads the change of a line, far enough that nothing but the trees can fail when it is carried out.
+    /// Parses the change of a line and checks it, so that applying it can fail only in the trees.
     pub(super) fn read(change: &str) -> Result<Self, StoreError> {
         let entry: Self = serde_json::from_str(change).map_err(StoreError::unreadable("change"))?;
         for value in &entry.conversations {
@@ -149,9 +149,9 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Drops what trees that may be further on know better: older records of conversations, requests without an answer that
-    /// are known, and what was removed.
-    pub(super) fn keep_news(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
+    /// Removes what the trees may know better, if they may be ahead: older conversation records, unanswered requests
+    /// that they already have, and removals.
+    pub(super) fn keep_newer(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
         let mut conversations = Vec::new();
         for value in std::mem::take(&mut self.conversations) {
             let header: ConversationHeader = value.read_header("conversation")?;
@@ -186,7 +186,7 @@ impl RequestHeader {
         }
     }
 
-    /// Whether its outcome is known.
+    /// Whether the outcome of the request is known.
     fn is_answered(&self, value: &Value) -> bool {
         let has_body = ["result", "error"].iter().any(|member| value.has_body_in(member));
         has_body || self.result.is_some() || self.error.is_some()
@@ -194,14 +194,14 @@ impl RequestHeader {
 }
 
 impl ConversationHeader {
-    /// Later for a later state of the same conversation.
+    /// Orders states of one conversation by age.
     fn age(&self) -> (u64, Timestamp) {
         (self.revision, self.updated_at)
     }
 }
 
 impl Mark {
-    /// The mark of trees that hold nothing of this journal yet.
+    /// The mark of trees that have applied nothing from this journal.
     pub(super) fn at(position: Position) -> Self {
         Self {
             format: FORMAT,
@@ -233,7 +233,7 @@ impl Mark {
     }
 }
 
-/// Carries a change out on a draft. On an error the draft is of no use any more.
+/// Applies a change to a draft. After an error, discard the draft.
 pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Result<(), StoreError> {
     for value in &entry.conversations {
         put_conversation(draft, mark, value)?;
@@ -246,8 +246,8 @@ pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Re
         }
         mark.grow(bytes.len());
     }
-    for held in &entry.upstream {
-        let key = upstream_key(held);
+    for owner in &entry.upstream {
+        let key = upstream_key(owner);
         if packed::insert(draft, Space::Upstream, &key, &[])?.is_none() {
             mark.grow(key.len());
         }
@@ -275,7 +275,7 @@ pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Re
     Ok(())
 }
 
-/// The header of a conversation's record, where there is one.
+/// Reads the header of a conversation's record.
 pub(super) fn conversation_header(
     draft: &Draft<'_>,
     id: ConversationId,
@@ -286,7 +286,7 @@ pub(super) fn conversation_header(
         .transpose()
 }
 
-/// Whether a conversation is not deleted, by its key and value in the trees.
+/// Returns whether a conversation is not deleted, given its key and value in the trees.
 pub(super) fn check_conversation(key: &[u8], bytes: &[u8]) -> Result<bool, StoreError> {
     let header: ConversationHeader = Value::stored_header("conversation", bytes)?;
     if header.id.as_bytes() != key {
@@ -295,19 +295,19 @@ pub(super) fn check_conversation(key: &[u8], bytes: &[u8]) -> Result<bool, Store
     Ok(header.deleted_at.is_none())
 }
 
-/// Checks a request in the trees.
+/// Checks that a request in the trees can be read.
 pub(super) fn check_request(bytes: &[u8]) -> Result<(), StoreError> {
     Value::stored_header::<RequestHeader>("request", bytes).map(drop)
 }
 
-/// The key of a lineage entry; the entries of a conversation stand together, in order.
+/// The key of a lineage entry. The entries of a conversation are adjacent and in order.
 pub(super) fn lineage_key(id: ConversationId, seq: u64) -> Vec<u8> {
     let mut key = id.as_bytes().to_vec();
     key.extend_from_slice(&seq.to_be_bytes());
     key
 }
 
-/// Reads the key of a lineage entry.
+/// Parses the key of a lineage entry.
 pub(super) fn read_lineage_key(key: &[u8]) -> Option<(ConversationId, u64)> {
     let (id, seq) = key.split_first_chunk::<16>()?;
     Some((
@@ -316,14 +316,14 @@ pub(super) fn read_lineage_key(key: &[u8]) -> Option<(ConversationId, u64)> {
     ))
 }
 
-/// What the keys of an upstream id begin with, under all roots.
+/// The common prefix of an upstream id's keys, across all roots.
 pub(super) fn upstream_prefix(upstream_id: &UpstreamId) -> Vec<u8> {
     let mut key = upstream_id.as_str().as_bytes().to_vec();
     key.push(0);
     key
 }
 
-/// What the keys of an upstream id begin with under one root.
+/// The common prefix of an upstream id's keys under one root.
 pub(super) fn upstream_root_prefix(upstream_id: &UpstreamId, root: &TranscriptRoot) -> Vec<u8> {
     let mut key = upstream_prefix(upstream_id);
     key.extend_from_slice(root.as_str().as_bytes());
@@ -331,18 +331,18 @@ pub(super) fn upstream_root_prefix(upstream_id: &UpstreamId, root: &TranscriptRo
     key
 }
 
-fn upstream_key(held: &Held) -> Vec<u8> {
-    let mut key = upstream_root_prefix(&held.upstream_id, &held.root);
-    key.extend_from_slice(held.id.as_bytes());
+fn upstream_key(owner: &UpstreamOwner) -> Vec<u8> {
+    let mut key = upstream_root_prefix(&owner.upstream_id, &owner.root);
+    key.extend_from_slice(owner.id.as_bytes());
     key
 }
 
-/// Reads the key of an upstream id.
-pub(super) fn read_upstream_key(key: &[u8]) -> Option<Held> {
+/// Parses the key of an upstream id.
+pub(super) fn read_upstream_key(key: &[u8]) -> Option<UpstreamOwner> {
     let (texts, id) = key.split_last_chunk::<16>()?;
     let texts = std::str::from_utf8(texts.strip_suffix(&[0])?).ok()?;
     let (upstream_id, root) = texts.split_once('\0')?;
-    Some(Held {
+    Some(UpstreamOwner {
         upstream_id: UpstreamId::new(upstream_id),
         root: TranscriptRoot::new(root),
         id: ConversationId::from_bytes(*id),
@@ -356,7 +356,7 @@ pub(super) fn request_key(key: &RequestKey) -> Vec<u8> {
     bytes
 }
 
-/// What the keys of a conversation's requests begin with; zeroes where a request makes one.
+/// The common prefix of a conversation's request keys. Zeroes for requests that create a conversation.
 pub(super) fn request_prefix(conversation_id: Option<ConversationId>) -> Vec<u8> {
     conversation_id.map_or_else(|| vec![0; 16], |id| id.as_bytes().to_vec())
 }
@@ -369,20 +369,20 @@ pub(super) fn request_order_key(key: &RequestKey, at: Timestamp) -> Vec<u8> {
     bytes
 }
 
-/// Reads whose request it is from the key that orders requests.
+/// Parses the owner of a request from its order key.
 pub(super) fn read_request_owner(key: &[u8]) -> Option<Option<ConversationId>> {
     let (id, _) = key.split_first_chunk::<16>()?;
     Some((*id != [0; 16]).then(|| ConversationId::from_bytes(*id)))
 }
 
-/// Reads time and id from the key that orders requests.
+/// Parses time and id of a request from its order key.
 pub(super) fn read_request_order_key(key: &[u8]) -> Option<(u64, RequestId)> {
     let (at, request_id) = key.get(16..)?.split_first_chunk::<8>()?;
     let request_id = std::str::from_utf8(request_id).ok()?;
     Some((u64::from_be_bytes(*at), RequestId::new(request_id)))
 }
 
-/// A number that grows with the time; microseconds, as a store's life is far within their range.
+/// Maps a time to a number that sorts the same way. Microseconds suffice for any time that a store sees.
 pub(super) fn ascending(at: Timestamp) -> u64 {
     at.as_microsecond().cast_unsigned() ^ (1 << 63)
 }
@@ -437,7 +437,7 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
     Ok(())
 }
 
-/// What the list can be filtered by; empty where a part of it is too long or stands elsewhere.
+/// Packs the members that lists filter by. Empty if one of them moved to a body or the summary is too long.
 fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool, has_waiting: bool) -> Vec<u8> {
     let texts = [
         ("namespace", &header.namespace),

@@ -1,8 +1,8 @@
-//! Bodies: what is too large for a value, as files named by their content.
+//! Bodies: files for values that are too large for the database, named by their content.
 //!
-//! A body is written whole (temporary file, sync, rename, folder sync) before the journal line that names it, and never
-//! changed. The same content is the same file. Bodies that nothing names are removed at a start that compacts the
-//! journal, and at no other time, so that no reader ever loses one. This module must not know what a body means.
+//! A body is written whole (temporary file, sync, rename, folder sync) before the journal line that names it, and
+//! never changed. Equal content shares one file. Only a start that compacts the journal removes unreferenced bodies,
+//! so no reader loses one. This module does not know what a body means.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,13 +16,13 @@ use super::digest::sha256_hex;
 use super::error::StoreError;
 use crate::files::durable;
 
-/// What stands in a value in the place of a body.
+/// A reference to a body, in place of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct BodyRef {
-    /// The SHA-256 of the content, which is the file's name.
+    /// The SHA-256 of the content, and the file's name.
     pub(super) sha256: String,
-    /// How long it is.
+    /// The length of the content.
     pub(super) bytes: u64,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct BodyRef {
 #[derive(Debug)]
 pub(super) struct Bodies {
     folder: PathBuf,
-    /// Whether the names in it, and its own, are known to be on disk: a kill, or a sync that failed, may have left some that are
-    /// not.
+    /// Whether the folder and the names in it are known to be synced. A kill or a failed sync may have left some that
+    /// are not.
     is_synced: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl Bodies {
         }
     }
 
-    /// Makes the content durable, unless it is already. One thread at a time calls this.
+    /// Makes the content durable, unless it already is. Only one thread may call this.
     pub(super) fn put(&self, content: &[u8]) -> Result<BodyRef, StoreError> {
         let body = BodyRef {
             sha256: sha256_hex(content),
@@ -51,7 +51,7 @@ impl Bodies {
         };
         let path = self.path(&body);
         let was_synced = self.is_synced.load(Ordering::Relaxed);
-        // One that is damaged is written anew.
+        // A damaged body is written again.
         let is_there = fs::read(&path).is_ok_and(|found| found == content);
         if is_there && was_synced {
             return Ok(body);
@@ -69,7 +69,7 @@ impl Bodies {
         Ok(body)
     }
 
-    /// Reads a body and checks it against its name.
+    /// Reads a body and checks it against its hash.
     pub(super) fn get(&self, body: &BodyRef) -> Result<String, StoreError> {
         let path = self.path(body);
         let content = fs::read(&path).map_err(StoreError::io("read", &path))?;
@@ -79,7 +79,7 @@ impl Bodies {
         String::from_utf8(content).map_err(|_| StoreError::DamagedBody { path })
     }
 
-    /// Removes the bodies that are not among these. Returns how many. What the store has not put there stays.
+    /// Removes bodies that are not in `named`, and returns how many. Leaves files that the store did not write.
     pub(super) fn sweep(&self, named: &HashSet<String>) -> Result<usize, StoreError> {
         let listed = match fs::read_dir(&self.folder) {
             Ok(listed) => listed,
@@ -107,24 +107,24 @@ impl Bodies {
     }
 }
 
-/// Whether a file's name is that of a body, or of one that is being written.
+/// Whether this is the file name of a body, or of one being written.
 fn is_body(name: &str) -> bool {
     let digits = name.strip_suffix(".new").unwrap_or(name);
     digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// Puts a file in place whole.
+/// Writes a whole file durably.
 pub(super) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     durable::write(path, content).map_err(StoreError::io("write", path))
 }
 
-/// Renames a file or folder and syncs its folder, so that the name survives too.
+/// Renames a file or folder and syncs its folder, so that the name survives a crash.
 pub(super) fn rename_durably(from: &Path, to: &Path) -> Result<(), StoreError> {
     durable::rename(from, to).map_err(StoreError::io("rename", from))?;
     sync_folder_of(to)
 }
 
-/// Removes a file, durably, if it is there.
+/// Removes a file durably, if it exists.
 pub(super) fn remove_durably(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Ok(()) => sync_folder_of(path),
@@ -133,7 +133,7 @@ pub(super) fn remove_durably(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Syncs the folder that a file is in.
+/// Syncs the folder that contains the file.
 pub(super) fn sync_folder_of(path: &Path) -> Result<(), StoreError> {
     durable::sync_folder_of(path).map_err(StoreError::io("sync the folder of", path))
 }
@@ -153,16 +153,16 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path().join("bodies")).unwrap().count(), 1);
     }
 
-    /// A kill may come between any two steps: the next life, which finds a name, syncs it before it relies on it.
+    /// A kill may come between any two steps. The next start syncs a name that it finds before it relies on it.
     #[test]
-    fn what_a_kill_left_unsynced_is_synced_before_it_is_relied_on() {
+    fn a_body_left_unsynced_by_a_kill_is_synced_before_use() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("bodies");
         let disk = Disk::of(home.path());
         let first = Bodies::in_folder(folder.clone()).put(b"first").unwrap();
         assert_eq!(disk.check_lasts("a body in a new folder"), 1);
 
-        // As a kill leaves it between the rename and the sync of the folder.
+        // A kill between the rename and the sync of the folder.
         let content = b"second";
         let left = folder.join(sha256_hex(content));
         let mut file = durable::NewFile::anew(&folder.join("left.new")).unwrap();
@@ -174,7 +174,7 @@ mod tests {
         bodies.put(content).unwrap();
         disk.check_lasts("the same body after a kill");
 
-        // The same where the folder itself is new, and a body is there by another name only.
+        // The same with a new folder that holds a copy of a body.
         let other = home.path().join("other");
         fs::create_dir(&other).unwrap();
         fs::copy(folder.join(&first.sha256), other.join(&first.sha256)).unwrap();
@@ -184,9 +184,9 @@ mod tests {
         disk.check_lasts("a folder after a kill");
     }
 
-    /// A file of this name that holds something else is no reason not to keep the content.
+    /// A damaged file under this name does not stop the content from being saved.
     #[test]
-    fn a_body_that_was_damaged_is_written_anew() {
+    fn a_damaged_body_is_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let bodies = Bodies::in_folder(folder.path().to_owned());
         let body = bodies.put(b"one").unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_was_changed_is_told() {
+    fn a_changed_body_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let bodies = Bodies::in_folder(folder.path().to_owned());
         let body = bodies.put(b"one").unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_names_is_swept() {
+    fn only_unreferenced_bodies_are_swept() {
         let folder = tempfile::tempdir().unwrap();
         let bodies = Bodies::in_folder(folder.path().join("bodies"));
         assert_eq!(

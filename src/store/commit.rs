@@ -1,12 +1,12 @@
-//! Committing: the thread that makes changes durable, and the line in front of it.
+//! Commits: the thread that makes changes durable, and its queue.
 //!
-//! This module owns the order of a commit: bodies synced, journal lines written and synced, one batch applied to the
-//! trees together with the journal's position, answer given. Whatever waits is taken together: one write, one sync, one
-//! batch. It must not know how the trees are read.
+//! This module owns the order of a commit: sync the bodies, write and sync the journal lines, apply one batch to the
+//! trees together with the journal's position, answer. All queued changes share one write, one sync and one batch.
+//! This module does not know how the trees are read.
 //!
-//! The trees are not synced here. That is sound because the batch carries the journal's position and is recovered whole
-//! or not at all: trees that lost their newest batches say so by their position, and the start replays from there; trees
-//! that may have lost anything else are not believed (see the module `trust`).
+//! The trees are not synced here. The batch carries the journal's position and is recovered whole or not at all.
+//! Trees that lost their newest batches show it by their position, and the next start replays from there. Trees that
+//! may have lost anything else are not trusted (see the module `trust`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -18,44 +18,44 @@ use bridge_protocol::ConversationId;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
-use super::apply::{self, Entry, Held, LineageValue, Mark, RequestKey};
+use super::apply::{self, Entry, LineageValue, Mark, RequestKey, UpstreamOwner};
 use super::compact;
 use super::error::StoreError;
 use super::journal::{self, BadRegion, Journal, Verified};
 use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
-use super::open::{self, Places};
+use super::open::{self, StorePaths};
 use super::packed;
 use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
 use super::shared::Shared;
 use super::trust::Trust;
 use super::value::Value;
 
-/// How many changes may wait to be made durable; past it a commit is refused.
+/// How many changes may wait to be committed. Beyond that, a commit is refused.
 ///
-/// As many as the requests that the daemon admits at once at least (256 connections with 64 each): one that was let in is
-/// not turned away here. A change is some kilobytes.
-pub const COMMIT_LINE_LIMIT: usize = 16_384;
+/// At least as many as the requests that the daemon admits at once (256 connections with 64 each), so that no
+/// admitted request is refused here. A change takes a few kilobytes.
+pub const COMMIT_QUEUE_LIMIT: usize = 16_384;
 
-/// How many changes are made durable together. Enough to share the cost of a sync; sled frees no page while it applies
-/// a batch, so larger ones cost memory.
+/// How many changes are committed together. Enough to share the cost of a sync. sled frees no page while it applies a
+/// batch, so larger batches cost memory.
 pub(super) const GROUP_LIMIT: usize = 256;
 
-/// How many conversations a first look at the list shows.
+/// How many conversations the first page of a list shows.
 const FIRST_LIST: usize = 64;
 
-/// How many bytes of lines are written at once; what waits beyond that is the next group.
+/// How many bytes of lines are written at once. Further changes go into the next group.
 const GROUP_LIMIT_BYTES: usize = 4 << 20;
 
 /// For how many days a request is remembered.
 pub const REQUEST_MEMORY_DAYS: u64 = 7;
 
-/// The same in microseconds.
+/// [`REQUEST_MEMORY_DAYS`] in microseconds.
 const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
 
 /// How many requests of one conversation are remembered.
 pub const REQUEST_MEMORY_COUNT: usize = 1_000;
 
-/// The longest upstream id, in bytes. Ids are uuids or short words; an agent that sends more sends no id.
+/// The longest upstream id, in bytes. Ids are UUIDs or short words.
 pub const UPSTREAM_ID_LIMIT_BYTES: usize = 1_024;
 
 /// The longest transcript root, in bytes: the longest path on Linux.
@@ -64,10 +64,10 @@ const ROOT_LIMIT_BYTES: usize = 4_096;
 /// The longest request id, in bytes.
 pub const REQUEST_ID_LIMIT_BYTES: usize = 512;
 
-/// Members of a conversation record that are structures of ours.
+/// Members of a conversation record whose own members may move to bodies one by one.
 const CONVERSATION_STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation", "waiting"];
 
-/// One thing for the thread to do.
+/// A job for the committing thread.
 pub(super) enum Job {
     Commit {
         change: Box<Change>,
@@ -76,7 +76,7 @@ pub(super) enum Job {
     /// A reader found that the database has failed.
     Failed(StoreError),
     /// A reader found that the journal is damaged.
-    Renew {
+    RewriteJournal {
         answer: oneshot::Sender<Result<Option<JournalDamage>, StoreError>>,
     },
     Shutdown {
@@ -84,18 +84,18 @@ pub(super) enum Job {
     },
 }
 
-/// What could not be read any more of a journal that was written anew.
+/// What could not be read of a journal that was then rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalDamage {
-    /// The parts that are no good lines.
+    /// The unreadable parts.
     pub damaged: Vec<BadRegion>,
-    /// Changes that no good line has.
+    /// How many changes no readable line holds.
     pub missing: u64,
-    /// Where the damaged file is kept.
+    /// Path of the damaged file's copy.
     pub kept: PathBuf,
 }
 
-/// Everything that only the thread changes.
+/// The state of the committing thread.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     /// None in memory.
@@ -103,20 +103,20 @@ pub(super) struct Writer {
     trust: Option<Trust>,
     mark: Mark,
     /// None in memory.
-    places: Option<Places>,
-    /// Why the trees must not be built upon any more: a batch has failed in them, and they could not be replaced yet.
+    paths: Option<StorePaths>,
+    /// Why the trees must not be used: a batch failed in them and they could not be replaced yet.
     broken: Option<StoreError>,
-    /// Whether trees in memory have taken the place of a database that failed.
-    stands_in: Option<StandIn>,
+    /// Set once trees in memory have replaced a failed database.
+    fallback: Option<MemoryFallback>,
 }
 
-/// Trees in memory that serve until the next start.
-struct StandIn {
-    /// Whether the journal that they were read from had lost something, which the database may still have.
+/// Trees in memory that replace a failed database until the next start.
+struct MemoryFallback {
+    /// Whether the journal that they were read from was damaged. The database may still hold what is missing.
     is_incomplete: bool,
 }
 
-/// Where one answer goes.
+/// Receives the outcome of a commit.
 type Answer = oneshot::Sender<Result<Sequence, StoreError>>;
 
 impl Writer {
@@ -125,40 +125,40 @@ impl Writer {
         journal: Option<Journal>,
         trust: Option<Trust>,
         mark: Mark,
-        places: Option<Places>,
+        paths: Option<StorePaths>,
     ) -> Self {
         Self {
             shared,
             journal,
             trust,
             mark,
-            places,
+            paths,
             broken: None,
-            stands_in: None,
+            fallback: None,
         }
     }
 
-    /// The thread's whole life: until it is told to stop, or until nobody is left who could ask.
-    pub(super) fn run(mut self, mut line: mpsc::Receiver<Job>, now: Option<Timestamp>) {
-        // Done here, off the path of the start; a commit that comes before it succeeded tries again.
+    /// Runs the thread until a shutdown, or until all senders are dropped.
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Job>, now: Option<Timestamp>) {
+        // Done here to keep it off the start's critical path. If it fails, a commit tries again.
         if let Some(trust) = &mut self.trust
             && let Err(error) = trust.mark_open()
         {
-            tracing::warn!(%error, "the store cannot be marked as in use yet");
+            tracing::warn!(%error, "cannot mark the store as in use; the next commit retries");
         }
-        // Brings the pages that the first list asks for into memory, so that nobody waits for them.
+        // Loads the pages that the first list needs, so that no client waits for them.
         if let Err(error) = self.shared.recent_page(None, FIRST_LIST) {
-            tracing::warn!(%error, "the newest conversations cannot be read");
-            self.heed(&error);
+            tracing::warn!(%error, "cannot read the newest conversations");
+            self.fail_over_if_database_failed(&error);
         }
-        let (mut stop, mut renewal) = (None, None);
+        let (mut stop, mut rewrite) = (None, None);
         let oldest_kept = now.map_or(0, |now| apply::ascending(now).saturating_sub(MEMORY_MICROSECONDS));
         let mut pruning = now.map(|_| Vec::new());
         while stop.is_none()
-            && let Some(first) = line
+            && let Some(first) = queue
                 .try_recv()
                 .ok()
-                .or_else(|| self.prune_until_called(&mut pruning, oldest_kept, &mut line))
+                .or_else(|| self.prune_until_called(&mut pruning, oldest_kept, &mut queue))
         {
             let mut group = Vec::new();
             let mut next = Some(first);
@@ -166,11 +166,11 @@ impl Writer {
                 match job {
                     Job::Commit { change, answer } => group.push((*change, answer)),
                     Job::Failed(error) => {
-                        self.heed(&error);
+                        self.fail_over_if_database_failed(&error);
                         self.shared.is_failing.store(false, Ordering::Relaxed);
                     }
-                    Job::Renew { answer } => {
-                        renewal = Some(answer);
+                    Job::RewriteJournal { answer } => {
+                        rewrite = Some(answer);
                         break;
                     }
                     Job::Shutdown { answer } => {
@@ -179,63 +179,64 @@ impl Writer {
                     }
                 }
                 next = (group.len() < GROUP_LIMIT)
-                    .then(|| line.try_recv().ok())
+                    .then(|| queue.try_recv().ok())
                     .flatten();
             }
             self.commit(group);
-            if let Some(answer) = renewal.take() {
-                // Who asked may be gone; it is written anew all the same.
-                drop(answer.send(self.renew()));
+            if let Some(answer) = rewrite.take() {
+                // The caller may be gone; the journal is rewritten anyway.
+                drop(answer.send(self.rewrite_journal()));
             }
         }
-        // Whoever waits in line behind a stop is told so.
-        line.close();
-        while let Ok(job) = line.try_recv() {
+        // Jobs after the shutdown are refused.
+        queue.close();
+        while let Ok(job) = queue.try_recv() {
             match job {
-                Job::Commit { answer, .. } => give(answer, Err(StoreError::Closed)),
+                Job::Commit { answer, .. } => send_answer(answer, Err(StoreError::Closed)),
                 Job::Failed(_) => {}
-                Job::Renew { answer } => drop(answer.send(Err(StoreError::Closed))),
+                Job::RewriteJournal { answer } => drop(answer.send(Err(StoreError::Closed))),
                 Job::Shutdown { answer } => drop(answer.send(Err(StoreError::Closed))),
             }
         }
         let closed = self.close();
         if let Err(error) = &closed {
-            tracing::error!(%error, "the store did not close cleanly; its next start replays or rebuilds");
+            tracing::error!(%error, "the store did not close cleanly; the next start replays or rebuilds it");
         }
         drop(self);
         if let Some(answer) = stop {
-            // Who asked for the stop may be gone; the store is closed all the same.
+            // The caller may be gone; the store is closed anyway.
             drop(answer.send(closed));
         }
     }
 
-    /// Waits for the next job, and meanwhile forgets requests past their time, once a life: those of a conversation to
-    /// which no further ones come would stay for ever.
+    /// Waits for the next job. Until it arrives, deletes expired requests, once per run: those of inactive
+    /// conversations would stay forever.
     ///
-    /// `pruning` is the key behind which to go on; none once all were seen.
+    /// `pruning` is the key after which to continue; `None` when all requests were checked.
     fn prune_until_called(
         &mut self,
         pruning: &mut Option<Vec<u8>>,
         oldest_kept: u64,
-        line: &mut mpsc::Receiver<Job>,
+        queue: &mut mpsc::Receiver<Job>,
     ) -> Option<Job> {
         while let Some(after) = pruning {
             match self.prune_some(after, oldest_kept) {
                 Ok(next) => *pruning = next,
                 Err(error) => {
-                    tracing::warn!(%error, "requests past their time stay until the next start");
-                    self.heed(&error);
+                    tracing::warn!(%error, "cannot delete expired requests; the next start retries");
+                    self.fail_over_if_database_failed(&error);
                     *pruning = None;
                 }
             }
-            if let Ok(job) = line.try_recv() {
+            if let Ok(job) = queue.try_recv() {
                 return Some(job);
             }
         }
-        line.blocking_recv()
+        queue.blocking_recv()
     }
 
-    /// Forgets those past their time of one page of requests. Gives the key of the last; none when there were no more.
+    /// Deletes the expired requests of one page. Returns the key of the page's last entry, or `None` after the last
+    /// page.
     fn prune_some(&mut self, after: &[u8], oldest_kept: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let from = Bound::Excluded(after);
         let page = packed::page(&self.shared.keyspace(), Space::TurnOrder, from, &[], PAGE_ENTRIES)?;
@@ -260,8 +261,8 @@ impl Writer {
         Ok(Some(last.clone()))
     }
 
-    /// Makes changes durable together, in their order. A change that cannot be written down fails alone; what fails in
-    /// writing fails for all.
+    /// Commits changes together, in order. A change that cannot be encoded fails alone; a failed write fails all of
+    /// them.
     pub(super) fn commit(&mut self, group: Vec<(Change, Answer)>) {
         let mut waiting = group.into_iter();
         while waiting.len() > 0 {
@@ -270,18 +271,18 @@ impl Writer {
                 Ok(()) => self.commit_some(&mut waiting, &mut answers),
                 Err(error) => {
                     for (_, answer) in waiting.by_ref() {
-                        give(answer, Err(error.clone()));
+                        send_answer(answer, Err(error.clone()));
                     }
                     Err(error)
                 }
             };
             if let Err(error) = &outcome {
-                self.heed(error);
+                self.fail_over_if_database_failed(error);
             }
             let failure = outcome.as_ref().err().cloned();
             self.shared.set_figures(&self.mark, failure);
             for (sequence, answer) in answers {
-                give(answer, outcome.clone().map(|()| sequence));
+                send_answer(answer, outcome.clone().map(|()| sequence));
             }
         }
     }
@@ -317,18 +318,18 @@ impl Writer {
                     last_line_bytes = line.len();
                     lines.extend_from_slice(&line);
                 }
-                // Not this change but the database, which is replaced before the next one.
+                // The database failed, not this change. It is replaced before the next change.
                 Err(error) if error.is_of_database() => {
-                    give(answer, Err(error.clone()));
+                    send_answer(answer, Err(error.clone()));
                     return Err(error);
                 }
-                Err(error) => give(answer, Err(error)),
+                Err(error) => send_answer(answer, Err(error)),
             }
         }
         if lines.is_empty() {
             return Ok(());
         }
-        if let (Some(trust), None) = (&mut self.trust, &self.stands_in) {
+        if let (Some(trust), None) = (&mut self.trust, &self.fallback) {
             trust.mark_open()?;
         }
         if let Some(journal) = &mut self.journal {
@@ -342,111 +343,113 @@ impl Writer {
         };
         let before = std::mem::replace(&mut self.mark, mark);
         drop(keyspace);
-        applied.or_else(|error| self.journal_alone(&error, before))
+        applied.or_else(|error| self.apply_from_journal(&error, before))
     }
 
-    /// The database failed after the journal had the lines: trees that are read from the journal carry them out. Where that fails
-    /// too, the lines are taken back, since they are not acknowledged then.
-    fn journal_alone(&mut self, error: &StoreError, before: Mark) -> Result<(), StoreError> {
+    /// Called when the database failed after the journal was written. Switches to trees in memory, read from the
+    /// journal. If that fails too, removes the lines from the journal, because they are not acknowledged.
+    fn apply_from_journal(&mut self, error: &StoreError, before: Mark) -> Result<(), StoreError> {
         let Err(failed) = self.fail_over(error) else {
             return Ok(());
         };
-        tracing::error!(error = %failed, "the database has failed and cannot be replaced");
-        // A part of the batch may be in its memory.
+        tracing::error!(error = %failed, "the database failed and cannot be replaced");
+        // sled may hold a part of the batch in memory.
         self.broken = Some(error.clone());
         self.mark = before;
         if let Some(journal) = &mut self.journal
             && let Err(error) = journal.take_back(self.mark.position.clone())
         {
-            tracing::error!(%error, "lines that were not carried out stay in the journal");
+            tracing::error!(%error, "cannot remove lines that were not applied from the journal");
         }
         if let Some(trust) = &mut self.trust
             && let Err(error) = trust.revoke()
         {
-            tracing::error!(%error, "the database cannot be marked as not to be believed");
+            tracing::error!(%error, "cannot mark the database as untrusted");
         }
         Err(failed)
     }
 
-    /// Sees to what failed: where it is the database, the journal is used without it.
-    fn heed(&mut self, error: &StoreError) {
+    /// Switches to trees in memory if the error is the database's.
+    fn fail_over_if_database_failed(&mut self, error: &StoreError) {
         if error.is_of_database()
-            && self.stands_in.is_none()
+            && self.fallback.is_none()
             && let Err(error) = self.fail_over(error)
         {
-            tracing::error!(%error, "the database has failed and cannot be replaced");
+            tracing::error!(%error, "the database failed and cannot be replaced");
         }
     }
 
-    /// Puts trees in memory, read from the journal, in the place of a database that failed. They take as much memory as everything
-    /// that is stored, until the next start rebuilds the database.
+    /// Replaces a failed database with trees in memory, read from the journal. Until the next start rebuilds the
+    /// database, they take as much memory as everything that is stored.
     fn fail_over(&mut self, error: &StoreError) -> Result<(), StoreError> {
-        let (Some(journal), Some(trust), Some(places), None) =
-            (&mut self.journal, &mut self.trust, &self.places, &self.stands_in)
+        let (Some(journal), Some(trust), Some(paths), None) =
+            (&mut self.journal, &mut self.trust, &self.paths, &self.fallback)
         else {
             return Err(error.clone());
         };
         journal.settle()?;
         let trees = Keyspace::in_memory();
-        let filled = open::fill(&places.journal, &trees)?;
+        let filled = open::fill(&paths.journal, &trees)?;
         if !filled.mark.position.is_at(journal.position()) {
             return Err(error.clone());
         }
         trust.revoke()?;
         tracing::error!(
             %error,
-            "the database has failed; everything is read from memory until the next start rebuilds it, and changes are kept in the journal"
+            "the database failed; reading from memory until the next start rebuilds it; changes are still saved in the journal"
         );
         self.mark = filled.mark;
-        self.shared.stand_in(trees, error.clone());
+        self.shared.use_fallback(trees, error.clone());
         self.broken = None;
-        self.stands_in = Some(StandIn {
+        self.fallback = Some(MemoryFallback {
             is_incomplete: filled.is_damaged,
         });
         Ok(())
     }
 
-    /// Writes a journal of which a part cannot be read any more anew from the trees, which hold all that was acknowledged, and
-    /// keeps the damaged one. Where one that follows is not put in place, nothing has changed; where it cannot be opened then, the
-    /// next change finds the old one without a name, and is refused.
-    fn renew(&mut self) -> Result<Option<JournalDamage>, StoreError> {
-        let (Some(journal), Some(trust), Some(places)) = (&mut self.journal, &mut self.trust, &self.places)
+    /// Rewrites a damaged journal from the trees, which hold everything acknowledged, and keeps a copy of the damaged
+    /// file.
+    ///
+    /// If the new journal cannot be put in place, nothing has changed. If it is in place but cannot be opened, the
+    /// next change finds that the open file was replaced, and is refused.
+    fn rewrite_journal(&mut self) -> Result<Option<JournalDamage>, StoreError> {
+        let (Some(journal), Some(trust), Some(paths)) = (&mut self.journal, &mut self.trust, &self.paths)
         else {
             return Ok(None);
         };
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        if self.stands_in.as_ref().is_some_and(|trees| trees.is_incomplete) {
-            // What the journal has lost is in the database only, which the next start reads.
+        if self.fallback.as_ref().is_some_and(|trees| trees.is_incomplete) {
+            // Only the database holds what the journal lost. The next start reads it.
             return Err(StoreError::BothDamaged {
-                path: places.journal.clone(),
+                path: paths.journal.clone(),
             });
         }
         journal.settle()?;
         let position = journal.position();
-        let found = journal::verify(&places.journal, position.end_offset, position.sequence)?;
+        let found = journal::verify(&paths.journal, position.end_offset, position.sequence)?;
         if found == Verified::default() {
             return Ok(None);
         }
         let shared = Arc::clone(&self.shared);
         let keyspace = shared.keyspace();
-        // The trees are a state of the new journal from the beginning.
+        // The trees are the state at the beginning of the new journal.
         keyspace.sync()?;
-        if self.stands_in.is_none() {
+        if self.fallback.is_none() {
             trust.mark_open()?;
         }
-        // Written first: where there is no room for it, nothing is kept aside either.
-        let renewed = compact::write(&places.journal, &keyspace, &self.mark)?;
-        let kept = open::keep_aside(&places.journal, open::DAMAGED)?;
+        // Write the journal first: if there is no room for it, no copy is made either.
+        let renewed = compact::write(&paths.journal, &keyspace, &self.mark)?;
+        let kept = open::keep_aside(&paths.journal, open::DAMAGED)?;
         let (mark, _) = renewed.put_in_place()?;
-        *journal = Journal::open(&places.journal, mark.position.clone())?;
+        *journal = Journal::open(&paths.journal, mark.position.clone())?;
         self.mark = mark;
         if let Err(error) = compact::adopt(&keyspace, &self.mark) {
-            tracing::warn!(%error, "the database does not know yet that the journal is another one");
+            tracing::warn!(%error, "the database does not record the rewritten journal yet");
         }
         self.shared.set_figures(&self.mark, None);
-        tracing::warn!(kept = %kept.display(), "the journal was damaged, and was written anew from the database");
+        tracing::warn!(kept = %kept.display(), "rewrote the damaged journal from the database");
         Ok(Some(JournalDamage {
             damaged: found.damaged,
             missing: found.missing,
@@ -458,7 +461,7 @@ impl Writer {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        if self.stands_in.is_some() {
+        if self.fallback.is_some() {
             return Ok(());
         }
         self.shared.keyspace().sync()?;
@@ -469,7 +472,7 @@ impl Writer {
     }
 }
 
-/// Checks a change and writes its values down, bodies included. Nothing is changed in the trees.
+/// Checks a change and encodes its values, bodies included. Does not change the trees.
 fn prepare(
     shared: &Shared,
     keyspace: &Keyspace,
@@ -492,7 +495,7 @@ fn prepare(
         entry.conversations.push(value);
     }
     for (id, mut lineage) in change.lineage {
-        // It follows from the chain at the time of reading.
+        // Not stored: readers derive it from the chain.
         lineage.in_chain = false;
         entry.lineage.push(LineageValue {
             id,
@@ -506,7 +509,7 @@ fn prepare(
         if upstream_id.as_str().contains('\0') || root.as_str().contains('\0') {
             return Err(StoreError::NulInKey);
         }
-        entry.upstream.push(Held {
+        entry.upstream.push(UpstreamOwner {
             upstream_id,
             root,
             id,
@@ -529,8 +532,8 @@ fn prepare(
     Ok(entry)
 }
 
-/// The requests that are forgotten as these come: those past their time, by the newcomers' time, and the oldest past
-/// the count. It is part of the change, so that a replay forgets the same ones.
+/// The requests to delete because of these: those that expired by the time of the new ones, and the oldest beyond the
+/// count. They are part of the change, so that a replay deletes the same ones.
 fn forgotten(keyspace: &Keyspace, requests: &[RequestRecord]) -> Result<Vec<RequestKey>, StoreError> {
     let conversations: BTreeSet<Option<ConversationId>> =
         requests.iter().map(|request| request.conversation_id).collect();
@@ -543,7 +546,7 @@ fn forgotten(keyspace: &Keyspace, requests: &[RequestRecord]) -> Result<Vec<Requ
         let newest = new.iter().map(|request| apply::ascending(request.at)).max();
         let oldest_kept = newest.unwrap_or_default().saturating_sub(MEMORY_MICROSECONDS);
         let prefix = apply::request_prefix(conversation_id);
-        // One page holds all: no conversation ever has more than this beyond its count.
+        // One page holds all: a conversation never has more than this.
         let limit = REQUEST_MEMORY_COUNT + GROUP_LIMIT;
         let known = packed::page(
             keyspace,
@@ -570,7 +573,7 @@ fn forgotten(keyspace: &Keyspace, requests: &[RequestRecord]) -> Result<Vec<Requ
     Ok(forgotten)
 }
 
-/// The journal's line of a change.
+/// Encodes the journal line of a change.
 fn write_line(sequence: u64, entry: &Entry) -> Result<Vec<u8>, StoreError> {
     let change = serde_json::to_string(entry).map_err(StoreError::unwritable("change"))?;
     let line = journal::encode_line(sequence, &change);
@@ -595,8 +598,8 @@ fn check_length(what: &'static str, text: &str, limit_bytes: usize) -> Result<()
     Ok(())
 }
 
-fn give(answer: Answer, outcome: Result<Sequence, StoreError>) {
-    // Who asked may be gone; the change stands or fell all the same.
+fn send_answer(answer: Answer, outcome: Result<Sequence, StoreError>) {
+    // The caller may be gone; the outcome stands anyway.
     drop(answer.send(outcome));
 }
 

@@ -1,9 +1,14 @@
-//! Compaction: a new journal that holds what is in the trees and nothing that was replaced.
+//! Compaction: writes a new journal that holds only what is in the trees.
 //!
-//! This module owns the steps and their order, each of which can be the last before a crash: write the new journal under
-//! a temporary name and sync it; rename it into place and sync the folder; write its position to the trees; remove
-//! bodies that nothing names. Before the rename the old journal counts. After it the new one does, and the trees, whose
-//! mark still speaks of the old one, are brought up to date from it. The lineage is copied whole: it is never cut.
+//! This module owns the steps and their order. A crash may follow any of them:
+//!
+//! 1. Write the new journal under a temporary name and sync it.
+//! 2. Rename it into place and sync the folder.
+//! 3. Write its position to the trees.
+//! 4. Remove unreferenced bodies.
+//!
+//! Before the rename the old journal counts; afterwards the new one does, and the next start updates trees whose mark
+//! still names the old one. The lineage is always copied in full.
 
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -17,20 +22,20 @@ use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
 use super::packed;
 use super::value::Value;
 
-/// A journal shorter than this is left alone: reading it costs less than replacing it.
+/// The shortest journal worth compacting, in bytes. Reading a shorter one costs less than replacing it.
 const SMALLEST_JOURNAL_BYTES: u64 = 1 << 20;
 
-/// A new journal, synced, beside the old one.
+/// A new journal: synced, but not yet in place.
 pub(super) struct Compacted {
     journal: NewJournal,
     mark: Mark,
-    /// The bodies that the new journal names.
+    /// The bodies that the new journal references.
     named: HashSet<String>,
-    /// How many conversations in it are not deleted.
+    /// How many of its conversations are not deleted.
     conversations: u64,
 }
 
-/// The trees of records, in the order in which a journal lists them. All other trees follow from these.
+/// The trees of records, in the order in which a journal lists them. All other trees are derived from these.
 pub(super) const RECORDS: [Space; 5] = [
     Space::Conversations,
     Space::Lineage,
@@ -39,16 +44,16 @@ pub(super) const RECORDS: [Space; 5] = [
     Space::Processes,
 ];
 
-/// Whether the journal is at least twice as long as what lives in it.
+/// Whether at least half of the journal is obsolete.
 pub(super) fn is_due(mark: &Mark) -> bool {
     let length = mark.position.end_offset;
     length > SMALLEST_JOURNAL_BYTES && length / 2 >= mark.live_bytes
 }
 
-/// Writes down what is in the trees. Nothing may be committed meanwhile.
+/// Writes the content of the trees to a new journal. Nothing may be committed meanwhile.
 ///
 /// # Errors
-/// Also when a value cannot be read, or a conversation is missing: no journal is written from a database that is damaged.
+/// Also if a value cannot be read or a conversation is missing: a damaged database is never written to a journal.
 pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Compacted, StoreError> {
     let mut compacted = Compacted {
         journal: NewJournal::begin(path, mark.position.sequence)?,
@@ -69,7 +74,7 @@ pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Com
 }
 
 impl Compacted {
-    /// Puts the new journal in the place of the old one. What is returned is where the trees stand in it.
+    /// Replaces the old journal. Returns the position of the trees in the new one, and the bodies that it references.
     pub(super) fn put_in_place(self) -> Result<(Mark, HashSet<String>), StoreError> {
         let position = self.journal.put_in_place()?;
         let mark = Mark {
@@ -106,10 +111,11 @@ impl Compacted {
     }
 }
 
-/// Adds a record, as the trees hold it, to a change that makes it. Returns whether it is a conversation that is not deleted.
+/// Adds a record from the trees to `entry`, as a change that creates it. Returns whether it is a conversation that is
+/// not deleted.
 ///
 /// # Errors
-/// When the record is damaged; the change is as before then.
+/// If the record is damaged. `entry` is unchanged then.
 pub(super) fn add(entry: &mut Entry, space: Space, key: &[u8], bytes: &[u8]) -> Result<bool, StoreError> {
     let damaged = || StoreError::DamagedChunk { space: space.name() };
     match space {
@@ -142,18 +148,18 @@ pub(super) fn add(entry: &mut Entry, space: Space, key: &[u8], bytes: &[u8]) -> 
     Ok(false)
 }
 
-/// Tells the trees where they stand in the journal that is now in place.
+/// Records in the trees their position in the journal that is now in place.
 pub(super) fn adopt(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
     let mut draft = Draft::over(keyspace);
     mark.write(&mut draft)?;
     keyspace.apply(draft.into_writes())
 }
 
-/// Removes the bodies that the journal in place does not name.
+/// Removes the bodies that the journal in place does not reference.
 pub(super) fn sweep(bodies: &Bodies, named: &HashSet<String>) -> usize {
     bodies.sweep(named).unwrap_or_else(|error| {
-        // They take room and nothing else; the next compaction tries again.
-        tracing::warn!(%error, "unused bodies stay");
+        // They only take room; the next compaction tries again.
+        tracing::warn!(%error, "cannot remove unused bodies");
         0
     })
 }

@@ -1,13 +1,13 @@
-//! Digests and their text: SHA-256 of bodies, and hexadecimal both ways.
+//! SHA-256 digests, and hexadecimal text.
 
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of the bytes as 64 lower-case hexadecimal digits.
+/// Returns the SHA-256 of the bytes as 64 lower-case hexadecimal digits.
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Lower-case hexadecimal digits, two a byte.
+/// Encodes bytes as lower-case hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
@@ -17,7 +17,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The bytes of hexadecimal digits; none when the text is anything else.
+/// Decodes hexadecimal digits. `None` for any other text.
 pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) {

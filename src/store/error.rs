@@ -1,4 +1,4 @@
-//! What can go wrong in the store. It must not know wire codes; the server maps these.
+//! Errors of the store. This module does not know wire codes; the server maps them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,33 +9,32 @@ use thiserror::Error;
 
 use super::record::ResolvedBy;
 
-/// A read or a commit that did not happen.
+/// A read or a commit that failed.
 ///
-/// One failed write can fail every commit that waited in the same group, so the error can be cloned; the cause it
-/// carries is shared.
+/// Cloneable, because one failed write can fail all commits of its group. The clones share the cause.
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
     /// A file could not be read, written, synced, renamed or removed.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// What was attempted, as a verb.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: std::sync::Arc<io::Error>,
     },
-    /// The journal was removed, so that what is written to it is gone with this process.
+    /// The journal was removed, so what is written to it would be lost with this process.
     #[error(
-        "{} was removed while the daemon was using it, so nothing more can be saved; the daemon stops, and the next start uses what is there then",
+        "{} was removed while the daemon was using it, so nothing more can be saved; the daemon stops, and its next start uses the files that it finds",
         path.display()
     )]
     Removed {
         /// The file.
         path: PathBuf,
     },
-    /// A newer version wrote the journal: nothing was read or changed.
+    /// A newer version wrote the journal. Nothing was read or changed.
     #[error(
         "{} was written by a newer version ({}, journal format {format}); this version, {}, reads format {newest}",
         path.display(),
@@ -49,12 +48,12 @@ pub enum StoreError {
         format: u32,
         /// The newest format that this program reads.
         newest: u32,
-        /// The program that wrote it, where the file says so.
+        /// The program that wrote it, if the file says so.
         written_by: Option<String>,
     },
-    /// The journal has a whole line whose content this version does not know: nothing of it was carried out.
+    /// A valid line of the journal has content that this version does not know. Nothing of it was applied.
     #[error(
-        "{} was written by a newer version: change {sequence}, at byte {offset}, is not known to this version, {}",
+        "{} was written by a newer version: change {sequence}, at byte {offset}, is unknown to this version, {}",
         path.display(),
         env!("CARGO_PKG_VERSION")
     )]
@@ -63,38 +62,38 @@ pub enum StoreError {
         path: PathBuf,
         /// The number of the change.
         sequence: u64,
-        /// Where its line begins, in bytes from the start of the file.
+        /// The offset of its line, in bytes.
         offset: u64,
         /// The parser's error.
         #[source]
         source: std::sync::Arc<serde_json::Error>,
     },
-    /// The journal is damaged while the database has failed: neither alone holds all changes.
+    /// The journal is damaged and the database failed, so neither alone holds all changes.
     #[error(
-        "the journal {} is damaged and the database has failed, so the journal cannot be written anew before the daemon is restarted",
+        "the journal {} is damaged and the database failed, so the journal cannot be rewritten until the daemon restarts",
         path.display()
     )]
     BothDamaged {
         /// The journal.
         path: PathBuf,
     },
-    /// A value in the database cannot be read as what was written there.
+    /// A value in the database is not what was written there.
     #[error("a {what} in the database is damaged")]
     DamagedValue {
         /// What kind of value.
         what: &'static str,
     },
-    /// The query side answered with an error.
+    /// The database failed.
     #[error("the database in {} failed", path.display())]
     Database {
         /// Its folder; empty in memory.
         path: PathBuf,
-        /// Its own error.
+        /// sled's error.
         #[source]
         source: sled::Error,
     },
-    /// A stored value does not have the shape that its place asks for.
-    #[error("a stored {what} cannot be read")]
+    /// A stored value does not have the expected shape.
+    #[error("cannot read a stored {what}")]
     Unreadable {
         /// What kind of value.
         what: &'static str,
@@ -102,8 +101,8 @@ pub enum StoreError {
         #[source]
         source: std::sync::Arc<serde_json::Error>,
     },
-    /// A value could not be written down as JSON.
-    #[error("a {what} cannot be written down")]
+    /// A value cannot be encoded as JSON.
+    #[error("cannot encode a {what}")]
     Unwritable {
         /// What kind of value.
         what: &'static str,
@@ -111,19 +110,19 @@ pub enum StoreError {
         #[source]
         source: std::sync::Arc<serde_json::Error>,
     },
-    /// A chunk of packed entries is not in the form in which it is written.
+    /// A chunk of packed entries is malformed.
     #[error("packed entries in {space} are damaged")]
     DamagedChunk {
         /// The tree that holds it.
         space: &'static str,
     },
-    /// A body file does not hold what its name says.
+    /// The content of a body file does not match its name.
     #[error("the body {} does not match its name", path.display())]
     DamagedBody {
         /// The file.
         path: PathBuf,
     },
-    /// The record was written by a newer version: it can be read, not rewritten.
+    /// A newer version wrote the record. It can be read, but not rewritten.
     #[error("conversation {id} was written by a newer version (record version {version})")]
     NewerRecord {
         /// The conversation.
@@ -134,44 +133,44 @@ pub enum StoreError {
     /// Something is over its limit.
     #[error("{what} has {bytes} bytes, the limit is {limit_bytes}")]
     TooLarge {
-        /// What.
+        /// Which value.
         what: &'static str,
         /// Its size.
         bytes: usize,
         /// The limit.
         limit_bytes: usize,
     },
-    /// An upstream id or a transcript root holds a NUL, which no file name can and which separates them in a key.
-    #[error("an upstream id or transcript root holds a NUL character")]
+    /// An upstream id or a transcript root contains a NUL, which separates them in a key. No file name contains one.
+    #[error("an upstream id or transcript root contains a NUL character")]
     NulInKey,
-    /// Too many changes wait to be made durable.
-    #[error("{} changes wait to be written already", super::COMMIT_LINE_LIMIT)]
-    LineFull,
+    /// Too many changes wait to be committed.
+    #[error("{} changes are already waiting to be written", super::COMMIT_QUEUE_LIMIT)]
+    QueueFull,
     /// The store is closed, or its thread ended.
     #[error("the store is closed")]
     Closed,
 }
 
-/// Why a name did not lead to one conversation.
+/// Why a name did not identify one conversation.
 #[derive(Clone, Debug, Error)]
 pub enum Lookup {
-    /// Nothing has this name.
+    /// No conversation has the name.
     #[error("no conversation has this name")]
     NotFound,
-    /// Several have it.
+    /// Several conversations have the name.
     #[error("several conversations have this name")]
     Ambiguous {
-        /// A few of them.
+        /// Some of them.
         candidates: Vec<ConversationId>,
-        /// What the name is of each.
+        /// What kind of name it is.
         by: ResolvedBy,
     },
-    /// The one that had it was deleted.
+    /// The conversation with the name was deleted.
     #[error("conversation {id} was deleted")]
     Deleted {
         /// Its id, which is never used again.
         id: ConversationId,
-        /// When.
+        /// When it was deleted.
         at: Timestamp,
     },
     /// The store could not be read.
@@ -180,7 +179,7 @@ pub enum Lookup {
 }
 
 impl StoreError {
-    /// The file or folder for which there was no room, when that is what was wrong.
+    /// The path that lacked disk space, if that was the cause.
     #[must_use]
     pub fn lacks_room(&self) -> Option<&Path> {
         let (path, kind) = match self {
@@ -198,14 +197,14 @@ impl StoreError {
         .then_some(path)
     }
 
-    /// Whether the same change may succeed later: once there is room, when less waits, or when a database that failed is no longer
-    /// used.
+    /// Whether the same change may succeed later: after disk space was freed, when the queue is shorter, or after the
+    /// failed database was replaced.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        self.lacks_room().is_some() || self.is_of_database() || matches!(self, Self::LineFull)
+        self.lacks_room().is_some() || self.is_of_database() || matches!(self, Self::QueueFull)
     }
 
-    /// Whether the database is at fault, so that the journal is to be used without it.
+    /// Whether the database failed, so that the journal must be used without it.
     pub(super) fn is_of_database(&self) -> bool {
         matches!(
             self,

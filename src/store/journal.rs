@@ -1,16 +1,17 @@
-//! The journal: one line for each durable change, and the side of the store that is believed.
+//! The journal: one line per durable change. It is the authoritative side of the store.
 //!
-//! This module owns the file's form, its appending and its reading. The first line is a header with the file's
-//! format and generation, which every later format keeps readable as far as [`Format`] goes; each further line is `{"seq":N,"sum":"<crc32>","change":{…}}`, the checksum over sequence and change. A
-//! line counts once it was synced. It must not know what a change holds.
+//! This module owns the file's format, appending and reading. The first line is a header with the file's format and
+//! generation; every later format keeps the members of [`Format`] readable. Each further line is
+//! `{"seq":N,"sum":"<crc32>","change":{…}}`, with the checksum over sequence and change. A line counts once it is
+//! synced. This module does not know what a change holds.
 //!
-//! **A failed append leaves nothing.** What a failed write or sync may have left behind is cut off again; where that
-//! fails too, it is tried before the next append, which otherwise overwrites it. Linux reports a failed sync once and
-//! may then forget about the pages, so nothing that was part of it is relied on: the lines are written anew or not at all,
-//! and all earlier ones were synced before.
+//! **A failed append leaves nothing.** Whatever a failed write or sync left is cut off. If that fails too, it is
+//! tried before the next append, which otherwise overwrites it. Linux reports a failed sync once and may then drop
+//! the pages, so nothing of that write is relied on: the lines are written again or not at all. All earlier lines
+//! were synced before.
 //!
-//! **A torn tail is cut off.** A kill in the middle of an append leaves whole lines and the beginning of one, which were never
-//! acknowledged. Any other bad line is damage: the module `open` says what is done then.
+//! **A torn tail is cut off.** A kill during an append leaves whole lines and the beginning of one, none of them
+//! acknowledged. Any other bad line is damage; the module `open` handles it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
@@ -27,22 +28,22 @@ use super::error::StoreError;
 use crate::files::durable;
 use crate::paths::names;
 
-/// The form of the file that this program writes.
+/// The version of the file format that this program writes.
 const FORMAT: u32 = 1;
 
-/// The longest line, in bytes: what a change holds is at most some kilobytes an item, and a damaged file is not read
+/// The longest line, in bytes. A change has at most a few kilobytes per item, and a damaged file must not be read
 /// into memory whole.
 pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 
-/// What the journal needs of its file; tests put a failing one in its place.
+/// The file operations that the journal needs. Tests substitute a failing file.
 pub(super) trait Medium: Send {
-    /// Writes all bytes at this offset.
+    /// Writes all bytes at the offset.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes data and length durable.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts the file to this length.
+    /// Truncates the file to this length.
     fn cut(&mut self, length: u64) -> io::Result<()>;
-    /// Whether the file has lost its name, this path among them.
+    /// Whether the file lost all its names, including this path.
     fn is_removed(&self, path: &Path) -> io::Result<bool>;
 }
 
@@ -64,7 +65,7 @@ impl Medium for File {
         if own.nlink() > 0 {
             return Ok(false);
         }
-        // Some file systems count no names at all.
+        // Some file systems do not count links.
         match std::fs::symlink_metadata(path) {
             Ok(found) => Ok((found.dev(), found.ino()) != (own.dev(), own.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
@@ -73,7 +74,7 @@ impl Medium for File {
     }
 }
 
-/// What the first line of every format says.
+/// What the first line of every format contains.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Format {
@@ -89,33 +90,33 @@ struct Format {
 pub(super) struct Header {
     /// [`FORMAT`].
     journal: u32,
-    /// Tells this file from the one that a compaction replaces.
+    /// Distinguishes this file from the one that a compaction replaces.
     pub(super) generation: Uuid,
-    /// The sequence that the compacted lines at the beginning bring one up to; 0 in a new journal.
+    /// The sequence that the compacted lines at the beginning add up to; 0 in a new journal.
     pub(super) base: u64,
-    /// The program that began the file, so that an older one can name it.
+    /// The program that created the file, so that an older one can name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     written_by: Option<String>,
 }
 
-/// A place in a journal: right behind the line of this sequence.
+/// A position in a journal: after the line with this sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Position {
     pub(super) generation: Uuid,
     pub(super) sequence: u64,
-    /// Where the last line begins; the same as `end_offset` when there is none.
+    /// Where the last line begins; equals `end_offset` if there is none.
     pub(super) line_offset: u64,
     /// Where the next line goes.
     pub(super) end_offset: u64,
-    /// The checksum of that line, which tells it from a line of a journal that went another way. None if there is no line, or an
-    /// earlier version wrote this.
+    /// The checksum of the last line, to detect a journal that diverged. `None` if there is no line, or if an earlier
+    /// version wrote this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) line_sum: Option<u32>,
 }
 
 impl Position {
-    /// Where the lines of a journal begin.
+    /// The position before the first line.
     pub(super) fn before_lines(generation: Uuid, sequence: u64, offset: u64) -> Self {
         Self {
             generation,
@@ -126,7 +127,7 @@ impl Position {
         }
     }
 
-    /// Whether both are the same place in a journal, whatever is known of the line before it.
+    /// Whether both are the same position, regardless of the line's checksum.
     pub(super) fn is_at(&self, other: &Self) -> bool {
         let place = |of: &Self| (of.generation, of.sequence, of.end_offset);
         place(self) == place(other)
@@ -138,37 +139,37 @@ pub(super) struct Journal {
     medium: Box<dyn Medium>,
     path: PathBuf,
     position: Position,
-    /// Whether a failed append may have left bytes behind the end.
+    /// Whether a failed append may have left bytes after the end.
     may_have_rest: bool,
 }
 
-/// A part of the file that is no good line.
+/// An unreadable part of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRegion {
-    /// Where it begins, in bytes from the start of the file.
+    /// Its offset, in bytes.
     pub offset: u64,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
 }
 
-/// What was found in the file.
+/// The result of reading the file.
 #[derive(Clone, Debug)]
 pub(super) struct Scanned {
-    /// Right behind the last good line.
+    /// After the last good line.
     pub(super) position: Position,
-    /// Regions with a good line behind them.
+    /// Bad regions before the last good line.
     pub(super) damaged: Vec<BadRegion>,
-    /// What stands behind the last good line.
+    /// The bad region after the last good line.
     pub(super) torn: Option<BadRegion>,
-    /// Sequences that no good line has, with one behind them.
+    /// Sequences without a good line, before the last one that has one.
     pub(super) missing: Vec<RangeInclusive<u64>>,
 }
 
-/// What cannot be read any more of what was synced.
+/// Synced content that cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verified {
     pub(super) damaged: Vec<BadRegion>,
-    /// Sequences that no good line has.
+    /// How many sequences have no good line.
     pub(super) missing: u64,
 }
 
@@ -181,13 +182,13 @@ struct Line<'a> {
     change: &'a RawValue,
 }
 
-/// One line, with its line break.
+/// Encodes one line, with its line break.
 pub(super) fn encode_line(sequence: u64, change: &str) -> Vec<u8> {
     let sum = checksum(sequence, change);
     format!("{{\"seq\":{sequence},\"sum\":\"{sum:08x}\",\"change\":{change}}}\n").into_bytes()
 }
 
-/// A journal in the making, beside the one whose place it is to take.
+/// A journal under construction, which is to replace another one.
 pub(super) struct NewJournal {
     file: BufWriter<File>,
     temporary: PathBuf,
@@ -196,7 +197,7 @@ pub(super) struct NewJournal {
 }
 
 impl NewJournal {
-    /// Begins a journal whose lines together bring one up to the sequence `base`.
+    /// Begins a journal whose lines add up to the sequence `base`.
     pub(super) fn begin(path: &Path, base: u64) -> Result<Self, StoreError> {
         let temporary = path.with_file_name(names::NEW_JOURNAL);
         let header = Header {
@@ -219,7 +220,7 @@ impl NewJournal {
         Ok(journal)
     }
 
-    /// Adds a line; all lines of a compacted journal have its base as their sequence.
+    /// Adds a line. All lines of a compacted journal carry its base as their sequence.
     pub(super) fn push(&mut self, change: &str) -> Result<(), StoreError> {
         let line = encode_line(self.position.sequence, change);
         self.write(&line)?;
@@ -229,7 +230,7 @@ impl NewJournal {
         Ok(())
     }
 
-    /// Makes the file durable, still under its temporary name.
+    /// Syncs the file, still under its temporary name.
     pub(super) fn sync(&mut self) -> Result<(), StoreError> {
         self.file
             .flush()
@@ -237,7 +238,7 @@ impl NewJournal {
             .map_err(StoreError::io("write", &self.temporary))
     }
 
-    /// Puts the file in its place, durably. The caller has synced it.
+    /// Replaces the old journal, durably. The caller has synced the new one.
     pub(super) fn put_in_place(self) -> Result<Position, StoreError> {
         rename_durably(&self.temporary, &self.path)?;
         Ok(self.position)
@@ -250,19 +251,19 @@ impl NewJournal {
     }
 }
 
-/// Makes an empty journal.
+/// Creates an empty journal.
 pub(super) fn create(path: &Path) -> Result<Position, StoreError> {
     let mut journal = NewJournal::begin(path, 0)?;
     journal.sync()?;
     journal.put_in_place()
 }
 
-/// Reads the first line and where the next begins; none when it is no header.
+/// Reads the header. Returns it with the offset of the next line, or `None` if the first line is not a header.
 ///
 /// # Errors
-/// [`StoreError::NewerJournal`] when a newer version wrote it: nothing of it is read then.
+/// [`StoreError::NewerJournal`] if a newer version wrote it. Nothing else is read then.
 pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreError> {
-    /// A header of this format takes some 150 bytes; later ones may say more.
+    /// A header of this format takes about 150 bytes; later ones may be longer.
     const HEADER_LIMIT_BYTES: u64 = 64 << 10;
     let file = File::open(path).map_err(StoreError::io("open", path))?;
     let mut line = Vec::new();
@@ -288,7 +289,8 @@ pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreErr
         .map(|header| (header, line.len() as u64)))
 }
 
-/// Whether the line before the position is there, whole, and the one that was there when the position was recorded.
+/// Whether the line before the position exists, is whole, and is the line that was there when the position was
+/// recorded.
 pub(super) fn holds(path: &Path, position: &Position) -> Result<bool, StoreError> {
     let (Some(length), true) = (
         position.end_offset.checked_sub(position.line_offset),
@@ -311,10 +313,10 @@ pub(super) fn holds(path: &Path, position: &Position) -> Result<bool, StoreError
     Ok(has_sum && decode_line(&line).is_some_and(|line| line.seq == position.sequence))
 }
 
-/// Reads the lines behind a position and hands each good one with a sequence that is news to `each`.
+/// Reads the lines after a position and passes each good line with a new sequence to `each`.
 ///
-/// `base` is the header's: lines up to it may repeat one sequence, as a compaction writes them. Where the header cannot be
-/// read any line may.
+/// `base` is the header's: lines up to it may share one sequence, as a compaction writes them. If the header cannot
+/// be read, any line may.
 pub(super) fn scan(
     path: &Path,
     from: &Position,
@@ -324,14 +326,14 @@ pub(super) fn scan(
     scan_until(path, from, u64::MAX, base, each)
 }
 
-/// Looks at all lines of a journal that ends here, behind which somebody may be writing.
+/// Checks all lines up to `end_offset`. Another thread may be appending after it.
 pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Verified, StoreError> {
     let header = read_header(path)?;
     let (base, begin) = header.map_or((None, 0), |(header, begin)| (Some(header.base), begin));
     let from = Position::before_lines(Uuid::nil(), 0, begin);
     let scanned = scan_until(path, &from, end_offset, base, |_, _| Ok(()))?;
     let mut damaged = scanned.damaged;
-    // Whatever stands there was synced, and what does not stand there any more was too.
+    // Everything up to `end_offset` was synced, so whatever is unreadable or missing is damage.
     damaged.extend(scanned.torn);
     let length = std::fs::metadata(path)
         .map_err(StoreError::io("inspect", path))?
@@ -349,12 +351,12 @@ pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Veri
     })
 }
 
-/// How many sequences these are.
+/// Returns how many sequences the ranges contain.
 pub(super) fn count(ranges: &[RangeInclusive<u64>]) -> u64 {
     ranges.iter().map(|range| range.end() - range.start() + 1).sum()
 }
 
-/// Those of the sequences that come after this one.
+/// Returns the part of the ranges after `sequence`.
 pub(super) fn behind(ranges: &[RangeInclusive<u64>], sequence: u64) -> Vec<RangeInclusive<u64>> {
     let later = ranges.iter().filter(|range| *range.end() > sequence);
     later
@@ -408,7 +410,7 @@ fn scan_until(
             continue;
         };
         scanned.damaged.extend(scanned.torn.take());
-        // Without a header nothing is known of what came before the first line.
+        // Without a header, nothing is known about what came before the first line.
         let before = match base {
             Some(base) => last.max(base),
             None if last == 0 => good.seq,
@@ -445,7 +447,7 @@ pub(super) fn has_line_break(path: &Path, region: &BadRegion) -> Result<bool, St
 }
 
 impl Journal {
-    /// Opens the file for appending at this position. What stands behind it is cut off.
+    /// Opens the file for appending at this position. Truncates what comes after it.
     pub(super) fn open(path: &Path, position: Position) -> Result<Self, StoreError> {
         let file = OpenOptions::new()
             .write(true)
@@ -469,13 +471,13 @@ impl Journal {
         }
     }
 
-    /// Right behind the last line that was synced.
+    /// The position after the last synced line.
     pub(super) fn position(&self) -> &Position {
         &self.position
     }
 
-    /// Appends lines with one write and one sync; `sequence` is that of the last, which begins `last_line_bytes` before
-    /// the end. On an error none of them counts.
+    /// Appends lines with one write and one sync. `sequence` is that of the last line, which has `last_line_bytes`
+    /// bytes. On an error, none of the lines counts.
     pub(super) fn append(
         &mut self,
         lines: &[u8],
@@ -493,7 +495,7 @@ impl Journal {
             .and_then(|()| self.check_name());
         if let Err(error) = written {
             if let Err(cutting) = self.cut_rest() {
-                tracing::warn!(%cutting, "what a failed append left is cut off before the next");
+                tracing::warn!(%cutting, "cannot cut off what a failed append left; the next append retries");
             }
             return Err(error);
         }
@@ -509,7 +511,7 @@ impl Journal {
         Ok(())
     }
 
-    /// A write to a file without a name succeeds, and nobody will ever read it.
+    /// Fails if the file was unlinked: writing to it succeeds, but the data would be lost.
     fn check_name(&self) -> Result<(), StoreError> {
         let removed = self.medium.is_removed(&self.path);
         if removed.map_err(StoreError::io("inspect", &self.path))? {
@@ -520,14 +522,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes the last append back, because what it says could not be carried out.
+    /// Takes back the last append, because its change could not be applied.
     pub(super) fn take_back(&mut self, before: Position) -> Result<(), StoreError> {
         self.position = before;
         self.may_have_rest = true;
         self.cut_rest()
     }
 
-    /// Cuts off what a failed append may have left: the file ends at the position after this.
+    /// Cuts off what a failed append may have left, so that the file ends at the position.
     pub(super) fn settle(&mut self) -> Result<(), StoreError> {
         if self.may_have_rest {
             self.cut_rest()?;

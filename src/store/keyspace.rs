@@ -1,11 +1,11 @@
-//! Ordered trees of bytes that change together: sled on disk, or maps in memory for a store that leaves nothing behind.
+//! Ordered trees of bytes that change together: sled on disk, or maps in memory for an ephemeral store.
 //!
-//! This module owns the choice between the two and the atomicity of a batch. It must not know what the bytes mean.
+//! This module owns the choice between the two, and the atomicity of a batch. It does not know what the bytes mean.
 //!
-//! A batch over several sled trees is one sled transaction. sled 0.34 serializes those behind one lock, pins its log
-//! while it applies the writes and seals them with a manifest, so that recovery takes all of them or none; each insert
-//! reads the old value first, which the caller has in the cache anyway. No sync happens here: the journal was synced
-//! before, and what sled loses with the machine's power is replayed from there.
+//! A batch over several sled trees is one sled transaction. sled 0.34 serializes transactions behind one lock, pins
+//! its log while it applies the writes, and seals them with a manifest, so that recovery takes all of them or none.
+//! Each insert reads the old value first; the caller has it in the cache anyway. Nothing is synced here: the journal
+//! is synced first, and what sled loses in a power failure is replayed from it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,24 +23,25 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 
 use super::error::StoreError;
 
-/// Memory that sled may use for pages, in bytes: at the lower end of what is allowed, as pages cost more in memory than
-/// the size that sled counts.
+/// Cache size for sled's pages, in bytes. At the lower end of what sled allows, because pages take more memory than
+/// sled counts.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// The same while a database is filled from the journal: random keys touch all pages again and again, and reading them
-/// back would take most of the time. It is given back once the database is full.
+/// Cache size while a database is filled from the journal, in bytes. Random keys touch all pages repeatedly, and
+/// reading them back would take most of the time. The memory is freed once the database is full.
 const FILLING_CACHE_BYTES: u64 = 64 << 20;
 
-/// How long sled may keep writes before it hands them to the operating system, in milliseconds.
+/// How long sled may buffer writes, in milliseconds.
 ///
-/// Nothing waits for it: the journal is the durable side. It only bounds how much a start has to replay.
+/// Nothing waits for it, because the journal is what makes changes durable. It only limits how much a start has to
+/// replay.
 const FLUSH_EVERY_MS: u64 = 1_000;
 
-/// The size of sled's segments, in bytes. A page of more than a quarter of it goes to a file that sled never syncs;
-/// a page holds 17 values at most, and no value is over [`super::VALUE_LIMIT_BYTES`].
+/// The size of sled's segments, in bytes. sled moves a page of more than a quarter of it to a file that it never
+/// syncs. A page holds at most 17 values, none over [`super::VALUE_LIMIT_BYTES`].
 const SEGMENT_BYTES: usize = 1 << 20;
 
-/// How many entries are read at once where many are walked through.
+/// How many entries an iteration reads at once.
 pub(super) const PAGE_ENTRIES: usize = 256;
 
 /// The trees.
@@ -54,20 +55,20 @@ pub(super) enum Space {
     Lineage,
     /// Conversation id (or zeroes), request id → request record.
     Turns,
-    /// Packed: time, conversation id, request id: the order in which requests are forgotten.
+    /// Packed: time, conversation id, request id. The order in which requests expire.
     TurnOrder,
     /// Mark → process record.
     Processes,
     /// Packed: inverted time of the last change, conversation id.
     Recent,
-    /// Conversation id, of those that a start has to look after.
+    /// Ids of the conversations that a start has to handle.
     Unfinished,
     /// The format and the position in the journal.
     Meta,
 }
 
 impl Space {
-    /// All trees; the position of a tree here is its number.
+    /// All trees, in the order of their numbers.
     pub(super) const ALL: [Self; 9] = [
         Self::Conversations,
         Self::Upstream,
@@ -80,7 +81,7 @@ impl Space {
         Self::Meta,
     ];
 
-    /// Whether its values are chunks of entries.
+    /// Whether the tree's values are chunks of packed entries.
     pub(super) fn is_packed(self) -> bool {
         matches!(
             self,
@@ -107,7 +108,7 @@ impl Space {
 /// A key and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
-/// What is to become of some keys: a value, or nothing.
+/// New values of keys; `None` removes the key.
 pub(super) type Writes = BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>;
 
 /// All trees in one map.
@@ -119,7 +120,7 @@ pub(super) enum Keyspace {
     Sled(SledTrees),
     /// In memory.
     Memory(RwLock<MemoryTrees>),
-    /// Fails in all that is written, and in reads where there is nothing to read from.
+    /// Fails all writes, and reads too if there is nothing to read from.
     #[cfg(test)]
     Failing(Option<Box<Keyspace>>),
 }
@@ -131,15 +132,16 @@ pub(super) struct SledTrees {
     trees: Vec<sled::Tree>,
 }
 
-/// How long sled's threads may hold the file of a database that was closed, in milliseconds. Some were seen to take a few.
+/// How long to wait for sled's threads to release the file of a closed database, in milliseconds. A few milliseconds
+/// were observed.
 const RELEASE_LIMIT_MS: u64 = 2_000;
 
-/// Waits until sled's own threads have let go of a database that was closed in this process: it is refused to whoever
-/// opens it earlier. Nobody else has it open, the lock of the data folder sees to that; should somebody all the same,
-/// sled says so when this gives up.
+/// Waits until sled's threads have released a database that this process closed. Opening it earlier fails. No other
+/// process has it open, because the daemon holds the lock of the data folder; if one does anyway, sled reports it
+/// after this gives up.
 fn wait_until_free(path: &Path) {
     let file = path.join("db");
-    // What is not there, or cannot be opened, is for sled to find.
+    // sled reports a missing or unreadable file.
     let Ok(held) = File::open(&file) else { return };
     if flock(&held, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK) {
         return;
@@ -147,14 +149,14 @@ fn wait_until_free(path: &Path) {
     let (free, is_free) = mpsc::sync_channel(1);
     let waiter = thread::Builder::new().spawn(move || {
         let locked = flock(&held, FlockOperation::LockExclusive);
-        // Let go of before sled is told to take it.
+        // Release the lock before sled takes it.
         drop(held);
         free.send(locked)
     });
     let limit = Duration::from_millis(RELEASE_LIMIT_MS);
     match waiter.map(|_| is_free.recv_timeout(limit)) {
         Ok(Ok(Ok(()))) => {}
-        failed => tracing::warn!(?failed, file = %file.display(), "a database is still held"),
+        failed => tracing::warn!(?failed, file = %file.display(), "a database file is still locked"),
     }
 }
 
@@ -163,17 +165,17 @@ impl Keyspace {
         Self::Memory(RwLock::default())
     }
 
-    /// Opens the database in this folder, or makes it.
+    /// Opens the database in this folder, or creates it.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, CACHE_BYTES)
     }
 
-    /// Opens it to be filled, and then closed and opened again.
+    /// Opens the database for filling. The caller closes and reopens it afterwards.
     pub(super) fn open_to_fill(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, FILLING_CACHE_BYTES)
     }
 
-    /// Closes it, and waits until it can be opened again: threads of sled may hold its file for a moment longer.
+    /// Closes the database, and waits until it can be opened again. sled's threads may hold its file a moment longer.
     pub(super) fn close(self) {
         let Self::Sled(trees) = &self else { return };
         let path = trees.path.clone();
@@ -224,7 +226,7 @@ impl Keyspace {
         }
     }
 
-    /// The last pair up to this key.
+    /// Returns the last pair up to this key.
     pub(super) fn last(&self, space: Space, until: Bound<&[u8]>) -> Result<Option<Pair>, StoreError> {
         match self {
             #[cfg(test)]
@@ -246,7 +248,7 @@ impl Keyspace {
         }
     }
 
-    /// The first pairs from this key on, `limit` at most.
+    /// Returns at most `limit` pairs, starting at this key.
     pub(super) fn page(
         &self,
         space: Space,
@@ -278,7 +280,7 @@ impl Keyspace {
         }
     }
 
-    /// Applies all writes, or none of them.
+    /// Applies all writes or none.
     pub(super) fn apply(&self, writes: Writes) -> Result<(), StoreError> {
         match self {
             #[cfg(test)]
@@ -297,10 +299,10 @@ impl Keyspace {
         }
     }
 
-    /// Applies all writes, one after another: for a database that nobody believes before it is complete.
+    /// Applies the writes one by one. For a database that is not trusted until it is complete.
     ///
-    /// Keys come in their order, neighbours together, so that each page is read and written a few times however many
-    /// entries it holds. Nothing is pinned meanwhile, so that sled frees pages as it goes.
+    /// Keys come in order, so that each page is read and written only a few times. Nothing is pinned meanwhile, so
+    /// sled frees pages as it goes.
     pub(super) fn load(&self, writes: Writes) -> Result<(), StoreError> {
         let Self::Sled(trees) = self else {
             return self.apply(writes);
@@ -315,7 +317,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Hands everything to the operating system, so that a crash of this process loses none of it.
+    /// Flushes everything to the operating system, so that a crash of this process loses nothing.
     pub(super) fn hand_over(&self) -> Result<(), StoreError> {
         match self {
             #[cfg(test)]
@@ -325,10 +327,10 @@ impl Keyspace {
         }
     }
 
-    /// Hands everything to the operating system and syncs the database's file.
+    /// Flushes everything to the operating system and syncs the database's file.
     ///
-    /// sled's own flush does not sync the file on Linux, so that is done here. A start after this can trust the
-    /// database whatever happens to the machine.
+    /// sled's own flush does not sync the file on Linux. Afterwards a start can trust the database even after a power
+    /// failure.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         self.hand_over()?;
         let Self::Sled(trees) = self else {
@@ -345,17 +347,17 @@ impl Keyspace {
 fn test_failure() -> StoreError {
     StoreError::Database {
         path: PathBuf::new(),
-        source: sled::Error::ReportableBug("it was told to fail".to_owned()),
+        source: sled::Error::ReportableBug("this test makes it fail".to_owned()),
     }
 }
 
 impl SledTrees {
     fn tree(&self, space: Space) -> &sled::Tree {
-        // The enum's order is the order in which the trees were opened.
+        // The enum's order is the order in which the trees are opened.
         &self.trees[space as usize]
     }
 
-    /// What sled answers. It checks much of what it reads by assertions, so a panic is an answer too.
+    /// Calls sled. sled checks much of what it reads with assertions, so a panic counts as an error.
     fn guarded<T>(&self, ask: impl FnOnce() -> sled::Result<T>) -> Result<T, StoreError> {
         let answer = catch_unwind(AssertUnwindSafe(ask));
         let panicked = |_| Err(sled::Error::ReportableBug("a panic in the database".to_owned()));
@@ -391,11 +393,11 @@ fn owned((key, value): (sled::IVec, sled::IVec)) -> Pair {
     (key.to_vec(), value.to_vec())
 }
 
-/// A batch in the making: reads see its own writes before those of the trees below.
+/// A batch under construction. Reads see its own writes before those of the trees.
 pub(super) struct Draft<'a> {
     below: &'a Keyspace,
     writes: Writes,
-    /// The length of all keys and values that are put.
+    /// The total length of the keys and values put.
     bytes: usize,
 }
 
@@ -408,7 +410,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The length of all keys and values that it puts, roughly.
+    /// Returns the approximate length of the keys and values put.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -434,7 +436,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The last pair up to this key, as it will be.
+    /// Returns the last pair up to this key, as if the batch were applied.
     pub(super) fn last(&self, space: Space, until: Bound<&[u8]>) -> Result<Option<Pair>, StoreError> {
         let in_space = (
             Bound::Included((space, Vec::new())),
@@ -447,11 +449,11 @@ impl<'a> Draft<'a> {
             .find_map(|((_, key), value)| value.as_ref().map(|value| (key.clone(), value.clone())));
         let mut below = self.below.last(space, until)?;
         while let Some((found, _)) = &below {
-            // What is written stands before it, or in its place; further down there is nothing nearer.
+            // The batch has this key or a later one.
             if written.as_ref().is_some_and(|(key, _)| key >= found) {
                 return Ok(written);
             }
-            // What this batch removes is gone: look further down.
+            // The batch removes this key: look further down.
             if !self.writes.contains_key(&(space, found.clone())) {
                 break;
             }

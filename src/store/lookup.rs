@@ -1,6 +1,6 @@
-//! Reading: by id, by name, by time. Each answer is of one moment.
+//! Queries by id, by name and by time. Each answer is a consistent snapshot.
 //!
-//! This module owns which names lead to which conversation. It must not know how a change comes about.
+//! This module owns which names refer to which conversation. It does not know how changes are made.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
@@ -26,13 +26,13 @@ use super::summary::Summary;
 use super::value::Value;
 use super::{LOOK_STEP, Looked};
 
-/// How many candidates an ambiguous name is told with.
+/// How many candidates an ambiguous name is reported with.
 const CANDIDATES_LIMIT: usize = 16;
 
-/// How many owners of one upstream id are looked at.
+/// How many owners of one upstream id are considered.
 ///
-/// Side-by-side forks of one transcript each have an id of their own, so an id has one owner, and a few more after it
-/// was adopted again.
+/// An id has one owner, and a few more if its transcript was adopted again. Parallel forks of a transcript have ids
+/// of their own.
 const OWNERS_LIMIT: usize = 1_024;
 
 impl Shared {
@@ -47,12 +47,12 @@ impl Shared {
 
     pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
         let keyspace = self.keyspace();
-        let _moment = self.moment();
+        let _snapshot = self.snapshot();
         let mut fitting = Vec::new();
         match IdText::read(reference) {
             IdText::Whole(id) => {
                 if let Some(header) = header(&keyspace, id)? {
-                    return settle(&[header], ResolvedBy::Id);
+                    return one_match(&[header], ResolvedBy::Id);
                 }
             }
             IdText::Prefix(lowest, highest) => {
@@ -72,7 +72,7 @@ impl Shared {
             true => ResolvedBy::UpstreamId,
             false => ResolvedBy::Prefix,
         };
-        // A whole upstream id comes before those that begin with it.
+        // An exact upstream id takes precedence over ids with this prefix.
         if owners.is_empty() && text.chars().count() >= MIN_PREFIX_CHARS {
             owners = owner_ids(&keyspace, text.as_bytes())?;
         }
@@ -82,12 +82,13 @@ impl Shared {
                 holders.extend(header(&keyspace, id)?);
             }
         }
-        // A transcript whose conversation was deleted can be adopted again; its id then leads to the one that is there.
+        // A transcript can be adopted again after its conversation was deleted. Its id then refers to the
+        // conversation that exists.
         if !fitting.is_empty() || holders.iter().any(|header| header.deleted_at.is_none()) {
             holders.retain(|header| header.deleted_at.is_none());
         }
         fitting.extend(holders);
-        settle(&fitting, by)
+        one_match(&fitting, by)
     }
 
     pub(super) fn owners(
@@ -96,7 +97,7 @@ impl Shared {
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<ConversationId>, StoreError> {
         let keyspace = self.keyspace();
-        let _moment = self.moment();
+        let _snapshot = self.snapshot();
         let prefix = match root {
             Some(root) => apply::upstream_root_prefix(upstream_id, root),
             None => apply::upstream_prefix(upstream_id),
@@ -110,7 +111,7 @@ impl Shared {
         limit: usize,
     ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
         let keyspace = self.keyspace();
-        let _moment = self.moment();
+        let _snapshot = self.snapshot();
         let from = after
             .as_ref()
             .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
@@ -135,7 +136,7 @@ impl Shared {
         mut fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
     ) -> Result<Looked, StoreError> {
         let keyspace = self.keyspace();
-        let _moment = self.moment();
+        let _snapshot = self.snapshot();
         let from = after
             .as_ref()
             .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
@@ -207,7 +208,7 @@ impl Shared {
         limit: usize,
     ) -> Result<Vec<LineageEntry>, StoreError> {
         let keyspace = self.keyspace();
-        let _moment = self.moment();
+        let _snapshot = self.snapshot();
         let record: Option<ConversationRecord> =
             self.record(&keyspace, Space::Conversations, "conversation", id.as_bytes())?;
         let Some(record) = record else {
@@ -261,7 +262,7 @@ impl Shared {
             .collect())
     }
 
-    fn moment(&self) -> RwLockReadGuard<'_, ()> {
+    fn snapshot(&self) -> RwLockReadGuard<'_, ()> {
         self.consistent.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -287,21 +288,21 @@ fn header(keyspace: &Keyspace, id: ConversationId) -> Result<Option<Conversation
 }
 
 fn owner_ids(keyspace: &Keyspace, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
-    let held = packed::page(
+    let owner = packed::page(
         keyspace,
         Space::Upstream,
         Bound::Included(prefix),
         prefix,
         OWNERS_LIMIT,
     )?;
-    Ok(held
+    Ok(owner
         .iter()
         .filter_map(|(key, _)| apply::read_upstream_key(key))
-        .map(|held| held.id)
+        .map(|owner| owner.id)
         .collect())
 }
 
-fn settle(candidates: &[ConversationHeader], by: ResolvedBy) -> Result<Resolved, Lookup> {
+fn one_match(candidates: &[ConversationHeader], by: ResolvedBy) -> Result<Resolved, Lookup> {
     match candidates {
         [] => Err(Lookup::NotFound),
         [only] => match only.deleted_at {

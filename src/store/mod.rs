@@ -1,13 +1,13 @@
-//! The store: what has to outlive the daemon, made durable before anyone hears of it.
+//! The store: everything that must survive the daemon.
 //!
-//! Two sides. The journal (`journal.jsonl`) has one line for each change, synced before the change is acknowledged; it
-//! is believed. The trees (sled, in `store/`) are what is queried; each batch of changes goes there whole, together with
-//! the journal's position, so that a start replays what they lack and rebuilds them when they are damaged. They are not
-//! synced with each commit: what they lose is in the journal, and the modules `commit` and `trust` say why that is
-//! enough. What is too large for a value is a file in `bodies/`, named by its content.
+//! It has two sides. The journal (`journal.jsonl`) is authoritative: it has one line per change, synced before the
+//! change is acknowledged. The trees (sled, in `store/`) answer queries. Each batch of changes is applied to them as
+//! a whole, together with the journal's position, so that a start can replay what they lack, or rebuild them if they
+//! are damaged. They are not synced with each commit: the journal has what they lose; the modules `commit` and
+//! `trust` explain why that suffices. Values that are too large are files in `bodies/`, named by their content.
 //!
-//! The store owns these files and every index over them. It must not know what a turn, an agent or a client does with a
-//! record, nor any wire code. Reads are synchronous and take microseconds; changes go through one thread, in order.
+//! The store owns these files and all indexes over them. It does not know what a turn, an agent or a client does with
+//! a record, nor any wire code. Reads are synchronous and take microseconds. Changes go through one thread, in order.
 
 mod apply;
 mod body;
@@ -39,7 +39,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 pub use commit::{
-    COMMIT_LINE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
+    COMMIT_QUEUE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
     UPSTREAM_ID_LIMIT_BYTES,
 };
 pub use error::{Lookup, StoreError};
@@ -59,40 +59,41 @@ use body::Bodies;
 use commit::{Job, Writer};
 use journal::{Journal, Position, Verified};
 use keyspace::Keyspace;
-use open::Places;
+use open::StorePaths;
 use shared::Shared;
 use trust::Trust;
 
 /// How many conversations an iteration by time reads at once.
 const RECENT_PAGE: usize = 64;
 
-/// How many conversations one step of a look through all of them sees.
+/// How many conversations one step of a scan examines.
 pub const LOOK_STEP: usize = 256;
 
-/// What one step of [`Store::look`] saw.
+/// The result of one step of [`Store::look`].
 #[derive(Clone, Debug, Default)]
 pub struct Looked {
-    /// What fits, and where it stands.
+    /// The matching conversations and their positions.
     pub found: Vec<(RecentCursor, ConversationId)>,
-    /// The first that was seen; none when there was nothing.
+    /// The first position examined; `None` if there was none.
     pub first: Option<RecentCursor>,
-    /// The last that was seen.
+    /// The last position examined.
     pub last: Option<RecentCursor>,
-    /// Whether nothing stands behind `last`.
+    /// Whether `last` is the end of the list.
     pub is_end: bool,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreOptions {
-    /// The time by which requests are past [`REQUEST_MEMORY_DAYS`]: those are forgotten in the background. Without it they
-    /// are forgotten only when further ones of the same conversation come.
+    /// The current time. If given, requests older than [`REQUEST_MEMORY_DAYS`] are deleted in the background.
+    /// Otherwise they are deleted only when new requests of the same conversation arrive.
     pub now: Option<Timestamp>,
-    /// Whether something else says that the folder has held a store before. It has lost what was in it where none is there.
+    /// Whether something else shows that the folder held a store before. If it holds none now, its content counts as
+    /// lost.
     pub has_past: bool,
 }
 
-/// The open store. Clones are the same store; the last one to go closes it.
+/// An open store. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -102,46 +103,46 @@ pub struct Store {
     opening: Arc<OpenReport>,
 }
 
-/// Figures of a store.
+/// Statistics of a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStatus {
-    /// The last change that is durable.
+    /// The last durable change.
     pub sequence: Sequence,
-    /// How many conversations there are, without deleted ones.
+    /// How many conversations exist, without deleted ones.
     pub conversations: u64,
-    /// How long the journal is, in bytes.
+    /// The length of the journal.
     pub journal_bytes: u64,
-    /// How long it would be after a compaction, roughly, in bytes.
+    /// The approximate length of the journal after a compaction.
     pub live_bytes: u64,
-    /// Whether nothing is on disk.
+    /// Whether the store is only in memory.
     pub is_ephemeral: bool,
-    /// Why the last commit failed; none when it did not.
+    /// Why the last commit failed, if it did.
     pub failure: Option<StoreError>,
-    /// Why the database is not used until the next start rebuilds it, and everything is in memory meanwhile.
+    /// Why the database is not used. Everything is served from memory until the next start rebuilds the database.
     pub database_failure: Option<StoreError>,
 }
 
-/// The thread that commits, and the line in front of it.
+/// The committing thread and its queue.
 struct WriterThread {
-    /// None once the last store has gone.
-    line: Option<mpsc::Sender<Job>>,
+    /// `None` once the last store was dropped.
+    queue: Option<mpsc::Sender<Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Store {
-    /// Opens the store in this folder, or makes it there. Blocks while it reads.
+    /// Opens the store in this folder, or creates it. Blocks while it reads.
     ///
     /// The caller holds the lock that keeps a second daemon out of the folder.
     ///
     /// # Errors
-    /// When a file can be neither read nor written, and when a newer version wrote the journal. Damage is no error: what journal
-    /// and database have is put together, and the report says what was lost.
+    /// If a file cannot be read or written, or if a newer version wrote the journal. Damage is not an error: journal
+    /// and database are merged, and the report says what was lost.
     pub fn open(folder: &Path, options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
         let opened = open::open(folder, options.has_past)?;
         let mut store = Self::start(
             opened.keyspace,
             Some(opened.bodies),
-            Some((opened.journal, opened.trust, opened.places)),
+            Some((opened.journal, opened.trust, opened.paths)),
             opened.mark,
             options,
         )?;
@@ -149,10 +150,10 @@ impl Store {
         Ok((store, opened.report))
     }
 
-    /// A store that keeps everything in memory and touches no file.
+    /// Creates a store that keeps everything in memory and touches no file.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub fn ephemeral() -> Result<Self, StoreError> {
         let nowhere = Position::before_lines(uuid::Uuid::nil(), 0, 0);
         Self::start(
@@ -164,79 +165,81 @@ impl Store {
         )
     }
 
-    /// Makes a change durable and then visible, all of it or nothing.
+    /// Makes a change durable and then visible, as a whole or not at all.
     ///
-    /// The change is in line when this returns, so that two calls are carried out in their order however their futures
-    /// are awaited. Dropping the future does not take the change back.
+    /// The change is queued when this returns, so two calls are carried out in order, however their futures are
+    /// awaited. Dropping the future does not cancel the change.
     ///
     /// # Errors
-    /// The change was not made: it is too large or rewrites a newer version's record, the line is full, or it could not
-    /// be written. A later call is tried again.
+    /// If the change was not made: it is too large, it rewrites a record of a newer version, the queue is full, or
+    /// the change could not be written. Later calls are unaffected.
     pub fn commit(
         &self,
         change: Change,
     ) -> impl Future<Output = Result<Sequence, StoreError>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
-        let entered = self.enter(Job::Commit {
+        let enqueued = self.enqueue(Job::Commit {
             change: Box::new(change),
             answer,
         });
         async move {
-            entered?;
+            enqueued?;
             answered.await.map_err(|_| StoreError::Closed)?
         }
     }
 
-    /// Carries out what is in line, syncs the database, and ends the thread. Later commits are refused.
+    /// Carries out the queued changes, syncs the database, and ends the thread. Later commits are refused.
     ///
     /// # Errors
-    /// When the database could not be synced; nothing is lost, the next start replays or rebuilds.
+    /// If the database could not be synced. Nothing is lost: the next start replays or rebuilds it.
     pub async fn shutdown(&self) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.enter(Job::Shutdown { answer })?;
+        self.enqueue(Job::Shutdown { answer })?;
         let closed = answered.await.map_err(|_| StoreError::Closed)?;
         self.writer.join();
         closed
     }
 
-    /// The record of a conversation, also of a deleted one.
+    /// Returns the record of a conversation, even of a deleted one.
     ///
     /// # Errors
-    /// When the record, or a body that it names, cannot be read.
+    /// If the record, or a body that it references, cannot be read.
     pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
-        self.watched(self.shared.conversation(id))
+        self.reporting(self.shared.conversation(id))
     }
 
-    /// The conversation that a name leads to: its whole id, a prefix of it, or an upstream id that it ever held.
+    /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
     ///
-    /// A whole id comes first. What is a prefix of one and an upstream id of another is ambiguous, and so is a prefix of
-    /// several, deleted ones among them: a short name must not come to mean another conversation by a deletion.
+    /// A complete id takes precedence. A name is ambiguous if it is a prefix of one conversation's id and an upstream
+    /// id of another, or a prefix of several ids. Deleted conversations count, so that a deletion never changes what
+    /// a short name refers to.
     ///
     /// # Errors
     /// See [`Lookup`].
     pub fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
         self.shared.resolve(reference).inspect_err(|lookup| {
             if let Lookup::Store(error) = lookup {
-                self.hear(error);
+                self.report_failure(error);
             }
         })
     }
 
-    /// The conversations that hold or held an upstream id, under one root or under any.
+    /// Returns the conversations that have or had an upstream id, under one root or under any.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn owners(
         &self,
         upstream_id: &UpstreamId,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<ConversationId>, StoreError> {
-        self.watched(self.shared.owners(upstream_id, root))
+        self.reporting(self.shared.owners(upstream_id, root))
     }
 
-    /// Conversations by the time of their last change, newest first, without deleted ones; those behind a cursor, or all.
+    /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
+    /// the cursor, if given.
     ///
-    /// A conversation that changes while one iterates moves to the front, where the iteration does not come by again.
+    /// A conversation that changes during the iteration moves to the front and is not visited again.
     pub fn recent(
         &self,
         after: Option<RecentCursor>,
@@ -249,131 +252,133 @@ impl Store {
         }
     }
 
-    /// The first conversations behind a cursor, as [`Store::recent`], `limit` at most and read at once.
+    /// Like [`Store::recent`], but reads at most `limit` conversations at once.
     ///
     /// # Errors
-    /// When a record cannot be read.
+    /// If a record cannot be read.
     pub fn recent_page(
         &self,
         after: Option<RecentCursor>,
         limit: usize,
     ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
-        self.watched(self.shared.recent_page(after, limit))
+        self.reporting(self.shared.recent_page(after, limit))
     }
 
-    /// One step of a look through all conversations behind a cursor, newest first, without deleted ones: ids of those
-    /// that `fits` takes, `limit` at most. It sees [`LOOK_STEP`] at most, of one moment, in some tens of microseconds.
+    /// One step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
+    /// that `fits` accepts, at most `limit`. A step examines at most [`LOOK_STEP`] conversations of one snapshot, in
+    /// some tens of microseconds.
     ///
-    /// `fits` gets no summary where that would be too long. It must not ask the store for anything.
+    /// `fits` gets `None` if the summary would be too long. It must not call the store.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn look(
         &self,
         after: Option<RecentCursor>,
         limit: usize,
         fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
     ) -> Result<Looked, StoreError> {
-        self.watched(self.shared.look(after, limit, fits))
+        self.reporting(self.shared.look(after, limit, fits))
     }
 
-    /// Each conversation that branched off another one, without deleted ones, and the one that it branched off.
+    /// Returns each conversation that branched off another one, with its parent. Without deleted ones.
     ///
-    /// Reads all conversations, a few hundred at a time: some tenths of a second where there are 100,000.
+    /// Reads all conversations, a few hundred at a time: some tenths of a second for 100,000.
     ///
     /// # Errors
-    /// When a record cannot be read.
+    /// If a record cannot be read.
     pub fn branches(&self) -> Result<Vec<(ConversationId, ConversationId)>, StoreError> {
-        self.watched(self.shared.branches())
+        self.reporting(self.shared.branches())
     }
 
-    /// The lineage of a conversation behind a `seq` (0: from the beginning), oldest first, `limit` entries at most.
+    /// Returns at most `limit` lineage entries of a conversation after a `seq` (0: from the start), oldest first.
     ///
     /// # Errors
-    /// When an entry cannot be read.
+    /// If an entry cannot be read.
     pub fn lineage(
         &self,
         id: ConversationId,
         after_seq: u64,
         limit: usize,
     ) -> Result<Vec<LineageEntry>, StoreError> {
-        self.watched(self.shared.lineage(id, after_seq, limit))
+        self.reporting(self.shared.lineage(id, after_seq, limit))
     }
 
-    /// The whole lineage of a conversation, oldest first.
+    /// Returns the complete lineage of a conversation, oldest first.
     ///
     /// # Errors
-    /// When an entry cannot be read.
+    /// If an entry cannot be read.
     pub fn lineage_all(&self, id: ConversationId) -> Result<Vec<LineageEntry>, StoreError> {
-        self.watched(self.shared.lineage(id, 0, usize::MAX))
+        self.reporting(self.shared.lineage(id, 0, usize::MAX))
     }
 
-    /// What is remembered of a request; without a conversation, of one that makes a conversation.
+    /// Returns the record of a request. Pass no conversation for a request that creates one.
     ///
     /// # Errors
-    /// When the record cannot be read.
+    /// If the record cannot be read.
     pub fn request(
         &self,
         conversation_id: Option<ConversationId>,
         request_id: &RequestId,
     ) -> Result<Option<RequestRecord>, StoreError> {
-        self.watched(self.shared.request(conversation_id, request_id))
+        self.reporting(self.shared.request(conversation_id, request_id))
     }
 
-    /// All processes that are remembered.
+    /// Returns all recorded processes.
     ///
     /// # Errors
-    /// When a record cannot be read.
+    /// If a record cannot be read.
     pub fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
-        self.watched(self.shared.processes())
+        self.reporting(self.shared.processes())
     }
 
-    /// The conversations that are not idle: with a pending turn, an open question or a continuation that is due, or
-    /// limited, interrupted or failed.
+    /// Returns the conversations that are not idle: those with a pending turn, an open question or a pending
+    /// continuation, and limited, interrupted or failed ones.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
-        self.watched(self.shared.unfinished())
+        self.reporting(self.shared.unfinished())
     }
 
-    /// How many conversations there are, without deleted ones. Reads one number.
+    /// Returns how many conversations exist, without deleted ones. Reads one number.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.shared.figures().conversations
     }
 
-    /// Figures of the store as of the last commit.
+    /// Returns the statistics as of the last commit.
     #[must_use]
     pub fn status(&self) -> StoreStatus {
         self.shared.figures()
     }
 
-    /// What was found when the store was opened.
+    /// Returns what the store found when it was opened.
     #[must_use]
     pub fn opening(&self) -> &OpenReport {
         &self.opening
     }
 
-    /// Forgets what was found when the store was opened: all that follows from it is done. Before this, a later process finds it in
-    /// its report too.
+    /// Deletes the saved opening report, after everything that follows from it was done. Until then, later processes
+    /// get it in their reports too.
     ///
     /// # Errors
-    /// When the note of it cannot be removed.
+    /// If the file cannot be removed.
     pub fn settle_opening(&self) -> Result<(), StoreError> {
         let Some(folder) = self.journal.as_deref().and_then(Path::parent) else {
             return Ok(());
         };
-        body::remove_durably(&Places::in_folder(folder).report)
+        body::remove_durably(&StorePaths::in_folder(folder).report)
     }
 
-    /// Reads the whole journal, and has it written anew from the database where a part of it cannot be read any more: what was
-    /// acknowledged is in both, and the next damage would find it in one of them only. Tells what was damaged then.
+    /// Verifies the whole journal. If a part cannot be read, rewrites the journal from the database and returns the
+    /// damage. Without the rewrite, the acknowledged changes would exist only once, so the next damage could lose
+    /// them.
     ///
-    /// Blocks while it reads; changes wait only where there is damage.
+    /// Blocks while it reads. Changes wait only if there is damage.
     ///
     /// # Errors
-    /// When the journal can be neither read nor written anew.
+    /// If the journal cannot be read, or cannot be rewritten.
     pub fn check_journal(&self) -> Result<Option<JournalDamage>, StoreError> {
         let Some(journal) = &self.journal else {
             return Ok(None);
@@ -384,11 +389,11 @@ impl Store {
             return Ok(None);
         }
         let (answer, answered) = oneshot::channel();
-        self.enter(Job::Renew { answer })?;
+        self.enqueue(Job::RewriteJournal { answer })?;
         answered.blocking_recv().map_err(|_| StoreError::Closed)?
     }
 
-    /// Waits until a change finds that the store's files were removed: none can be kept from then on.
+    /// Waits until a change finds that the store's files were removed. Nothing can be saved from then on.
     pub async fn removed(&self) {
         self.shared.removed.cancelled().await;
     }
@@ -396,19 +401,19 @@ impl Store {
     fn start(
         keyspace: Keyspace,
         bodies: Option<Bodies>,
-        durable: Option<(Journal, Trust, Places)>,
+        durable: Option<(Journal, Trust, StorePaths)>,
         mark: Mark,
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(keyspace, bodies, &mark));
-        let place = durable.as_ref().map(|(_, _, places)| Arc::from(&*places.journal));
-        let (journal, trust, places) = match durable {
-            Some((journal, trust, places)) => (Some(journal), Some(trust), Some(places)),
+        let place = durable.as_ref().map(|(_, _, paths)| Arc::from(&*paths.journal));
+        let (journal, trust, paths) = match durable {
+            Some((journal, trust, paths)) => (Some(journal), Some(trust), Some(paths)),
             None => (None, None, None),
         };
-        let writer = Writer::new(Arc::clone(&shared), journal, trust, mark, places);
-        // Sent by whoever commits, received by the thread alone.
-        let (line, jobs) = mpsc::channel(COMMIT_LINE_LIMIT);
+        let writer = Writer::new(Arc::clone(&shared), journal, trust, mark, paths);
+        // Senders are callers of `commit`; the only receiver is the thread.
+        let (queue, jobs) = mpsc::channel(COMMIT_QUEUE_LIMIT);
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || writer.run(jobs, options.now))
@@ -416,7 +421,7 @@ impl Store {
         Ok(Self {
             shared,
             writer: Arc::new(WriterThread {
-                line: Some(line),
+                queue: Some(queue),
                 thread: Mutex::new(Some(thread)),
             }),
             journal: place,
@@ -424,28 +429,28 @@ impl Store {
         })
     }
 
-    /// What a reader gets.
-    fn watched<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
-        read.inspect_err(|error| self.hear(error))
+    /// Passes a read's result on, and reports a failure of the database.
+    fn reporting<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        read.inspect_err(|error| self.report_failure(error))
     }
 
-    /// Reports a database that failed to the thread, so that it is replaced although nothing is committed. Once is enough for all
-    /// reads that fail meanwhile.
-    fn hear(&self, error: &StoreError) {
+    /// Reports a failed database to the thread, so that it is replaced even if nothing is committed. One report is
+    /// enough for all reads that fail meanwhile.
+    fn report_failure(&self, error: &StoreError) {
         if error.is_of_database()
             && !self.shared.is_failing.swap(true, Ordering::Relaxed)
-            && let Err(error) = self.enter(Job::Failed(error.clone()))
+            && let Err(error) = self.enqueue(Job::Failed(error.clone()))
         {
             self.shared.is_failing.store(false, Ordering::Relaxed);
-            tracing::warn!(%error, "the database has failed, and is replaced with the next change");
+            tracing::warn!(%error, "the database failed; the next change replaces it");
         }
     }
 
-    /// Takes a place in line, at once or not at all: who had to wait for one could be overtaken by a later change.
-    fn enter(&self, job: Job) -> Result<(), StoreError> {
-        let line = self.writer.line.as_ref().ok_or(StoreError::Closed)?;
-        line.try_send(job).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(_) => StoreError::LineFull,
+    /// Queues a job without waiting. A caller that waited could be overtaken by a later change.
+    fn enqueue(&self, job: Job) -> Result<(), StoreError> {
+        let queue = self.writer.queue.as_ref().ok_or(StoreError::Closed)?;
+        queue.try_send(job).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => StoreError::QueueFull,
             mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
         })
     }
@@ -457,15 +462,15 @@ impl WriterThread {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            tracing::error!("the store's thread panicked; its next start replays or rebuilds");
+            tracing::error!("the store's thread panicked; the next start replays or rebuilds the store");
         }
     }
 }
 
 impl Drop for WriterThread {
-    /// Closes the line and waits for the thread, so that the folder is free when the last store has gone.
+    /// Closes the queue and waits for the thread, so that the folder is free once the last store is dropped.
     fn drop(&mut self) {
-        self.line = None;
+        self.queue = None;
         self.join();
     }
 }

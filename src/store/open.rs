@@ -1,22 +1,22 @@
-//! Opening: bringing journal and database together, whichever of the two is behind, damaged or missing.
+//! Opening a store: reconciles journal and database if either is behind, damaged or missing.
 //!
-//! This module owns the decisions of a start, and there is one way back from any damage:
+//! This module owns the decisions of a start:
 //!
-//! 1. The journal is read before anything is changed. One of a newer format ends the start, and so does a line that checks out
-//!    and whose content is not known.
-//! 2. **The journal is the truth where it reads.** A database that is a state of it is brought up to date from it. Any other
-//!    database is set aside and built anew, and so is one that is found damaged on the way.
-//! 3. **The database is the truth where the journal does not read.** The database records up to which line of the journal it
-//!    stands. All lines up to there were synced and acknowledged. Where some are missing, whether they are damaged or cut off, or
-//!    the journal is an older copy of itself, or one that went another way since, the journal has lost changes: a new database is
-//!    filled with every record of the old one that can be read, then with what the journal has beyond them, and the journal is
-//!    written anew from that.
-//! 4. One line without its line break at the end of the journal, which is in no database, is what a kill leaves of lines that were
-//!    never acknowledged: it is cut off. Anything else there that does not check out may have been acknowledged, since a database
-//!    that was not synced may be older than the journal: it is kept, cut off and reported.
+//! 1. The journal is read before anything is changed. The start fails if the journal has a newer format, or a valid
+//!    line with unknown content.
+//! 2. **A readable journal is authoritative.** A database that is a state of this journal is updated from it. Any
+//!    other database, or a damaged one, is set aside and rebuilt.
+//! 3. **If the journal lost changes, the database fills the gap.** The database records its position in the journal.
+//!    All lines up to there were synced and acknowledged. If some of them are missing (damaged, cut off, or because
+//!    the journal is an older copy or diverged), a new database is filled with all readable records of the old one,
+//!    then with the changes that only the journal has. The journal is rewritten from the new database.
+//! 4. One line without a line break at the end of the journal, unknown to any database, is left over from a kill and
+//!    was never acknowledged: it is cut off. Any other invalid end may have been acknowledged, because an unsynced
+//!    database may be older than the journal: it is copied, cut off and reported.
 //!
-//! A database is built in a folder of its own and gets its name once it is complete. Whatever it replaces is kept under another
-//! name, and so is a damaged journal. Nothing that was set aside is ever deleted. The module `report` owns what is reported.
+//! A database is built in a separate folder and renamed once it is complete. The database that it replaces is kept
+//! under another name, and so is a damaged journal. Nothing set aside is ever deleted. The module `report` owns what
+//! is reported.
 
 mod report;
 
@@ -37,30 +37,30 @@ use crate::paths::names;
 
 pub use report::{OpenReport, RebuildReason};
 
-/// How many lines are replayed as one batch. sled frees no page while a batch is applied, so larger ones cost memory and
-/// gain nothing (4,096 took four times the memory and as long).
+/// How many lines are replayed as one batch. sled frees no page while it applies a batch: batches of 4,096 took four
+/// times the memory and no less time.
 const REPLAY_BATCH: usize = 256;
 
-/// How many bytes of keys and values are gathered in memory before they go to a database that is built anew.
+/// How many bytes of keys and values are collected in memory before they are loaded into a new database.
 ///
-/// The keys of conversations and of upstream ids are random, so each load touches most pages: a few large loads in the
-/// order of the keys take a fraction of the time of many small ones.
+/// The keys of conversations and upstream ids are random, so each load touches most pages. A few large loads in key
+/// order take a fraction of the time of many small ones.
 const LOAD_BYTES: usize = 32 << 20;
 
-/// What the folder of a database that was not used is named, before its number.
+/// Name of a set-aside database, followed by a number.
 const BROKEN: &str = "store.broken";
 
-/// The same where the database may hold what the journal does not: no body is removed while there is one.
-const UNREAD: &str = "store.damaged";
+/// The same for a database that may hold what the journal does not. While one exists, no body is removed.
+const DAMAGED_STORE: &str = "store.damaged";
 
-/// How a copy of a journal with damaged lines is called, with a number behind it.
+/// Name of a copy of a damaged journal, followed by a number.
 pub(super) const DAMAGED: &str = "journal.damaged";
 
-/// How the folder of bodies is called, with a number behind it, where nothing was left that could name one of them.
+/// Name of a folder of bodies that neither journal nor database references any more, followed by a number.
 const UNNAMED_BODIES: &str = "bodies.set-aside";
 
-/// How a note of a report that cannot be read is called, with a number behind it.
-const UNREAD_REPORT: &str = "store.report.set-aside";
+/// Name of an unreadable saved report, followed by a number.
+const UNREADABLE_REPORT: &str = "store.report.set-aside";
 
 /// The parts of an open store.
 pub(super) struct Opened {
@@ -69,23 +69,23 @@ pub(super) struct Opened {
     pub(super) journal: Journal,
     pub(super) trust: Trust,
     pub(super) mark: Mark,
-    pub(super) places: Places,
+    pub(super) paths: StorePaths,
     pub(super) report: OpenReport,
 }
 
-/// The files of a store.
-pub(super) struct Places {
+/// Paths of a store's files.
+pub(super) struct StorePaths {
     pub(super) journal: PathBuf,
     pub(super) database: PathBuf,
-    /// A database that is not complete.
+    /// A database under construction.
     making: PathBuf,
     pub(super) bodies: PathBuf,
     pub(super) trust: PathBuf,
-    /// The note of what a start found.
+    /// The saved report of what a start found.
     pub(super) report: PathBuf,
 }
 
-impl Places {
+impl StorePaths {
     pub(super) fn in_folder(folder: &Path) -> Self {
         Self {
             journal: folder.join(names::JOURNAL),
@@ -98,64 +98,68 @@ impl Places {
     }
 }
 
-/// Opens the store in this folder, which is made when it is not there. `has_past` says that there was one before, whatever is
-/// left of it.
+/// Opens the store in this folder, or creates it. `has_past` says that the folder held a store before, even if
+/// nothing is left of it.
 pub(super) fn open(folder: &Path, has_past: bool) -> Result<Opened, StoreError> {
     durable::make_folders(folder).map_err(StoreError::io("create", folder))?;
-    // sled checks much of what it reads by assertions, so a panic is an answer too.
+    // sled checks much of what it reads with assertions, so a panic counts as an error.
     match catch_unwind(|| open_with(folder, has_past, None)) {
         Ok(Err(error)) if error.is_of_database() && error.lacks_room().is_none() => {
             tracing::error!(%error, "the database is damaged");
         }
         Ok(outcome) => return outcome,
-        Err(_) => tracing::error!("the database is damaged: reading it ended in a panic"),
+        Err(_) => tracing::error!("the database is damaged: reading it panicked"),
     }
     open_with(folder, has_past, Some(RebuildReason::Damaged))
 }
 
-/// The same. The database is built anew where there is a reason.
-fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> Result<Opened, StoreError> {
-    let places = Places::in_folder(folder);
-    let mut file = JournalFile::look(&places.journal)?;
-    let mut trust = Trust::at(places.trust.clone());
-    remove_folder(&places.making)?;
-    let mut report = report::read(&places.report)?;
+/// Opens the store. `forced_rebuild` is a reason to rebuild the database.
+fn open_with(
+    folder: &Path,
+    has_past: bool,
+    forced_rebuild: Option<RebuildReason>,
+) -> Result<Opened, StoreError> {
+    let paths = StorePaths::in_folder(folder);
+    let mut file = JournalFile::inspect(&paths.journal)?;
+    let mut trust = Trust::at(paths.trust.clone());
+    remove_folder(&paths.making)?;
+    let mut report = report::read(&paths.report)?;
     let closed_at = trust.closed_at()?;
     report.was_closed = closed_at.is_some();
-    if !file.exists && !exists(&places.database)? {
-        if has_past || trust.is_there()? || has_traces(folder, &places)? {
-            set_aside(&places.bodies, UNNAMED_BODIES)?;
+    if !file.exists && !exists(&paths.database)? {
+        if has_past || trust.is_there()? || has_remains(folder, &paths)? {
+            set_aside(&paths.bodies, UNNAMED_BODIES)?;
         } else {
-            journal::create(&places.journal)?;
-            file = JournalFile::look(&places.journal)?;
+            journal::create(&paths.journal)?;
+            file = JournalFile::inspect(&paths.journal)?;
         }
     }
     report.journal_was_damaged |= file.head.is_none();
-    let (keyspace, mut mark, replayed) = match choose(&places, &file, &trust, against)? {
+    let (keyspace, mut mark, replayed) = match choose(&paths, &file, &trust, forced_rebuild)? {
         Source::Database {
             keyspace,
             mut mark,
             from,
         } => {
             let replayed = replay(
-                &places.journal,
+                &paths.journal,
                 &keyspace,
                 &mut mark,
                 &from,
                 Some(&mut trust),
                 &mut report,
             )?;
-            if report.misses_end(closed_at, &mark) {
-                report::write(&places.report, &report)?;
+            if report.count_missing_end(closed_at, &mark) {
+                report::write(&paths.report, &report)?;
             }
             (keyspace, *mark, replayed)
         }
-        Source::Anew(anew) => {
-            let (keyspace, mark) = build(&places, &file, &mut trust, anew, &mut report)?;
+        Source::Rebuild(rebuild) => {
+            let (keyspace, mark) = build(&paths, &file, &mut trust, rebuild, &mut report)?;
             (keyspace, mark, Replayed::default())
         }
     };
-    let bodies = Bodies::in_folder(places.bodies.clone());
+    let bodies = Bodies::in_folder(paths.bodies.clone());
     let keeps_end = replayed.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
     report.is_uncertain |= keeps_end;
     if let Some(torn) = replayed.torn {
@@ -163,33 +167,33 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
     }
     if replayed.is_damaged || compact::is_due(&mark) {
         if report.rebuilt.is_none() {
-            // A database that is a state of the journal was not built from all of its lines.
-            survey(&places.journal, &file)?;
+            // An up-to-date database was not built from all lines of the journal: read them before they are replaced.
+            survey(&paths.journal, &file)?;
         }
-        // What is written to the database from here on is not synced.
-        trust.stay_open()?;
+        // Later writes to the database are not synced.
+        trust.mark_open_if_trusted()?;
         let before_bytes = mark.position.end_offset;
-        let written = compact::write(&places.journal, &keyspace, &mark)?;
-        // Behind what can fail for want of room.
+        let written = compact::write(&paths.journal, &keyspace, &mark)?;
+        // After everything that may fail for lack of disk space.
         if replayed.is_damaged || keeps_end {
-            report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
+            report.journal_kept = Some(keep_aside(&paths.journal, DAMAGED)?);
         }
         if replayed.is_damaged || keeps_end {
-            report::write(&places.report, &report)?;
+            report::write(&paths.report, &report)?;
         }
         let (compacted, named) = written.put_in_place()?;
         compact::adopt(&keyspace, &compacted)?;
         report.compacted = Some((before_bytes, compacted.position.end_offset));
-        // What is kept aside may name bodies that nothing else does any more.
-        if kept_for_good(&places.journal)?.is_empty() {
+        // Set-aside files may reference bodies that nothing else references.
+        if kept_damaged(&paths.journal)?.is_empty() {
             report.bodies_removed = compact::sweep(&bodies, &named);
         }
         mark = compacted;
     } else if keeps_end {
-        report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
-        report::write(&places.report, &report)?;
+        report.journal_kept = Some(keep_aside(&paths.journal, DAMAGED)?);
+        report::write(&paths.report, &report)?;
     }
-    let journal = Journal::open(&places.journal, mark.position.clone())?;
+    let journal = Journal::open(&paths.journal, mark.position.clone())?;
     if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 && !report.is_damaged() {
         // The very first start.
         report.rebuilt = None;
@@ -200,30 +204,30 @@ fn open_with(folder: &Path, has_past: bool, against: Option<RebuildReason>) -> R
         journal,
         trust,
         mark,
-        places,
+        paths,
         report,
     })
 }
 
-/// Whether something is left of a store whose journal and database are missing.
-fn has_traces(folder: &Path, places: &Places) -> Result<bool, StoreError> {
-    let has_bodies = match fs::read_dir(&places.bodies) {
+/// Whether anything is left of a store whose journal and database are missing.
+fn has_remains(folder: &Path, paths: &StorePaths) -> Result<bool, StoreError> {
+    let has_bodies = match fs::read_dir(&paths.bodies) {
         Ok(mut bodies) => bodies.next().is_some(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-        Err(error) => return Err(StoreError::io("list", &places.bodies)(error)),
+        Err(error) => return Err(StoreError::io("list", &paths.bodies)(error)),
     };
-    Ok(has_bodies || exists(&places.report)? || !set_aside_in(folder)?.is_empty())
+    Ok(has_bodies || exists(&paths.report)? || !set_aside_in(folder)?.is_empty())
 }
 
-/// The journal as it is found, before anything is changed.
+/// The journal as found, before any change.
 struct JournalFile {
     exists: bool,
-    /// Its header, and where the next line begins; none where that cannot be read.
+    /// The header, and the offset of the next line. `None` if it cannot be read.
     head: Option<(Header, u64)>,
 }
 
 impl JournalFile {
-    fn look(path: &Path) -> Result<Self, StoreError> {
+    fn inspect(path: &Path) -> Result<Self, StoreError> {
         let exists = exists(path)?;
         let head = if exists { journal::read_header(path)? } else { None };
         Ok(Self { exists, head })
@@ -233,7 +237,7 @@ impl JournalFile {
         self.head.as_ref().map(|(header, _)| header.base)
     }
 
-    /// Where its lines begin. Without a header it is read from its first byte.
+    /// The position of the first line. Without a header, the journal is read from its first byte.
     fn beginning(&self) -> Position {
         let (generation, begin) = self
             .head
@@ -244,7 +248,7 @@ impl JournalFile {
         Position::before_lines(generation, 0, begin)
     }
 
-    /// Whether a database with this mark was filled from this journal, as far as that can be told.
+    /// Whether a database with this mark may have been filled from this journal.
     fn is_of(&self, mark: &Mark) -> bool {
         let is_base = |(header, _): &(Header, u64)| header.base == mark.position.sequence;
         self.is_generation_of(mark) || self.head.as_ref().is_none_or(is_base)
@@ -259,104 +263,107 @@ impl JournalFile {
 
 /// What a start builds on.
 enum Source {
-    /// The database, and where the journal has what it lacks.
+    /// The database, and where the journal continues after it.
     Database {
         keyspace: Keyspace,
         mark: Box<Mark>,
-        from: From,
+        from: ReplayFrom,
     },
-    /// A database that is built anew.
-    Anew(Anew),
+    /// A database that must be rebuilt.
+    Rebuild(Rebuild),
 }
 
-/// How a database is built.
-struct Anew {
-    /// Why the one that is there is not used as it is.
+/// How to rebuild a database.
+struct Rebuild {
+    /// Why the existing database cannot be used.
     reason: RebuildReason,
-    /// The one that is there, where the journal has lost changes: its records come first.
+    /// The existing database, if the journal lost changes. Its records are loaded first.
     database: Option<Keyspace>,
-    /// Then come the lines of the journal.
-    from: From,
+    /// The journal lines to load afterwards.
+    from: ReplayFrom,
     /// Whether the journal has lost changes.
     is_lost: bool,
-    /// Whether the old database may hold what the journal does not.
+    /// Whether the existing database may hold what the journal does not.
     may_hold_more: bool,
-    /// Whether the end of the journal is kept before it is cut off.
+    /// Whether to copy the end of the journal before it is cut off.
     keeps_end: bool,
     /// See [`OpenReport::is_uncertain`].
     is_uncertain: bool,
 }
 
-/// Which lines of a journal are carried out.
-struct From {
-    /// Where the lines begin that are read, and which sequence counts as known where they do.
+/// Which journal lines to apply.
+struct ReplayFrom {
+    /// Where to start reading.
     position: Position,
+    /// Lines up to this sequence may share one sequence (see [`Header`]).
     base: Option<u64>,
-    /// The last change that is in the database.
+    /// The last change in the database.
     known: u64,
     /// All changes of this journal up to here are in the database.
     covered: u64,
-    /// Lines up to this sequence are carried out only where they say more than the database.
-    news_only_until: u64,
+    /// Up to this sequence, only what is newer than the database is applied.
+    newer_only_until: u64,
 }
 
-impl From {
-    /// All lines, into a database that holds nothing.
+impl ReplayFrom {
+    /// All lines, for an empty database.
     fn beginning(file: &JournalFile) -> Self {
         Self {
             position: file.beginning(),
             base: file.base(),
             known: 0,
             covered: 0,
-            news_only_until: 0,
+            newer_only_until: 0,
         }
     }
 }
 
-/// Decides what to build on. Nothing is changed but by sled, where it opens a database.
+/// Decides what to build on. Changes nothing, except that sled may write when it opens a database.
 fn choose(
-    places: &Places,
+    paths: &StorePaths,
     file: &JournalFile,
     trust: &Trust,
-    against: Option<RebuildReason>,
+    forced_rebuild: Option<RebuildReason>,
 ) -> Result<Source, StoreError> {
-    let is_believed = trust.is_given()?;
-    let (mut keyspace, mut mark, unusable) = match open_database(&places.database)? {
+    let is_believed = trust.is_trusted()?;
+    let (mut keyspace, mut mark, unusable) = match open_database(&paths.database)? {
         Ok((keyspace, mark)) => (Some(keyspace), mark, None),
         Err(reason) => (None, None, Some(reason)),
     };
     let is_readable = mark.as_ref().is_none_or(|mark| mark.format <= FORMAT);
     let is_current = mark.as_ref().is_some_and(|mark| mark.format == FORMAT);
     let position = match &mark {
-        Some(mark) if is_current && is_believed && against.is_none() => follows(&places.journal, file, mark)?,
+        Some(mark) if is_current && is_believed && forced_rebuild.is_none() => {
+            follows(&paths.journal, file, mark)?
+        }
         _ => None,
     };
     if let Some(position) = position
         && let (Some(keyspace), Some(mark)) = (keyspace.take(), mark.take())
     {
-        let from = From {
+        let from = ReplayFrom {
             position,
             known: mark.position.sequence,
             covered: mark.position.sequence,
-            ..From::beginning(file)
+            ..ReplayFrom::beginning(file)
         };
         let mark = Box::new(mark);
         return Ok(Source::Database { keyspace, mark, from });
     }
-    let survey = survey(&places.journal, file)?;
+    let survey = survey(&paths.journal, file)?;
     let known = mark.as_ref().map_or(0, |mark| mark.position.sequence);
-    // Both began as one store, and each has changes that the other has not.
+    // Journal and database began as one store, and each has changes that the other lacks.
     let has_branched = match &mark {
         Some(mark) if survey.is_whole && known <= survey.last => {
-            file.is_generation_of(mark) && !journal::holds(&places.journal, &mark.position)?
+            file.is_generation_of(mark) && !journal::holds(&paths.journal, &mark.position)?
         }
         _ => false,
     };
     let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.is_of(mark));
-    // Without a mark nobody knows whether what is torn was acknowledged.
+    // Without a mark, the torn end may have been acknowledged.
     let is_doubtful = survey.torn.is_some() && keyspace.is_some() && mark.is_none();
     let is_lost = !survey.is_whole || known > survey.last || is_doubtful || has_branched;
-    let reason = match (unusable, against, &mark) {
+    let reason = match (unusable, forced_rebuild, &mark) {
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
         (None, None, None) => RebuildReason::WillNotOpen,
         _ if !is_current => RebuildReason::OtherFormat,
@@ -371,27 +378,27 @@ fn choose(
     }
     let was_closed = trust.closed_at()?.is_some();
     let holds_a_line = survey.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
-    // Only a database of this journal can say that one unfinished line is all that is missing at its end.
+    // Only a database of this journal can show that nothing but one unfinished line is missing at its end.
     let keeps_end = holds_a_line || (survey.torn.is_some() && !is_of_journal);
     let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_believed;
-            // Of what both changed, one change is lost.
+            // If both changed the same thing, one of the changes is lost.
             !is_complete || has_branched || (lost_its_end && !was_closed)
         }
         false => holds_a_line || (keeps_end && was_closed),
     };
     let from = match keyspace {
-        Some(_) => From {
+        Some(_) => ReplayFrom {
             known,
             covered: if is_of_journal { known } else { 0 },
-            news_only_until: if is_of_journal { known } else { u64::MAX },
-            ..From::beginning(file)
+            newer_only_until: if is_of_journal { known } else { u64::MAX },
+            ..ReplayFrom::beginning(file)
         },
-        None => From::beginning(file),
+        None => ReplayFrom::beginning(file),
     };
-    Ok(Source::Anew(Anew {
+    Ok(Source::Rebuild(Rebuild {
         reason,
         database: keyspace,
         from,
@@ -402,8 +409,8 @@ fn choose(
     }))
 }
 
-/// Where the journal continues after the state of the database. `None` if the database is not a state of this journal, or the
-/// journal lost the line up to which the database stands.
+/// Where the journal continues after the state of the database. `None` if the database is not a state of this
+/// journal, or the journal lost the line at the database's position.
 fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Position>, StoreError> {
     let Some((header, _)) = &file.head else {
         return Ok(None);
@@ -411,16 +418,16 @@ fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Positi
     if file.is_generation_of(mark) {
         return Ok(journal::holds(path, &mark.position)?.then(|| mark.position.clone()));
     }
-    // A compaction came as far as the rename. Its lines say nothing new, but where they end.
+    // A compaction was interrupted after the rename. Its lines say nothing new.
     Ok((header.base == mark.position.sequence).then(|| Position {
         sequence: header.base,
         ..file.beginning()
     }))
 }
 
-/// What a look at the whole journal finds.
+/// The result of reading the whole journal.
 struct Survey {
-    /// Whether all of it can be read, its torn end aside.
+    /// Whether all of it is readable, except for a torn end.
     is_whole: bool,
     torn: Option<Torn>,
     /// Its last sequence.
@@ -440,64 +447,74 @@ fn survey(path: &Path, file: &JournalFile) -> Result<Survey, StoreError> {
     })?;
     Ok(Survey {
         is_whole: file.head.is_some() && scanned.damaged.is_empty() && scanned.missing.is_empty(),
-        torn: scanned.torn.map(|region| Torn::look(path, region)).transpose()?,
+        torn: scanned
+            .torn
+            .map(|region| Torn::inspect(path, region))
+            .transpose()?,
         last: scanned.position.sequence.max(file.base().unwrap_or(0)),
     })
 }
 
-/// Builds a database from the records of the old one, where the journal has lost changes, and from the lines of the journal.
-/// Both the database and a journal that is whole take their places once they are complete.
+/// Builds a database from the records of the old one (if the journal lost changes) and from the lines of the journal.
+/// Puts the database and, if needed, a complete journal in place once they are finished.
 fn build(
-    places: &Places,
+    paths: &StorePaths,
     file: &JournalFile,
     trust: &mut Trust,
-    anew: Anew,
+    rebuild: Rebuild,
     report: &mut OpenReport,
 ) -> Result<(Keyspace, Mark), StoreError> {
-    report.rebuilt = Some(anew.reason);
-    report.is_uncertain |= anew.is_uncertain;
-    let making = Keyspace::open_to_fill(&places.making)?;
+    report.rebuilt = Some(rebuild.reason);
+    report.is_uncertain |= rebuild.is_uncertain;
+    let making = Keyspace::open_to_fill(&paths.making)?;
     let mut mark = Mark::at(Position {
-        sequence: anew.from.known,
-        ..anew.from.position.clone()
+        sequence: rebuild.from.known,
+        ..rebuild.from.position.clone()
     });
-    if let Some(database) = anew.database {
-        let unreadable = salvaged(&database, &making, &mut mark)?;
+    if let Some(database) = rebuild.database {
+        let unreadable = salvage_into(&database, &making, &mut mark)?;
         report.unreadable_values = report.unreadable_values.max(unreadable);
         database.close();
     }
     let before_bytes = match file.exists {
         true => {
-            let replayed = replay(&places.journal, &making, &mut mark, &anew.from, None, report)?;
+            let replayed = replay(&paths.journal, &making, &mut mark, &rebuild.from, None, report)?;
             match replayed.torn {
-                // It was acknowledged, or stands behind what was.
-                Some(torn) if anew.is_lost => report.damaged.push(torn.region),
+                // It was acknowledged, or follows acknowledged lines.
+                Some(torn) if rebuild.is_lost => report.damaged.push(torn.region),
                 torn => report.cut_off = torn.map(|torn| torn.region),
             }
             Some(mark.position.end_offset)
         }
         false => {
-            report.restored = report.restored.max(anew.from.known);
+            report.restored = report.restored.max(rebuild.from.known);
             None
         }
     };
-    report.misses_end(trust.closed_at()?, &mark);
-    leave_marked(&making, &mark)?;
-    let written = match anew.is_lost {
-        true => Some(compact::write(&places.journal, &making, &mark)?),
+    report.count_missing_end(trust.closed_at()?, &mark);
+    write_first_mark(&making, &mark)?;
+    let written = match rebuild.is_lost {
+        true => Some(compact::write(&paths.journal, &making, &mark)?),
         false => None,
     };
-    // Behind what can fail for want of room.
-    if file.exists && (anew.is_lost || anew.keeps_end) {
-        report.journal_kept = Some(keep_aside(&places.journal, DAMAGED)?);
+    // After everything that may fail for lack of disk space.
+    if file.exists && (rebuild.is_lost || rebuild.keeps_end) {
+        report.journal_kept = Some(keep_aside(&paths.journal, DAMAGED)?);
     }
-    let aside = free_name(&places.database, if anew.may_hold_more { UNREAD } else { BROKEN })?;
-    let is_replaced = exists(&places.database)?;
+    let aside = free_name(
+        &paths.database,
+        if rebuild.may_hold_more {
+            DAMAGED_STORE
+        } else {
+            BROKEN
+        },
+    )?;
+    let is_replaced = exists(&paths.database)?;
     if is_replaced {
         report.set_aside = Some(aside.clone());
     }
-    report::write(&places.report, report)?;
-    // From here on neither database is believed until the new one has its name: a kill has it built once more.
+    report::write(&paths.report, report)?;
+    // Until the new database is in place, no database is trusted: after a kill, the next start builds it again.
     trust.revoke()?;
     if let Some(written) = written {
         let (compacted, _) = written.put_in_place()?;
@@ -508,16 +525,16 @@ fn build(
     }
     making.close();
     if is_replaced {
-        rename_durably(&places.database, &aside)?;
+        rename_durably(&paths.database, &aside)?;
     }
-    rename_durably(&places.making, &places.database)?;
-    let keyspace = Keyspace::open(&places.database)?;
+    rename_durably(&paths.making, &paths.database)?;
+    let keyspace = Keyspace::open(&paths.database)?;
     trust.mark_open()?;
     Ok((keyspace, mark))
 }
 
-/// Fills a database with all records of another one that can be read. Returns how many values cannot be read.
-fn salvaged(from: &Keyspace, to: &Keyspace, mark: &mut Mark) -> Result<u64, StoreError> {
+/// Copies all readable records of a database into another one. Returns how many values cannot be read.
+fn salvage_into(from: &Keyspace, to: &Keyspace, mark: &mut Mark) -> Result<u64, StoreError> {
     let mut draft = Draft::over(to);
     let unreadable = salvage::read(from, |entry| {
         apply::apply(&mut draft, mark, &entry)?;
@@ -534,17 +551,17 @@ fn load_if_full<'a>(keyspace: &'a Keyspace, draft: &mut Draft<'a>) -> Result<(),
     keyspace.load(std::mem::replace(draft, Draft::over(keyspace)).into_writes())
 }
 
-/// Where trees stand that a journal has filled.
+/// The result of filling trees from a journal.
 pub(super) struct Filled {
     pub(super) mark: Mark,
-    /// Whether the journal has lines that cannot be read any more.
+    /// Whether the journal has unreadable lines.
     pub(super) is_damaged: bool,
 }
 
-/// Brings trees that hold nothing to where the journal ends.
+/// Fills empty trees from the journal.
 pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Filled, StoreError> {
-    let file = JournalFile::look(journal)?;
-    let from = From::beginning(&file);
+    let file = JournalFile::inspect(journal)?;
+    let from = ReplayFrom::beginning(&file);
     let mut mark = Mark::at(from.position.clone());
     let mut report = OpenReport {
         rebuilt: Some(RebuildReason::WillNotOpen),
@@ -557,46 +574,46 @@ pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Filled, StoreE
     })
 }
 
-/// A database and its mark, if that can be read, or why it has to be built anew.
+/// Opens a database and reads its mark, or returns why it must be rebuilt.
 fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<Mark>), RebuildReason>, StoreError> {
     if !exists(path)? {
         return Ok(Err(RebuildReason::Missing));
     }
     let keyspace = match catch_unwind(|| Keyspace::open(path)) {
         Ok(Ok(keyspace)) => keyspace,
-        // It is as good as it was; there is no room to use it.
+        // The database is fine, but there is no disk space to use it.
         Ok(Err(error)) if error.lacks_room().is_some() => return Err(error),
         Ok(Err(error)) => {
-            tracing::error!(%error, "the database does not open");
+            tracing::error!(%error, "cannot open the database");
             return Ok(Err(RebuildReason::WillNotOpen));
         }
         Err(_) => {
-            tracing::error!("the database does not open: it ended in a panic");
+            tracing::error!("cannot open the database: it panicked");
             return Ok(Err(RebuildReason::WillNotOpen));
         }
     };
     let mark = Mark::read(&keyspace).unwrap_or_else(|error| {
-        tracing::error!(%error, "the database does not say how far it is");
+        tracing::error!(%error, "cannot read the database's position");
         None
     });
     Ok(Ok((keyspace, mark)))
 }
 
-/// What stands behind the last good line.
+/// The bytes after the last good line.
 struct Torn {
     region: BadRegion,
-    /// Whether it is more than one unfinished line, so that a copy is kept.
+    /// Whether they contain more than one unfinished line, so that a copy is kept.
     holds_a_line: bool,
 }
 
 impl Torn {
-    fn look(path: &Path, region: BadRegion) -> Result<Self, StoreError> {
+    fn inspect(path: &Path, region: BadRegion) -> Result<Self, StoreError> {
         let holds_a_line = journal::has_line_break(path, &region)?;
         Ok(Self { region, holds_a_line })
     }
 }
 
-/// Reads the change of a line that checks out.
+/// Parses the change of a line whose checksum is valid.
 fn read_entry(path: &Path, position: &Position, change: &str) -> Result<Entry, StoreError> {
     Entry::read(change).map_err(|error| match error {
         StoreError::Unreadable { source, .. } => StoreError::UnknownChange {
@@ -609,20 +626,20 @@ fn read_entry(path: &Path, position: &Position, change: &str) -> Result<Entry, S
     })
 }
 
-/// What was found where lines were carried out.
+/// The result of applying journal lines.
 #[derive(Default)]
 struct Replayed {
     torn: Option<Torn>,
-    /// Whether lines before the last good one cannot be read, or are missing.
+    /// Whether lines before the last good one are unreadable or missing.
     is_damaged: bool,
 }
 
-/// Brings the trees up to date from the journal.
+/// Applies journal lines to the trees.
 fn replay(
     path: &Path,
     keyspace: &Keyspace,
     mark: &mut Mark,
-    from: &From,
+    from: &ReplayFrom,
     mut trust: Option<&mut Trust>,
     report: &mut OpenReport,
 ) -> Result<Replayed, StoreError> {
@@ -631,8 +648,8 @@ fn replay(
     let mut drafted = 0;
     let scanned = journal::scan(path, &from.position, from.base, |position, change| {
         let mut entry = read_entry(path, position, change)?;
-        if position.sequence <= from.news_only_until {
-            entry.keep_news(&draft)?;
+        if position.sequence <= from.newer_only_until {
+            entry.keep_newer(&draft)?;
         }
         apply::apply(&mut draft, mark, &entry)?;
         report.replayed += 1;
@@ -642,7 +659,7 @@ fn replay(
         } else if drafted >= REPLAY_BATCH {
             drafted = 0;
             if let Some(trust) = &mut trust {
-                trust.stay_open()?;
+                trust.mark_open_if_trusted()?;
             }
             mark.position = position.clone();
             let mut full = std::mem::replace(&mut draft, Draft::over(keyspace));
@@ -661,7 +678,7 @@ fn replay(
         keyspace.load(draft.into_writes())?;
     } else if has_moved {
         if let Some(trust) = &mut trust {
-            trust.stay_open()?;
+            trust.mark_open_if_trusted()?;
         }
         mark.write(&mut draft)?;
         keyspace.apply(draft.into_writes())?;
@@ -674,20 +691,23 @@ fn replay(
     report.restored = report
         .restored
         .max(missing - behind + from.known.saturating_sub(read));
-    let torn = scanned.torn.map(|region| Torn::look(path, region)).transpose()?;
+    let torn = scanned
+        .torn
+        .map(|region| Torn::inspect(path, region))
+        .transpose()?;
     Ok(Replayed { torn, is_damaged })
 }
 
-/// Gives a database that was made just now its mark, beyond the reach of a crash of this process: the next start does
-/// not believe one without, and would keep it aside as a broken one although nothing was ever written to it.
-fn leave_marked(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
+/// Writes the mark of a new database, and flushes it so that it survives a crash of this process. The next start
+/// would set aside a database without a mark as broken, even an empty one.
+fn write_first_mark(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
     let mut draft = Draft::over(keyspace);
     mark.write(&mut draft)?;
     keyspace.apply(draft.into_writes())?;
     keyspace.hand_over()
 }
 
-/// Renames a file or folder, if it is there, to the first free name of this kind.
+/// Renames a file or folder, if it exists, to a free numbered name.
 fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
     if !exists(path)? {
         return Ok(None);
@@ -697,7 +717,7 @@ fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
     Ok(Some(aside))
 }
 
-/// Removes a folder with everything in it, if it is there.
+/// Removes a folder and its content, if it exists.
 fn remove_folder(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -707,7 +727,7 @@ fn remove_folder(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Keeps the file under a further name.
+/// Copies the file to a free numbered name.
 pub(super) fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let aside = free_name(path, name)?;
     let copied = fs::copy(path, &aside)
@@ -715,19 +735,19 @@ pub(super) fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError>
         .map_err(StoreError::io("copy", path))
         .and_then(|()| sync_folder_of(&aside));
     if copied.is_err() {
-        // Half of it is of use to nobody, and takes room that there may not be.
+        // Half a copy is useless, and disk space may be short.
         let _left = fs::remove_file(&aside);
     }
     copied.map(|()| aside)
 }
 
-/// The name with the number after the highest that is there, so that the numbers tell the order.
+/// Returns the name with the number after the highest in use, so that the numbers show the order.
 fn free_name(beside: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let highest = numbered(beside, name)?.last().map_or(0, |(number, _)| *number);
     Ok(beside.with_file_name(format!("{name}-{}", highest + 1)))
 }
 
-/// What is beside this under a name and a number, by its number.
+/// Returns the siblings of `beside` with this name and a number, in order.
 fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let folder = beside.parent().unwrap_or(beside);
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -744,21 +764,21 @@ fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError
     Ok(found)
 }
 
-/// What is kept beside this and may hold what nothing else does.
-fn kept_for_good(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
-    let mut found = numbered(beside, UNREAD)?;
+/// Returns set-aside files that may hold what no other file holds.
+fn kept_damaged(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let mut found = numbered(beside, DAMAGED_STORE)?;
     found.extend(numbered(beside, DAMAGED)?);
     Ok(found)
 }
 
-/// What is kept in this folder of the store's files that could not be used.
+/// Returns the set-aside files of a store.
 ///
 /// # Errors
-/// [`StoreError::Io`] when the folder cannot be listed.
+/// [`StoreError::Io`] if the folder cannot be listed.
 pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let beside = folder.join(names::JOURNAL);
     let mut found = Vec::new();
-    for name in [BROKEN, UNREAD, DAMAGED, UNNAMED_BODIES, UNREAD_REPORT] {
+    for name in [BROKEN, DAMAGED_STORE, DAMAGED, UNNAMED_BODIES, UNREADABLE_REPORT] {
         found.extend(numbered(&beside, name)?.into_iter().map(|(_, path)| path));
     }
     Ok(found)

@@ -1,11 +1,11 @@
-//! Many small entries in few values: an ordered map whose neighbours share a chunk.
+//! Packs many small entries into few values: an ordered map in which neighbours share a chunk.
 //!
-//! sled keeps some twenty bytes to half a kilobyte of bookkeeping for each key and reads its page table at each start,
-//! so a hundred thousand conversations with a key each in four trees would cost most of the start's time and memory.
-//! Packed, the trees besides `conversations` have a few keys a hundred entries.
+//! sled needs from twenty bytes to half a kilobyte of bookkeeping per key, and reads its page table at each start.
+//! With a key per entry in four trees, a hundred thousand conversations would take most of a start's time and memory.
+//! Packed, the trees other than `conversations` have a few keys per hundred entries.
 //!
-//! This module owns the form of a chunk and its splitting and joining. A chunk's key is the lowest entry that it may
-//! hold, after a tag; the first chunk of a tree has the tag alone. It must not know what the entries mean.
+//! This module owns the format of a chunk, and splits and joins chunks. A chunk's key is a tag and the lowest entry
+//! that it may hold; the first chunk's key is only the tag. This module does not know what the entries mean.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -14,20 +14,20 @@ use super::keyspace::{Draft, Keyspace, Pair, Space};
 
 /// How large a chunk may become before it is split, in bytes.
 ///
-/// Each change of an entry writes its chunk anew, and each key costs the start some time. At this size, the entries of a
-/// hundred thousand conversations take some forty thousand keys, and a commit writes a few kilobytes.
+/// Each change of an entry rewrites its chunk, and each key slows down the start. At this size, the entries of a
+/// hundred thousand conversations take about forty thousand keys, and a commit writes a few kilobytes.
 const CHUNK_LIMIT_BYTES: usize = 2 << 10;
 
-/// A chunk of fewer bytes is joined with the one before it, if that leaves room to grow.
+/// A chunk smaller than this is joined with the previous one, if that leaves room to grow.
 const SMALL_CHUNK_BYTES: usize = CHUNK_LIMIT_BYTES / 4;
 
 /// The key of a tree's first chunk.
 const FIRST: &[u8] = &[0];
 
-/// Precedes the lowest entry in the key of each further chunk.
+/// The tag before the lowest entry in the key of each further chunk.
 const FURTHER: u8 = 1;
 
-/// Adds an entry, or gives it another value. Returns the value that it had.
+/// Adds or replaces an entry. Returns its previous value.
 pub(super) fn insert(
     draft: &mut Draft<'_>,
     space: Space,
@@ -46,7 +46,7 @@ pub(super) fn insert(
     Ok(previous)
 }
 
-/// Removes an entry. Returns the value that it had.
+/// Removes an entry. Returns its previous value.
 pub(super) fn remove(draft: &mut Draft<'_>, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     let (chunk_key, mut entries) = chunk_for(draft, space, key)?;
     let Ok(index) = search(&entries, key) else {
@@ -70,7 +70,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, space: Space, key: &[u8]) -> Result<
     Ok(Some(removed))
 }
 
-/// The first entries from this key on whose keys begin with the prefix, `limit` at most. `from` is not below the prefix.
+/// Returns at most `limit` entries whose keys have the prefix, starting at `from`, which is not below the prefix.
 pub(super) fn page(
     keyspace: &Keyspace,
     space: Space,
@@ -89,7 +89,7 @@ pub(super) fn page(
     Ok(found)
 }
 
-/// Shows all entries from this key on, in order, until the caller has seen enough.
+/// Visits all entries from this key, in order, until `visit` breaks.
 pub(super) fn each(
     keyspace: &Keyspace,
     space: Space,
@@ -118,7 +118,7 @@ pub(super) fn each(
     Ok(())
 }
 
-/// Writes a chunk, split until each part is within the limit or holds one entry.
+/// Writes a chunk. Splits it until each part is within the limit or holds one entry.
 fn put_chunk(draft: &mut Draft<'_>, space: Space, chunk_key: &[u8], mut entries: Vec<Pair>) {
     if size(&entries) > CHUNK_LIMIT_BYTES && entries.len() > 1 {
         let upper = entries.split_off(middle(&entries));
@@ -132,7 +132,7 @@ fn put_chunk(draft: &mut Draft<'_>, space: Space, chunk_key: &[u8], mut entries:
     draft.put(space, chunk_key, encode(&entries));
 }
 
-/// The chunk that holds the key, or would.
+/// Returns the chunk that holds the key, or would hold it.
 fn chunk_for(draft: &Draft<'_>, space: Space, key: &[u8]) -> Result<(Vec<u8>, Vec<Pair>), StoreError> {
     match draft.last(space, Bound::Included(&further(key)))? {
         Some((chunk_key, value)) => Ok((chunk_key, decode(space, &value)?)),
@@ -151,7 +151,7 @@ fn search(entries: &[Pair], key: &[u8]) -> Result<usize, usize> {
     entries.binary_search_by(|(entry, _)| entry.as_slice().cmp(key))
 }
 
-/// The bytes of two lengths before each entry.
+/// The size of the two lengths before each entry, in bytes.
 const LENGTHS_BYTES: usize = 4;
 
 fn size(entries: &[Pair]) -> usize {
@@ -161,7 +161,8 @@ fn size(entries: &[Pair]) -> usize {
         .sum()
 }
 
-/// The entry at which the chunk is split: the first past half of its bytes, never the first or beyond the last.
+/// The index at which to split a chunk: the first entry past half of its bytes, but neither the first nor past the
+/// last.
 fn middle(entries: &[Pair]) -> usize {
     let half = size(entries) / 2;
     let mut before = 0;
@@ -177,7 +178,7 @@ fn middle(entries: &[Pair]) -> usize {
 fn encode(entries: &[Pair]) -> Vec<u8> {
     let mut chunk = Vec::with_capacity(size(entries));
     for (key, value) in entries {
-        // Keys and values over their limits were refused before; saturating keeps this total.
+        // Longer keys and values were refused before; saturating only avoids a panic.
         for part in [key, value] {
             chunk.extend_from_slice(&u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
         }
@@ -187,7 +188,7 @@ fn encode(entries: &[Pair]) -> Vec<u8> {
     chunk
 }
 
-/// The entries of a chunk, up to the first that is damaged.
+/// Iterates over the entries of a chunk, up to the first damaged one.
 pub(super) fn entries(
     space: Space,
     chunk: &[u8],
@@ -201,7 +202,7 @@ fn decode(space: Space, chunk: &[u8]) -> Result<Vec<Pair>, StoreError> {
         .collect()
 }
 
-/// The entries of a chunk, read one by one and ending at the first that is damaged.
+/// An iterator over the entries of a chunk. Ends at the first damaged one.
 struct Entries<'a> {
     space: Space,
     rest: &'a [u8],

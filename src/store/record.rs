@@ -1,7 +1,7 @@
-//! The records that the store holds, each with its version, and the change that carries them.
+//! The stored records, each with its version, and the change that carries them.
 //!
-//! Members that a later version adds are optional here (`#[serde(default)]`), so that records without them stay
-//! readable. A record of a newer version is read as far as its members are known and never written again.
+//! Members that a later version adds are optional (`#[serde(default)]`), so that older records stay readable. Of a
+//! record of a newer version, only the known members are read, and it is never rewritten.
 
 mod continuation;
 
@@ -22,139 +22,139 @@ pub use continuation::{LaterText, PendingContinuation};
 /// The version of the records that this program writes.
 pub const RECORD_VERSION: u32 = 1;
 
-/// What the store keeps of a conversation.
+/// A stored conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConversationRecord {
-    /// [`RECORD_VERSION`] of the program that wrote it.
+    /// [`RECORD_VERSION`] of the program that wrote the record.
     pub version: u32,
-    /// Its id: the same for life.
+    /// The conversation's id, which never changes.
     pub id: ConversationId,
-    /// The app that it belongs to; empty when none was given.
+    /// The app that the conversation belongs to; empty if not given.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// The agent that it talks to.
+    /// The agent of the conversation.
     pub agent: AgentName,
-    /// The absolute folder in which it runs.
+    /// The absolute folder in which the agent runs.
     pub cwd: String,
-    /// What people call it; empty when nobody has named it.
+    /// The conversation's title; empty if it has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// Its upstream sessions; the last is the head.
+    /// The upstream sessions; the last one is the head.
     #[serde(default)]
     pub chain: Chain,
-    /// The conversation that it branched off.
+    /// The conversation that this one branched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// How its session is to be set up.
+    /// How to set up the session.
     #[serde(default)]
     pub settings: Settings,
-    /// What the agent last reported of how it is set up. It is shown; of it only the mode is applied, to a session that replaces
-    /// another.
+    /// The set-up that the agent last reported. It is only shown, except that the mode is applied to a session that
+    /// replaces another.
     #[serde(default, skip_serializing_if = "Reported::is_empty")]
     pub reported: Reported,
-    /// What the agent last reported of its usage, as it was at the end of the last turn.
+    /// The usage that the agent last reported, as of the end of the last turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<RawJson>,
-    /// The limit that it has run into.
+    /// The usage limit that was hit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// The prompt whose turn was cut short and that nothing has made up for since.
+    /// The prompt whose turn was cut short, until something makes up for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutPrompt>,
-    /// What goes out by itself.
+    /// The scheduled continuation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<PendingContinuation>,
-    /// The questions that wait for a person.
+    /// The open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
-    /// The newest questions that were answered, and by whom, so that a late answer is told who was first.
+    /// The last answered questions and who answered them, so that a late answer can be told who was first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answered: Vec<AnsweredInterrupt>,
     /// The turn that has begun and has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<PendingTurn>,
-    /// The prompts that wait in line, by their places in it; those that nobody in this life of the daemon waits for are held.
-    /// A map, so that each long one is a file of its own that is not written again when another comes or goes.
+    /// The queued prompts by position. A prompt without a caller in this run of the daemon is held. A map, so that
+    /// each long prompt is a file that is not rewritten when another prompt is added or removed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waiting: BTreeMap<u64, WaitingPrompt>,
-    /// Its state while no turn runs.
+    /// The state while no turn runs.
     #[serde(default)]
     pub resting: Resting,
-    /// Why it failed, in words.
+    /// The message of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// When it was made.
+    /// When the conversation was created.
     pub created_at: Timestamp,
-    /// When it last changed: the order of the list.
+    /// When it last changed: the order of lists.
     pub updated_at: Timestamp,
-    /// Counts its durable changes.
+    /// How many durable changes it has had.
     #[serde(default)]
     pub revision: u64,
-    /// When it was deleted. The record stays, so that its id resolves for ever and is never used again.
+    /// When it was deleted. The record stays, so that the id still resolves and is never reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
 }
 
-/// What an agent reports of a session's set-up.
+/// The set-up of a session, as the agent reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reported {
     /// The current mode's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// The current value of the option of category `model`.
+    /// The current value of the option with category `model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The current values of other options, by their ids.
+    /// The current values of other options, by id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, RawJson>,
 }
 
-/// A question that has been answered.
+/// An answered question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AnsweredInterrupt {
     /// The question.
     pub id: InterruptId,
-    /// Who answered: the client's name, `cancel`, `agent`, `policy` or `reset`.
+    /// Who answered it: the client's name, `cancel`, `agent`, `policy` or `reset`.
     pub by: String,
 }
 
-/// A turn that has been accepted and has not ended, as far as it is known to have come.
+/// A turn that was accepted and has not ended, with its known progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingTurn {
     /// The turn.
     pub turn_id: TurnId,
-    /// What was asked.
+    /// The prompt.
     pub prompt: PromptContent,
     /// When it was accepted.
     pub accepted_at: Timestamp,
-    /// The session that it goes to; absent while that is not open.
+    /// The session that the prompt goes to; absent until a session is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_id: Option<UpstreamId>,
-    /// How far it has come.
+    /// The turn's known progress.
     pub phase: TurnPhase,
-    /// What stood at the end of the transcript before it was sent; absent where that cannot be read.
+    /// The end of the transcript before the prompt was sent; absent if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Anchor>,
-    /// The least fidelity that will do.
+    /// The minimum fidelity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_fidelity: Option<Fidelity>,
-    /// Whether it is the conversation going on by itself.
+    /// Whether this is a scheduled continuation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub continues: bool,
-    /// Whether the agent showed that it has the prompt. Kept where no transcript can be asked.
+    /// Whether the agent showed that it has the prompt. Recorded for agents without a readable transcript.
     #[serde(default, skip_serializing_if = "is_false")]
     pub taken: bool,
-    /// The request that started it, when the caller named it.
+    /// The request that started the turn, if the caller gave an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
     /// The digest of that request's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// The branch that it goes out on, where it replaces an earlier prompt.
+    /// The branch on which the prompt is sent, if it replaces an earlier prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edit: Option<PendingEdit>,
 }
@@ -163,98 +163,99 @@ pub struct PendingTurn {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingEdit {
-    /// Its link.
+    /// The link of the branch.
     pub link: Link,
-    /// How much of what stood before the turn came along.
+    /// How much of the history before the turn was kept.
     pub fidelity: Fidelity,
-    /// How many turns are in the history no longer, the replaced one included.
+    /// How many turns the history no longer has, including the replaced one.
     pub dropped: u64,
-    /// How it was made.
+    /// How the branch was made.
     pub via: BranchedVia,
-    /// Whether the prompt was accepted on it, so that it is in the chain.
+    /// Whether the prompt was accepted on the branch, so that the branch is in the chain.
     pub accepted: bool,
 }
 
-/// A prompt that waits for the turns before it.
+/// A queued prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingPrompt {
-    /// The turn that it will be.
+    /// The id of its future turn.
     pub turn_id: TurnId,
-    /// What was asked.
+    /// The prompt.
     pub prompt: PromptContent,
-    /// When it was asked.
+    /// When it was queued.
     pub asked_at: Timestamp,
-    /// The least fidelity that will do.
+    /// The minimum fidelity.
     pub min_fidelity: Fidelity,
-    /// What to do when it meets a usage limit.
+    /// What to do if it hits a usage limit.
     #[serde(default)]
     pub on_limit: OnLimit,
-    /// The request that it came with, when the caller named it: the same call takes it out of the line.
+    /// The request that queued it, if the caller gave an id. Repeating that call takes the prompt out of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<OpenRequest>,
 }
 
-/// A prompt whose turn was cut short by a limit, a crash or a stop, so that it can be gone on with.
+/// A prompt whose turn was cut short by a limit, a crash or a stop. It can be continued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CutPrompt {
-    /// What was asked.
+    /// The prompt.
     pub prompt: PromptContent,
-    /// What was asked before and has not reached the agent either: it goes out first.
+    /// An earlier prompt that did not reach the agent either. It is sent first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<PromptContent>,
-    /// The session that it was sent to; absent when none was open.
+    /// The session that the prompt was sent to; absent if none was open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_id: Option<UpstreamId>,
-    /// What stood at the end of its transcript before; absent where that cannot be read.
+    /// The end of the transcript before the prompt was sent; absent if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Anchor>,
-    /// Whether a tool had begun to run: then it is never sent again.
+    /// Whether a tool had started. Then the prompt is never sent again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tool_started: bool,
-    /// Whether a question of its agent was open when it was cut short: whoever refuses that is done with the turn as well.
+    /// Whether a question of the agent was open when the turn was cut short. Refusing that question ends the turn
+    /// too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asks: bool,
-    /// Whether the transcript has it, as far as that was asked before a later prompt went out behind it.
+    /// Whether the transcript has the prompt, if that was checked before a later prompt was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<bool>,
-    /// The request that it came with, where the same call is still carried out when it comes again.
+    /// The request that the prompt came with, if repeating that call still carries it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_request: Option<OpenRequest>,
-    /// The least fidelity that will do.
+    /// The minimum fidelity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_fidelity: Option<Fidelity>,
 }
 
-/// A request that has no result, since nothing of it reached an agent.
+/// A request without a result, because nothing of it reached an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenRequest {
-    /// The caller's id of it.
+    /// The caller's id of the request.
     pub id: RequestId,
-    /// The digest of its content.
+    /// The digest of the request's content.
     pub fingerprint: String,
 }
 
-/// How far a pending turn is known to have come.
+/// The known progress of a pending turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TurnPhase {
-    /// It may have reached the agent: durable before it is sent.
+    /// The prompt may have reached the agent. Synced before the prompt is sent.
     Sent,
-    /// A tool has begun to run: it is never sent again.
+    /// A tool has started: the prompt is never sent again.
     ToolStarted,
 }
 
-/// The end of a transcript before a prompt was sent: behind it is looked for whether that arrived.
+/// The end of a transcript before a prompt was sent. Whether the prompt arrived is decided from what follows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Anchor {
-    /// The session whose file that record stands in, where it is another one's that this one continues.
+    /// The session whose file holds the record, if this session continues another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<UpstreamId>,
-    /// The uuid of the transcript's last record; absent when there was none.
+    /// The UUID of the transcript's last record; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_uuid: Option<String>,
 }
@@ -263,153 +264,153 @@ pub struct Anchor {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Resting {
-    /// A prompt is welcome.
+    /// Ready for a prompt.
     #[default]
     Idle,
-    /// The last prompt met a usage limit.
+    /// The last prompt hit a usage limit.
     Limited,
     /// A turn was cut short, or its question is still open.
     Interrupted,
-    /// It could not go on.
+    /// The conversation could not continue.
     Failed,
 }
 
-/// A caller's own id of a request, unique within its conversation.
+/// A request id chosen by the caller, unique within its conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestId(String);
 
 impl RequestId {
-    /// Takes the text as it is.
+    /// Wraps the text unchanged.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The id's text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What became of a request that its caller gave an id, so that the same one is not carried out twice.
+/// The outcome of a request that has an id, so that the same request is not carried out twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestRecord {
-    /// [`RECORD_VERSION`] of the program that wrote it.
+    /// [`RECORD_VERSION`] of the program that wrote the record.
     pub version: u32,
-    /// The conversation that it is about; none for a request that makes one.
+    /// The conversation; `None` for a request that creates one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
-    /// The caller's id of it.
+    /// The caller's id of the request.
     pub request_id: RequestId,
-    /// A digest of its content: the same id with another content is a conflict.
+    /// The digest of the request's content. The same id with other content is a conflict.
     pub fingerprint: String,
-    /// The turn that it started.
+    /// The turn that the request started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
-    /// Its result, once it has one.
+    /// The result, if there is one yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RawJson>,
-    /// Its error, once it has one.
+    /// The error, if there is one yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RawJson>,
-    /// When it came; it is forgotten [`super::REQUEST_MEMORY_DAYS`] later.
+    /// When the request arrived. It is deleted [`super::REQUEST_MEMORY_DAYS`] later.
     pub at: Timestamp,
 }
 
-/// A process that was started for an agent, recorded so that the next life of the daemon can end it.
+/// An agent process, recorded so that the next run of the daemon can end it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProcessRecord {
-    /// [`RECORD_VERSION`] of the program that wrote it.
+    /// [`RECORD_VERSION`] of the program that wrote the record.
     pub version: u32,
-    /// The random mark in its environment, by which it and its descendants are known.
+    /// The random mark in the environment of the process and its descendants.
     pub mark: String,
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
-    /// When the kernel says that it started, in the kernel's own unit; absent where the kernel does not tell.
+    /// The process's start time in the kernel's unit; absent if the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time_ticks: Option<u64>,
-    /// The boot in which it was started: process ids and start times mean nothing in another.
+    /// The boot in which the process was started. In another boot, process ids and start times mean nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
     /// The agent.
     pub agent: AgentName,
-    /// When it was started.
+    /// When the process was started.
     pub spawned_at: Timestamp,
 }
 
-/// Where an agent keeps its transcripts: an upstream id is unique within one root.
+/// The folder of an agent's transcripts. An upstream id is unique within one root.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TranscriptRoot(String);
 
 impl TranscriptRoot {
-    /// Takes the text as it is: the absolute path of the folder, or any other name that tells roots apart.
+    /// Wraps the text unchanged: the absolute path of the folder, or another unique name.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The root's text.
+    /// Returns the root as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What is to become durable together: all of it or nothing.
+/// Changes that become durable together, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The conversation as it is to stand, its chain inline.
+    /// The new record of the conversation, including its chain.
     pub conversation: Option<ConversationRecord>,
-    /// Entries to add to lineages.
+    /// New lineage entries.
     pub lineage: Vec<(ConversationId, LineageEntry)>,
-    /// Upstream ids that the conversation holds from now on; never taken back.
+    /// Upstream ids that a conversation holds from now on. Never taken back.
     pub upstream: Vec<(ConversationId, TranscriptRoot, UpstreamId)>,
-    /// Requests to remember.
+    /// Requests to add.
     pub requests: Vec<RequestRecord>,
-    /// Requests to forget.
+    /// Requests to delete.
     pub requests_removed: Vec<(Option<ConversationId>, RequestId)>,
-    /// Processes to remember.
+    /// Processes to add.
     pub processes_put: Vec<ProcessRecord>,
-    /// Marks of processes to forget.
+    /// Marks of processes to delete.
     pub processes_removed: Vec<String>,
 }
 
-/// The number of a change in the journal. Counts from 1.
+/// The number of a change in the journal, starting at 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sequence(pub u64);
 
-/// The conversation that a name leads to.
+/// The conversation that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// Its id.
     pub id: ConversationId,
-    /// What the name was.
+    /// The kind of the name.
     pub by: ResolvedBy,
 }
 
-/// What kind of name led to a conversation.
+/// The kind of name that identified a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResolvedBy {
-    /// Its whole id.
+    /// The complete id.
     Id,
-    /// A prefix of its id.
+    /// A prefix of the id.
     Prefix,
-    /// An upstream id that it holds or held.
+    /// An upstream id that the conversation has or had.
     UpstreamId,
 }
 
-/// A place in the list of conversations by the time of their last change.
+/// A position in the list of conversations by last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecentCursor(pub(super) [u8; 24]);
 
 impl ConversationRecord {
-    /// A record of a conversation that has not been opened yet.
+    /// Creates the record of a conversation that has not been opened yet.
     #[must_use]
     pub fn new(id: ConversationId, agent: AgentName, cwd: String, at: Timestamp) -> Self {
         Self {
@@ -440,8 +441,8 @@ impl ConversationRecord {
         }
     }
 
-    /// Whether it is anything but idle: something is open that a start of the daemon has to look after, or that whoever
-    /// listens to all conversations is told of.
+    /// Whether the conversation is not idle: a start of the daemon has to handle it, and subscribers to all
+    /// conversations are notified of it.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         let is_open = self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some();
@@ -451,7 +452,7 @@ impl ConversationRecord {
 }
 
 impl CutPrompt {
-    /// It and what was asked before it, as one prompt.
+    /// Returns the earlier unsent prompt and this one as one prompt.
     #[must_use]
     pub fn whole(&self) -> PromptContent {
         match &self.before {
@@ -460,7 +461,7 @@ impl CutPrompt {
         }
     }
 
-    /// Whether the agent is known to have it.
+    /// Whether the agent is known to have the prompt.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         self.tool_started || self.arrived == Some(true)
@@ -483,20 +484,20 @@ impl From<&PendingTurn> for CutPrompt {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
 fn is_false(is: &bool) -> bool {
     !is
 }
 
 impl Reported {
-    /// Whether there is nothing to show.
+    /// Whether nothing was reported.
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl Change {
-    /// Whether there is nothing to do.
+    /// Whether the change is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -504,20 +505,20 @@ impl Change {
 }
 
 impl RecentCursor {
-    /// The conversation that stood there.
+    /// Returns the conversation at this position.
     pub(super) fn id(self) -> ConversationId {
         let mut id = [0; 16];
         id.copy_from_slice(&self.0[8..]);
         ConversationId::from_bytes(id)
     }
 
-    /// The cursor as text.
+    /// Encodes the cursor as text.
     #[must_use]
     pub fn to_text(&self) -> String {
         super::digest::hex(&self.0)
     }
 
-    /// Reads what [`RecentCursor::to_text`] wrote; none when it is anything else.
+    /// Decodes [`RecentCursor::to_text`]. `None` for any other text.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         super::digest::from_hex(text)
@@ -526,16 +527,16 @@ impl RecentCursor {
     }
 }
 
-/// A text that may be all or the beginning of a conversation id.
+/// A text that may be a complete conversation id or the beginning of one.
 pub(super) enum IdText {
     Whole(ConversationId),
-    /// The lowest and the highest id that begin with it.
+    /// The lowest and the highest id with this prefix.
     Prefix([u8; 16], [u8; 16]),
     Other,
 }
 
 impl IdText {
-    /// Reads hexadecimal digits, with hyphens where the id's text has them or without any.
+    /// Parses hexadecimal digits, with hyphens where an id's text has them or without any.
     pub(super) fn read(reference: &ConversationRef) -> Self {
         const HYPHENS_AT: [usize; 4] = [8, 13, 18, 23];
         let text = reference.as_str();

@@ -1,7 +1,7 @@
-//! Reading a damaged database: every record that can be read, and how many cannot.
+//! Reads a damaged database: passes on each readable record and counts the unreadable ones.
 //!
-//! This module owns the way around what is damaged. It reads the trees of records only, since all other trees follow from
-//! those, and decides nothing. It must not know why the database is read.
+//! This module owns how to read around damage. It reads only the trees of records, because all others are derived
+//! from them. It decides nothing, and does not know why the database is read.
 
 use std::ops::Bound;
 
@@ -11,11 +11,11 @@ use super::error::StoreError;
 use super::keyspace::{Keyspace, PAGE_ENTRIES, Pair, Space};
 use super::packed;
 
-/// Passes all records that can be read to `each`, a page at a time. Returns how many values cannot be read; where a part of
-/// the file is unreadable, that part counts as one.
+/// Passes all readable records to `each`, a page at a time. Returns how many values are unreadable. An unreadable
+/// part of the file counts as one.
 ///
 /// # Errors
-/// Those of `each` only.
+/// Only those of `each`.
 pub(super) fn read(
     keyspace: &Keyspace,
     mut each: impl FnMut(Entry) -> Result<(), StoreError>,
@@ -48,8 +48,8 @@ pub(super) fn read(
     Ok(unreadable)
 }
 
-/// Passes all pairs of a tree to `each`, which returns how many of them are damaged. Where the tree ends in an error, the pairs
-/// after that place are read from the other end.
+/// Passes all pairs of a tree to `each`, which returns how many of them are damaged. If reading fails in the middle,
+/// continues from the other end.
 fn each_page(
     keyspace: &Keyspace,
     space: Space,
@@ -70,7 +70,7 @@ fn each_page(
             }
             Err(_) if limit > 1 => limit = 1,
             Err(error) => {
-                tracing::error!(%error, tree = space.name(), "a part of the database cannot be read");
+                tracing::error!(%error, tree = space.name(), "cannot read a part of the database");
                 break;
             }
         }
@@ -78,7 +78,7 @@ fn each_page(
     let mut first: Option<Vec<u8>> = None;
     loop {
         let until = first.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // The error at the other side of the same place was reported above.
+        // The error at the other side of the gap was reported above.
         let Ok(Some(pair)) = keyspace.last(space, until) else {
             break;
         };

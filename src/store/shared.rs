@@ -1,4 +1,4 @@
-//! What the readers and the committing thread have in common.
+//! State shared by the readers and the committing thread.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -12,19 +12,19 @@ use super::error::StoreError;
 use super::keyspace::Keyspace;
 use super::record::Sequence;
 
-/// The trees, and what is said about them.
+/// The trees and their statistics.
 pub(super) struct Shared {
-    /// Trees in memory take its place when it has failed.
+    /// Replaced by trees in memory if it fails.
     keyspace: RwLock<Keyspace>,
-    /// Held by a reader for as long as its answer has to be of one moment, and by the thread while it applies a batch:
-    /// microseconds either way, as no file is synced under it.
+    /// Held by a reader while its answer must be consistent, and by the thread while it applies a batch. No file is
+    /// synced under it, so both take microseconds.
     pub(super) consistent: RwLock<()>,
-    /// None in memory, where nothing is too large.
+    /// `None` for a store in memory, where nothing is too large.
     pub(super) bodies: Option<Bodies>,
     figures: Mutex<StoreStatus>,
-    /// Whether a failed read was reported to the thread, which has not seen to it yet.
+    /// Whether a failed read was reported to the thread and not handled yet.
     pub(super) is_failing: AtomicBool,
-    /// Cancelled once a change found the journal removed.
+    /// Cancelled once a change finds that the journal was removed.
     pub(super) removed: CancellationToken,
 }
 
@@ -42,12 +42,12 @@ impl Shared {
         shared
     }
 
-    /// The trees. Nobody asks for them while holding them: who puts others in their place would wait between the two.
+    /// Returns the trees. Do not call this while holding its guard: a pending replacement would deadlock the two.
     pub(super) fn keyspace(&self) -> RwLockReadGuard<'_, Keyspace> {
         self.keyspace.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the database fail from now on; reads only where nothing is left to read from.
+    /// Makes the database fail from now on. With `has_reads`, reads still work.
     #[cfg(test)]
     pub(super) fn fail_database(&self, has_reads: bool) {
         let mut keyspace = self.keyspace.write().unwrap_or_else(PoisonError::into_inner);
@@ -71,8 +71,8 @@ impl Shared {
         };
     }
 
-    /// Puts trees in memory in the place of a database that failed.
-    pub(super) fn stand_in(&self, trees: Keyspace, failure: StoreError) {
+    /// Replaces a failed database with trees in memory.
+    pub(super) fn use_fallback(&self, trees: Keyspace, failure: StoreError) {
         *self.keyspace.write().unwrap_or_else(PoisonError::into_inner) = trees;
         let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         figures.database_failure = Some(failure);

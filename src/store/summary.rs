@@ -1,15 +1,15 @@
-//! Summaries: the few members of a conversation by which lists are filtered, packed beside its place in the list.
+//! Summaries: the members of a conversation that lists filter by, packed next to its position in the list.
 //!
-//! A look through a hundred thousand conversations reads these neighbours one after another instead of as many records
-//! from all over the database. This module owns their form. It must not know what is looked for.
+//! A scan of a hundred thousand conversations reads these neighbours in order, instead of as many records all over
+//! the database. This module owns their format. It does not know what a scan looks for.
 
 use super::record::Resting;
 
-/// The longest summary, in bytes: longer ones would make chunks of one entry. Few titles and folders come near it; for
-/// those that do, the record itself is read.
+/// The longest summary, in bytes. Longer ones would make chunks of one entry. Few titles and folders come near it;
+/// for those, the record itself is read.
 const SUMMARY_LIMIT_BYTES: usize = 512;
 
-/// The state and four lengths.
+/// The first byte and four lengths.
 const HEAD_BYTES: usize = 1 + 4 * 2;
 
 /// Set in the first byte when a question is open.
@@ -18,32 +18,32 @@ const QUESTION: u8 = 1 << 4;
 /// Set in the first byte when a turn was cut short.
 const CUT_SHORT: u8 = 1 << 5;
 
-/// Set in the first byte when prompts wait in line.
+/// Set in the first byte when prompts are queued.
 const WAITING: u8 = 1 << 6;
 
-/// What a list can be filtered by.
+/// What lists can filter by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary<'a> {
-    /// Its state while no turn runs.
+    /// The state while no turn runs.
     pub resting: Resting,
-    /// Whether a question waits for a person.
+    /// Whether a question is open.
     pub has_question: bool,
-    /// Whether a turn was cut short that can be gone on with.
+    /// Whether a turn was cut short and can be continued.
     pub is_cut_short: bool,
-    /// Whether prompts wait in line.
+    /// Whether prompts are queued.
     pub has_waiting: bool,
-    /// The app that it belongs to; empty when none was given.
+    /// The app that the conversation belongs to; empty if not given.
     pub namespace: &'a str,
-    /// The agent that it talks to.
+    /// The agent of the conversation.
     pub agent: &'a str,
-    /// The folder in which it runs.
+    /// The folder in which the agent runs.
     pub cwd: &'a str,
-    /// What people call it; empty when nobody has named it.
+    /// The conversation's title; empty if it has none.
     pub title: &'a str,
 }
 
 impl<'a> Summary<'a> {
-    /// The packed form; empty when it is too long.
+    /// Encodes the summary. Empty if it is too long.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let texts = [self.namespace, self.agent, self.cwd, self.title];
         let size = HEAD_BYTES + texts.iter().map(|text| text.len()).sum::<usize>();
@@ -59,7 +59,7 @@ impl<'a> Summary<'a> {
                 | flag(self.has_waiting, WAITING),
         );
         for text in texts {
-            // Within the limit checked above.
+            // Checked against the limit above.
             let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
             bytes.extend_from_slice(&length.to_be_bytes());
         }
@@ -69,7 +69,7 @@ impl<'a> Summary<'a> {
         bytes
     }
 
-    /// Reads what [`Summary::to_bytes`] wrote; none where that was too long, or where it is anything else.
+    /// Decodes [`Summary::to_bytes`]. `None` if the summary was too long, or for anything else.
     pub(super) fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
         let (head, mut rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let mut texts = [""; 4];
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_packed_is_read() {
+    fn a_packed_summary_is_read() {
         for resting in [
             Resting::Idle,
             Resting::Limited,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_left_to_the_record() {
+    fn a_summary_over_the_limit_is_omitted() {
         let title = "x".repeat(SUMMARY_LIMIT_BYTES);
         let summary = Summary {
             resting: Resting::Idle,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::chain::NewLink;
 
-/// Waits for a commit outside of any runtime, as long as it takes.
+/// Waits for a commit outside of any runtime, without a limit.
 pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .build()
@@ -42,7 +42,7 @@ pub(super) fn change(record: ConversationRecord) -> Change {
     }
 }
 
-/// The change that appends an upstream id to the conversation's chain.
+/// Creates the change that appends an upstream id to the conversation's chain.
 pub(super) fn opened(record: &mut ConversationRecord, upstream_id: &str, at: i64) -> Change {
     let appended = record.chain.append(
         NewLink {
@@ -103,7 +103,7 @@ fn newest(store: &Store) -> Vec<ConversationId> {
 }
 
 #[test]
-fn what_is_committed_is_read_at_once() {
+fn commits_are_visible_at_once() {
     on_both(|store| {
         assert_eq!(store.conversation(id(1)).unwrap(), None);
         let mut first = record(1, 10);
@@ -155,7 +155,7 @@ fn the_list_is_in_the_order_of_the_last_change() {
 }
 
 #[test]
-fn names_lead_to_conversations() {
+fn names_resolve_to_conversations() {
     on_both(|store| {
         let near = |last: u8| {
             let mut bytes = [0xAB; 16];
@@ -211,7 +211,7 @@ fn names_lead_to_conversations() {
 }
 
 #[test]
-fn a_deleted_conversation_is_told_and_its_upstream_id_can_be_adopted_again() {
+fn a_deleted_conversation_is_reported_and_its_upstream_id_can_be_adopted_again() {
     on_both(|store| {
         let mut gone = record(1, 1);
         wait(store.commit(opened(&mut gone, "transcript", 2))).unwrap();
@@ -223,7 +223,7 @@ fn a_deleted_conversation_is_told_and_its_upstream_id_can_be_adopted_again() {
             "transcript".to_owned(),
         ] {
             let Err(Lookup::Deleted { id: told, at }) = store.resolve(&name.as_str().into()) else {
-                panic!("{name} is not told as deleted");
+                panic!("{name} is not reported as deleted");
             };
             assert_eq!((told, at), (gone.id, second(9)));
         }
@@ -234,7 +234,7 @@ fn a_deleted_conversation_is_told_and_its_upstream_id_can_be_adopted_again() {
 }
 
 #[test]
-fn every_upstream_id_ever_held_resolves() {
+fn every_past_upstream_id_resolves() {
     on_both(|store| {
         let mut record = record(1, 1);
         for step in 0..50 {
@@ -263,7 +263,7 @@ fn every_upstream_id_ever_held_resolves() {
 }
 
 #[test]
-fn a_prefix_of_an_upstream_id_resolves_where_one_conversation_matches() {
+fn an_unambiguous_prefix_of_an_upstream_id_resolves() {
     on_both(|store| {
         for (number, upstream_id) in [(1, "session-a1"), (2, "session-b"), (3, "session-a")] {
             wait(store.commit(opened(&mut record(number, 1), upstream_id, 1))).unwrap();
@@ -286,7 +286,7 @@ fn a_prefix_of_an_upstream_id_resolves_where_one_conversation_matches() {
 }
 
 #[test]
-fn owners_are_told_apart_by_their_root() {
+fn owners_are_separated_by_root() {
     on_both(|store| {
         for (number, root) in [
             (1, "/home/u/.claude"),
@@ -307,7 +307,7 @@ fn owners_are_told_apart_by_their_root() {
 }
 
 #[test]
-fn what_is_open_is_found_without_a_search() {
+fn unfinished_conversations_are_indexed() {
     on_both(|store| {
         let long = PromptContent::text(&"long ".repeat(5_000));
         let turn = PendingTurn {
@@ -364,9 +364,9 @@ fn what_is_open_is_found_without_a_search() {
     });
 }
 
-/// F34: no answer is kept for ever.
+/// F34: no answer is kept forever.
 #[test]
-fn requests_are_remembered_and_forgotten() {
+fn requests_are_kept_and_expire() {
     const DAY: i64 = 24 * 60 * 60;
     let put = |store: &Store, request: RequestRecord| {
         let change = Change {
@@ -425,7 +425,7 @@ fn requests_are_remembered_and_forgotten() {
 }
 
 #[test]
-fn processes_are_remembered_until_they_are_removed() {
+fn processes_are_kept_until_they_are_removed() {
     on_both(|store| {
         let process = |mark: &str| ProcessRecord {
             version: RECORD_VERSION,
@@ -470,7 +470,7 @@ fn a_newer_record_is_read_and_never_rewritten() {
 }
 
 #[test]
-fn what_is_over_its_limit_is_refused_alone() {
+fn a_change_over_a_limit_is_refused_alone() {
     on_both(|store| {
         let long = |length| Change {
             upstream: vec![(
@@ -513,7 +513,7 @@ fn an_empty_change_is_no_change() {
 #[test]
 fn changes_are_made_in_the_order_of_the_calls() {
     on_both(|store| {
-        // More than one group takes, and awaited in the wrong order.
+        // More than one group, awaited in reverse order.
         let count = 3_000;
         let mut commits: Vec<_> = (0..count)
             .map(|number| {
@@ -540,11 +540,11 @@ fn changes_are_made_in_the_order_of_the_calls() {
 }
 
 #[test]
-fn a_full_line_refuses_and_nothing_is_lost_or_overtaken() {
+fn a_full_queue_refuses_and_loses_or_reorders_nothing() {
     let store = Store::ephemeral().unwrap();
-    // Nothing can be taken out of the line while a reader holds the moment, once one group is being applied.
+    // While a reader holds the lock, the thread cannot apply a second group, so the queue fills up.
     let moment = store.shared.consistent.read().unwrap();
-    let commits: Vec<_> = (0..COMMIT_LINE_LIMIT * 2)
+    let commits: Vec<_> = (0..COMMIT_QUEUE_LIMIT * 2)
         .map(|number| {
             let titled = ConversationRecord {
                 title: number.to_string(),
@@ -559,11 +559,11 @@ fn a_full_line_refuses_and_nothing_is_lost_or_overtaken() {
     for (number, commit) in commits {
         match wait(commit) {
             Ok(_) => last = number,
-            Err(StoreError::LineFull) => refused += 1,
+            Err(StoreError::QueueFull) => refused += 1,
             Err(error) => panic!("{error}"),
         }
     }
-    let taken_out = COMMIT_LINE_LIMIT - refused;
+    let taken_out = COMMIT_QUEUE_LIMIT - refused;
     assert!(taken_out <= commit::GROUP_LIMIT, "{refused} refused");
     assert_eq!(
         store.conversation(id(1)).unwrap().unwrap().title,
@@ -572,7 +572,7 @@ fn a_full_line_refuses_and_nothing_is_lost_or_overtaken() {
 }
 
 #[test]
-fn a_commit_that_nobody_awaits_is_made() {
+fn a_commit_that_is_not_awaited_is_made() {
     on_both(|store| {
         drop(store.commit(change(record(1, 1))));
         wait(store.commit(change(record(2, 1)))).unwrap();
@@ -581,7 +581,7 @@ fn a_commit_that_nobody_awaits_is_made() {
 }
 
 #[test]
-fn after_a_shutdown_there_are_no_commits_and_still_reads() {
+fn after_a_shutdown_reads_work_and_commits_fail() {
     on_both(|store| {
         wait(store.commit(change(record(1, 1)))).unwrap();
         wait(store.shutdown()).unwrap();
@@ -595,7 +595,7 @@ fn after_a_shutdown_there_are_no_commits_and_still_reads() {
 }
 
 #[test]
-fn a_shutdown_carries_out_what_is_in_line() {
+fn a_shutdown_carries_out_queued_changes() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(folder.path(), StoreOptions::default()).unwrap();
     let commits: Vec<_> = (0..100)

@@ -1,10 +1,9 @@
-//! Whether the database that lies there can be believed, or has to be rebuilt from the journal.
+//! Whether the database can be trusted or must be rebuilt from the journal.
 //!
-//! sled is not synced with each change, so its file may hold any mixture of old and new pages after the machine lost its
-//! power. After a mere crash of the process it holds what was written. This module owns the file that tells the two
-//! apart: it names the boot in which the database was last open, or says that it was closed and synced. A database
-//! without that file, or from another boot, is not believed. Where the system does not name its boots, only a closed
-//! one is.
+//! sled is not synced with each change, so after a power failure its file may hold any mixture of old and new pages.
+//! After a crash of only the process it holds what was written. This module owns the file that distinguishes the two:
+//! it names the boot in which the database was last open, or says that the database was closed and synced. A database
+//! without that file, or from another boot, is not trusted. On a system without boot ids, only a closed database is.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +14,7 @@ use super::error::StoreError;
 
 const CLOSED: &str = "closed";
 
-/// The file that says whether the database can be believed.
+/// The file that says whether the database can be trusted.
 pub(super) struct Trust {
     path: PathBuf,
     is_marked_open: bool,
@@ -30,34 +29,34 @@ impl Trust {
     }
 
     /// Whether the database is as its last user left it.
-    pub(super) fn is_given(&self) -> Result<bool, StoreError> {
+    pub(super) fn is_trusted(&self) -> Result<bool, StoreError> {
         if self.closed_at()?.is_some() {
             return Ok(true);
         }
-        let said = self.said()?;
-        Ok(said.is_some_and(|said| boot_id().is_some_and(|boot| said == boot)))
+        let content = self.content()?;
+        Ok(content.is_some_and(|content| boot_id().is_some_and(|boot| content == boot)))
     }
 
-    /// The last change of a store that its last user closed; 0 where an earlier version closed it, which did not write it down.
+    /// The last change of a cleanly closed store; 0 if an earlier version closed it, which did not record the number.
     pub(super) fn closed_at(&self) -> Result<Option<u64>, StoreError> {
-        let said = self.said()?.unwrap_or_default();
-        let sequence = said.strip_prefix(CLOSED);
+        let content = self.content()?.unwrap_or_default();
+        let sequence = content.strip_prefix(CLOSED);
         Ok(sequence.and_then(|sequence| match sequence.trim_start() {
             "" => Some(0),
             sequence => sequence.parse().ok(),
         }))
     }
 
-    fn said(&self) -> Result<Option<String>, StoreError> {
+    fn content(&self) -> Result<Option<String>, StoreError> {
         match fs::read(&self.path) {
-            // Garbage is no boot.
+            // Invalid text matches no boot.
             Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::io("read", &self.path)(error)),
         }
     }
 
-    /// Says durably that the database is in use, once; before the first batch goes there.
+    /// Records durably that the database is in use, unless already done. Called before the first batch is applied.
     pub(super) fn mark_open(&mut self) -> Result<(), StoreError> {
         if !self.is_marked_open {
             write_durably(&self.path, boot_id().unwrap_or_default().as_bytes())?;
@@ -66,22 +65,22 @@ impl Trust {
         Ok(())
     }
 
-    /// The same where it is believed: what is written to it from then on is not synced.
-    pub(super) fn stay_open(&mut self) -> Result<(), StoreError> {
-        if self.is_given()? {
+    /// Does the same if the database is trusted: later writes to it are not synced.
+    pub(super) fn mark_open_if_trusted(&mut self) -> Result<(), StoreError> {
+        if self.is_trusted()? {
             self.mark_open()?;
         }
         Ok(())
     }
 
-    /// Whether anything was ever said: there was a store.
+    /// Whether the file exists, which shows that there was a store.
     pub(super) fn is_there(&self) -> Result<bool, StoreError> {
         self.path
             .try_exists()
             .map_err(StoreError::io("look for", &self.path))
     }
 
-    /// Says durably that the database was synced and is no longer in use.
+    /// Records durably that the database was synced and is no longer in use.
     pub(super) fn mark_closed(&mut self, sequence: u64) -> Result<(), StoreError> {
         self.is_marked_open = false;
         write_durably(&self.path, format!("{CLOSED} {sequence}").as_bytes())
@@ -111,28 +110,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_boot_or_a_clean_end_is_believed() {
+    fn only_this_boot_or_a_clean_stop_is_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.trust");
         let mut trust = Trust::at(path.clone());
-        assert!(!trust.is_given().unwrap(), "nothing is said");
+        assert!(!trust.is_trusted().unwrap(), "no file");
         trust.mark_open().unwrap();
-        assert_eq!(trust.is_given().unwrap(), boot_id().is_some());
+        assert_eq!(trust.is_trusted().unwrap(), boot_id().is_some());
         assert_eq!(trust.closed_at().unwrap(), None, "it is in use");
         trust.mark_closed(31).unwrap();
         assert_eq!(trust.closed_at().unwrap(), Some(31));
         fs::write(&path, "closed").unwrap();
         assert_eq!(trust.closed_at().unwrap(), Some(0), "by an earlier version");
-        assert!(trust.is_given().unwrap());
+        assert!(trust.is_trusted().unwrap());
         fs::write(&path, "another boot").unwrap();
-        assert!(!trust.is_given().unwrap());
+        assert!(!trust.is_trusted().unwrap());
         fs::write(&path, [0xFF, 0xFE]).unwrap();
-        assert!(!trust.is_given().unwrap(), "nor is garbage");
+        assert!(!trust.is_trusted().unwrap(), "nor is garbage");
         fs::write(&path, "").unwrap();
-        assert!(!trust.is_given().unwrap(), "an unknown boot is no boot");
+        assert!(!trust.is_trusted().unwrap(), "an unknown boot is no boot");
         trust.mark_closed(31).unwrap();
         trust.revoke().unwrap();
         trust.revoke().unwrap();
-        assert!(!trust.is_given().unwrap());
+        assert!(!trust.is_trusted().unwrap());
     }
 }

@@ -1,8 +1,9 @@
-//! Values: a record as JSON, with what is too large for the database moved to bodies.
+//! Values: a record as JSON, with members that are too large for the database moved to bodies.
 //!
-//! This module owns the form `{"record": …, "bodies": {"/turn/prompt": {"sha256": …}}}`: a member that moved is `null`
-//! in the record, and its place is a JSON pointer. It descends only into members that it is told are plain structures
-//! of ours, so that JSON which passes through unread keeps its bytes. It must not know which record it holds.
+//! This module owns the form `{"record": …, "bodies": {"/turn/prompt": {"sha256": …}}}`. A moved member is `null` in
+//! the record, and its position is a JSON pointer. Only members that the caller declares as plain structures are
+//! taken apart, so that JSON which passes through unread keeps its bytes. This module does not know which record it
+//! holds.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +14,21 @@ use serde_json::value::RawValue;
 use super::body::{Bodies, BodyRef};
 use super::error::StoreError;
 
-/// The largest value that goes into the database, in bytes: sled moves a page that grows past its own limit to a file
-/// which it never syncs, and up to 17 values share a page.
+/// The largest value in the database, in bytes. sled moves a page above its own limit to a file that it never syncs,
+/// and a page holds up to 17 values.
 pub const VALUE_LIMIT_BYTES: usize = 8 << 10;
 
-/// What a value needs besides its record, at most, for each body that it names.
+/// The most bytes that a reference to a body takes in a value.
 const REFERENCE_BYTES: usize = 160;
 
-/// How many members of one structure move to files of their own; the rest of it moves as one, since each reference takes
+/// How many members of one structure may move to separate files. The rest moves as one, because each reference takes
 /// room too.
 const INNER_BODIES_LIMIT: usize = 16;
 
-/// A member under this size is not worth a file.
+/// The smallest member that is worth a file, in bytes.
 const SMALLEST_BODY_BYTES: usize = 512;
 
-/// A record in the form in which database and journal hold it.
+/// A record as database and journal hold it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Value {
@@ -38,18 +39,18 @@ pub(super) struct Value {
 
 type Members = BTreeMap<String, Box<RawValue>>;
 
-/// A member that is taken out of a structure.
-struct Taken {
+/// A member taken out of a structure.
+struct ExtractedMember {
     name: String,
     content: Box<RawValue>,
-    /// The structure with `null` in its place.
+    /// The structure with `null` in place of the member.
     rest: Box<RawValue>,
 }
 
 impl Value {
-    /// Writes a record down. Without a place for bodies (in memory) nothing is too large.
+    /// Encodes a record. Without `bodies` (in memory), nothing is too large.
     ///
-    /// `structures` names the members that are structures of ours, whose own members may move one by one.
+    /// `structures` names the members whose own members may move one by one.
     pub(super) fn of<T: Serialize>(
         what: &'static str,
         record: &T,
@@ -68,12 +69,12 @@ impl Value {
         Ok(value)
     }
 
-    /// Reads a value as the database holds it.
+    /// Parses a value from the database.
     pub(super) fn from_bytes(what: &'static str, bytes: &[u8]) -> Result<Self, StoreError> {
         serde_json::from_slice(bytes).map_err(|_| StoreError::DamagedValue { what })
     }
 
-    /// Reads members that never move of a value as the database holds it; they were read before they went there.
+    /// Parses the members of a value from the database that never move. They were parsed before they were stored.
     pub(super) fn stored_header<T: DeserializeOwned>(
         what: &'static str,
         bytes: &[u8],
@@ -82,12 +83,12 @@ impl Value {
         serde_json::from_str(value.record.get()).map_err(|_| StoreError::DamagedValue { what })
     }
 
-    /// The value as the database holds it.
+    /// Encodes the value for the database.
     pub(super) fn to_bytes(&self, what: &'static str) -> Result<Vec<u8>, StoreError> {
         serde_json::to_vec(self).map_err(StoreError::unwritable(what))
     }
 
-    /// Reads the record, with what moved to bodies.
+    /// Parses the record, including what moved to bodies.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         what: &'static str,
@@ -120,7 +121,7 @@ impl Value {
         serde_json::from_str(&whole).map_err(unreadable)
     }
 
-    /// Reads some members of the record that never move: those that are small by their nature.
+    /// Parses some members of the record that never move because they are always small.
     pub(super) fn read_header<'a, T: Deserialize<'a>>(&'a self, what: &'static str) -> Result<T, StoreError> {
         serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(what))
     }
@@ -136,7 +137,7 @@ impl Value {
         self.record.get().len() + (self.bodies.len() + 1) * REFERENCE_BYTES
     }
 
-    /// Moves the largest members until the rest fits.
+    /// Moves the largest members to bodies until the rest fits.
     fn shrink(&mut self, what: &'static str, structures: &[&str], bodies: &Bodies) -> Result<(), StoreError> {
         let mut members: Members =
             serde_json::from_str(self.record.get()).map_err(StoreError::unwritable(what))?;
@@ -162,14 +163,14 @@ impl Value {
         Ok(())
     }
 
-    /// The largest member of a structure, if it is worth a file, and the structure without it.
+    /// Returns the largest member of a structure, if it is worth a file, and the structure without it.
     fn largest_inside(
         &self,
         what: &'static str,
         name: &str,
         structure: &RawValue,
         structures: &[&str],
-    ) -> Result<Option<Taken>, StoreError> {
+    ) -> Result<Option<ExtractedMember>, StoreError> {
         let moved = self.bodies.keys().filter(|pointer| {
             let rest = pointer.strip_prefix('/');
             rest.and_then(|rest| rest.strip_prefix(name))
@@ -187,7 +188,7 @@ impl Value {
             return Ok(None);
         }
         inside.insert(inner.clone(), RawValue::NULL.to_owned());
-        Ok(Some(Taken {
+        Ok(Some(ExtractedMember {
             name: inner,
             content,
             rest: raw(what, &inside)?,

@@ -1,20 +1,21 @@
-//! Finding who a line belongs to when the line is too long to hold.
+//! Finds the owner of a line that is too long to hold.
 //!
-//! [`IdScanner`] is fed the bytes as they pass and keeps only a few bounded values: the top-level `id` and `method`,
-//! and `params.sessionId`. It trusts its input to be JSON and never fails; on anything else it finds nothing, or
-//! something that no one waits for.
+//! [`IdScanner`] gets the bytes as they pass and keeps a few bounded values: the top-level `id` and `method`, and
+//! `params.sessionId`. It expects JSON and never fails. For other input it finds nothing, or values that match
+//! nothing.
 
-/// Longest id, method or session id that is kept, in bytes as written. Ids are numbers or UUIDs; a longer one is not
-/// ours.
+/// The longest id, method or session id that is kept, in bytes as written. Ids are numbers or UUIDs; a longer one is
+/// not ours.
 pub const MAX_ID_BYTES: usize = 256;
 
-/// Longest key that is compared, in bytes as written: the longest known one, every letter as a Unicode escape of six.
+/// The longest key that is compared, in bytes as written: the longest known key with every letter as a Unicode escape
+/// of six bytes.
 const MAX_KEY_BYTES: usize = 64;
 
-/// What could be learnt of a line that was skipped.
+/// What was found in a skipped line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Oversized {
-    /// The id as written, a string with its quotes.
+    /// The id as written; a string has its quotes.
     pub id: Option<String>,
     /// The method's name.
     pub method: Option<String>,
@@ -29,7 +30,7 @@ enum Level {
     Params,
 }
 
-/// A value that is kept.
+/// A value to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Id,
@@ -37,22 +38,22 @@ enum Wanted {
     SessionId,
 }
 
-/// What the bytes that arrive now belong to.
+/// The part of the line that is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Nothing that matters.
+    /// Nothing of interest.
     Elsewhere,
-    /// Where a key may start.
+    /// Before a possible key.
     BeforeKey,
     /// Inside a key.
     InKey,
-    /// Behind a key, before its colon.
+    /// After a key, before its colon.
     BeforeColon,
-    /// Behind the colon of a wanted key, or inside its value.
+    /// After the colon of a wanted key, or inside its value.
     InValue(Wanted),
 }
 
-/// A streaming scanner with bounded state; see the module.
+/// A streaming scanner with bounded state; see the module's documentation.
 #[derive(Debug)]
 pub struct IdScanner {
     depth: usize,
@@ -75,7 +76,7 @@ impl Default for IdScanner {
 }
 
 impl IdScanner {
-    /// A scanner at the beginning of a line.
+    /// Creates a scanner at the beginning of a line.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -92,11 +93,11 @@ impl IdScanner {
         }
     }
 
-    /// The next bytes of the line, in pieces of any size.
+    /// Scans the next bytes of the line, in pieces of any size.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while let Some((&first, rest)) = bytes.split_first() {
             if self.in_string && !self.after_backslash && self.place == Place::Elsewhere {
-                // What makes a line too long is nearly always one string that nobody looks at.
+                // A line is nearly always too long because of one long string that is not needed.
                 match memchr::memchr2(b'"', b'\\', bytes) {
                     None => return,
                     Some(0) => {}
@@ -111,7 +112,7 @@ impl IdScanner {
         }
     }
 
-    /// The line has ended: what was found.
+    /// Ends the line and returns what was found.
     #[must_use]
     pub fn finish(self) -> Oversized {
         self.found
@@ -181,7 +182,7 @@ impl IdScanner {
             2 => {
                 self.inside_params = self.top_is_object && is_object && self.last_top_key_is_params;
                 if self.inside_params {
-                    // A second `params` replaces the first one as a whole.
+                    // A second `params` replaces the first one.
                     self.found.session_id = None;
                 }
             }
@@ -194,7 +195,7 @@ impl IdScanner {
         };
     }
 
-    /// The level of the container that is open now, where its keys matter.
+    /// The level of the innermost open container, if its keys matter.
     fn level(&self) -> Option<Level> {
         match self.depth {
             1 if self.top_is_object => Some(Level::Top),
@@ -216,7 +217,7 @@ impl IdScanner {
         self.key.len() <= MAX_KEY_BYTES && text_of(&self.key).is_some_and(|key| key == name)
     }
 
-    /// Keeps a byte of a key or a wanted value; one more than the limit is kept, to know that it was passed.
+    /// Keeps a byte of a key or a wanted value. Keeps one byte more than the limit, to detect that it was exceeded.
     fn keep(&mut self, byte: u8) {
         match self.place {
             Place::InKey if self.key.len() <= MAX_KEY_BYTES => self.key.push(byte),
@@ -243,7 +244,7 @@ impl IdScanner {
     }
 }
 
-/// The text of a JSON string given with its quotes.
+/// Decodes a JSON string with its quotes.
 fn text_of(raw: &[u8]) -> Option<String> {
     super::decode_string(std::str::from_utf8(raw).ok()?).map(std::borrow::Cow::into_owned)
 }

@@ -1,12 +1,12 @@
-//! The scan itself: one pass over a line that checks its JSON and notes where the wanted values stand.
+//! The scanner: one pass over a line that checks its JSON and records the positions of the wanted values.
 //!
-//! Pure and without allocation, except for keys and strings that are written with escapes. It checks the whole line,
-//! because what passes here is written into other JSON documents as it is.
+//! Pure. It allocates only for escaped keys and strings. It checks the whole line, because the line is written into
+//! other JSON documents unchanged.
 
 use super::{Kind, Malformed, Parts, Span, decode_string};
 
-/// Deepest nesting that is accepted. Agents nest a few levels; a line beyond this is an attack or an accident, and
-/// clients that parse recursively would be the ones to pay for it.
+/// The deepest nesting that is accepted. Agents nest a few levels; a deeper line is an attack or an accident, and
+/// would harm clients that parse recursively.
 pub const MAX_DEPTH: usize = 512;
 
 const WORD_BITS: usize = 64;
@@ -47,7 +47,7 @@ pub(super) fn scan(text: &str) -> Result<Parts, Malformed> {
 }
 
 fn scan_params(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Malformed> {
-    // A second `params` replaces the first one as a whole.
+    // A second `params` replaces the first one.
     (parts.session_id, parts.request_id) = Default::default();
     (parts.update, parts.update_kind) = Default::default();
     scanner.object_or_value(|scanner, key| {
@@ -102,7 +102,7 @@ fn kind_of(text: &str, parts: &Parts) -> Result<Kind, Malformed> {
     }
 }
 
-/// The keys that the scan knows.
+/// The keys that the scanner knows.
 enum Name {
     Id,
     Method,
@@ -133,7 +133,7 @@ impl Name {
     }
 }
 
-/// A member's key: its range with the quotes, and whether it is written with escapes.
+/// A member's key: its range including the quotes, and whether it contains escapes.
 #[derive(Clone, Copy)]
 struct Key {
     start: usize,
@@ -141,7 +141,7 @@ struct Key {
     escaped: bool,
 }
 
-/// Which containers are open, one bit each: set for an object, clear for an array.
+/// The open containers, one bit each: set for an object, clear for an array.
 struct Nesting {
     depth: usize,
     objects: [u64; MAX_DEPTH / WORD_BITS],
@@ -163,7 +163,7 @@ impl Nesting {
         Ok(())
     }
 
-    /// Whether the innermost open container is an object; none when all are closed.
+    /// Whether the innermost open container is an object. `None` if all are closed.
     fn innermost(&self) -> Option<bool> {
         let index = self.depth.checked_sub(1)?;
         let word = self.objects.get(index / WORD_BITS)?;
@@ -204,7 +204,7 @@ impl Scanner<'_> {
     }
 
     fn span_from(&self, start: usize) -> Span {
-        // `scan` has refused lines whose offsets do not fit.
+        // `scan` refuses lines whose offsets do not fit.
         Span {
             start: start as u32,
             end: self.at as u32,
@@ -219,7 +219,7 @@ impl Scanner<'_> {
         Name::of(self.bytes.get(key.start + 1..key.end - 1).unwrap_or_default())
     }
 
-    /// Any value; gives its range.
+    /// Scans any value and returns its range.
     fn value(&mut self) -> Result<Span, Malformed> {
         self.skip_space();
         let start = self.at;
@@ -227,14 +227,14 @@ impl Scanner<'_> {
         Ok(self.span_from(start))
     }
 
-    /// Any value; gives its range where it is a string, and an empty one otherwise.
+    /// Scans any value. Returns its range if it is a string, or else an empty one.
     fn string_value(&mut self) -> Result<Span, Malformed> {
         let span = self.value()?;
         let is_string = self.bytes.get(span.start as usize) == Some(&b'"');
         Ok(if is_string { span } else { Span::default() })
     }
 
-    /// Any value; where it is an object its members are visited.
+    /// Scans any value. Visits its members if it is an object.
     fn object_or_value(
         &mut self,
         visit: impl FnMut(&mut Self, Key) -> Result<(), Malformed>,
@@ -249,7 +249,7 @@ impl Scanner<'_> {
         Ok(self.span_from(start))
     }
 
-    /// Visits the members of the object that starts here; the visitor must go past each value.
+    /// Visits the members of the object that starts here. The visitor must scan each value.
     fn members(
         &mut self,
         mut visit: impl FnMut(&mut Self, Key) -> Result<(), Malformed>,
@@ -275,7 +275,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A key and its colon.
+    /// Scans a key and its colon.
     fn key(&mut self) -> Result<Key, Malformed> {
         self.skip_space();
         if self.peek() != Some(b'"') {
@@ -297,7 +297,7 @@ impl Scanner<'_> {
         Ok(key)
     }
 
-    /// Goes past one value of any kind and depth, without recursion.
+    /// Skips one value of any kind and depth, without recursion.
     fn skip_value(&mut self) -> Result<(), Malformed> {
         let mut nesting = Nesting {
             depth: 0,
@@ -355,7 +355,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Goes past the rest of a string whose opening quote is behind; tells whether it holds an escape.
+    /// Skips the rest of a string after its opening quote. Returns whether it contains an escape.
     fn skip_string(&mut self) -> Result<bool, Malformed> {
         let mut escaped = false;
         loop {
@@ -448,8 +448,8 @@ impl Scanner<'_> {
     }
 }
 
-/// The high bit of each of the eight bytes that ends a run of plain string text: a quote, a backslash, a control
-/// character. Bits above the lowest one set may be wrong, since the subtraction borrows; the lowest is exact.
+/// Sets the high bit of each of the eight bytes that ends a run of plain text: a quote, a backslash or a control
+/// character. The lowest set bit is exact; higher ones may be wrong, because the subtraction borrows.
 #[inline]
 fn special_bytes(word: u64) -> u64 {
     let quotes = word ^ (ONES * b'"' as u64);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What the tables compare: everything that a look at a line gives.
+/// Everything that the tables compare about a scanned line.
 #[derive(Debug, PartialEq, Eq, Default)]
 struct Seen<'a> {
     id: Option<&'a str>,
@@ -108,7 +108,7 @@ fn the_kinds_of_messages() {
 }
 
 #[test]
-fn what_is_not_understood_stays_as_it_is() {
+fn unknown_content_is_unchanged() {
     let update = r#"{"sessionUpdate":"from_the_future","price":12345678901234567890.123,"deep":[[{"x":[]}],{}],"e":1E+400,"neg":-0.0}"#;
     let line = format!(
         r#"{{"method":"session/update","params":{{"new":{{"sessionId":"decoy"}},"sessionId":"s","update":{update},"more":true}},"extra":{{"id":9}}}}"#
@@ -138,7 +138,7 @@ fn keys_and_values_may_be_written_with_escapes() {
 }
 
 #[test]
-fn decoys_at_other_depths_are_not_taken() {
+fn keys_at_other_depths_are_ignored() {
     check(
         r#"{"a":{"id":1,"method":"x"},"b":[{"params":{"sessionId":"x"}}],"c":"\"id\":2,","method":"m","params":{"a":{"sessionId":"x","update":{}},"update":{"a":{"sessionUpdate":"x"}}}}"#,
         Kind::Notification,
@@ -148,7 +148,7 @@ fn decoys_at_other_depths_are_not_taken() {
             ..Seen::default()
         },
     );
-    // Of another type, so not what is looked for.
+    // Of another type, so ignored.
     check(
         r#"{"method":"m","params":{"sessionId":5,"update":"text"}}"#,
         Kind::Notification,
@@ -161,7 +161,7 @@ fn decoys_at_other_depths_are_not_taken() {
 }
 
 #[test]
-fn of_two_equal_keys_the_last_counts() {
+fn the_last_of_two_equal_keys_counts() {
     check(
         r#"{"id":1,"method":"a","params":{"sessionId":"x","update":{"sessionUpdate":"x"}},"id":2,"method":"b","params":{"sessionId":"y","sessionId":"z"}}"#,
         Kind::Request,
@@ -184,7 +184,7 @@ fn of_two_equal_keys_the_last_counts() {
 }
 
 #[test]
-fn what_is_malformed_is_a_value() {
+fn malformed_lines_are_errors() {
     let syntax = |at| Malformed::Syntax { at };
     for (line, expected) in [
         ("", syntax(0)),

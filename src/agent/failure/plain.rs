@@ -1,32 +1,32 @@
-//! An agent's words without what steers a terminal: its standard error is often meant for one.
+//! Removes terminal control sequences from an agent's text. Its standard error is often meant for a terminal.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 const ESCAPE: char = '\u{1b}';
 
-/// The text without escape sequences, and without control characters but for line breaks.
+/// Returns the text without escape sequences and without control characters other than line breaks.
 pub fn plain(text: &str) -> String {
-    let mut told = String::with_capacity(text.len());
+    let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
         match character {
             ESCAPE => skip_sequence(&mut rest),
-            // The same in one character.
+            // The one-character form.
             '\u{9b}' => skip_parameters(&mut rest),
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut rest),
-            '\n' => told.push('\n'),
-            // What a terminal would write over.
-            '\r' if rest.peek() != Some(&'\n') => told.push('\n'),
-            '\t' => told.push(' '),
+            '\n' => out.push('\n'),
+            // A terminal would overwrite the line.
+            '\r' if rest.peek() != Some(&'\n') => out.push('\n'),
+            '\t' => out.push(' '),
             other if other.is_control() => {}
-            other => told.push(other),
+            other => out.push(other),
         }
     }
-    told
+    out
 }
 
-/// Goes past the sequence whose escape character is behind.
+/// Skips the sequence after its escape character.
 fn skip_sequence(rest: &mut Peekable<Chars<'_>>) {
     match rest.next_if(|next| !next.is_control()) {
         Some('[') => skip_parameters(rest),
@@ -39,13 +39,13 @@ fn skip_sequence(rest: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// Goes to the end of a control sequence: its parameters, and the letter that says what it does.
+/// Skips to the end of a control sequence: its parameters and its final letter.
 fn skip_parameters(rest: &mut Peekable<Chars<'_>>) {
     while rest.next_if(|next| matches!(next, ' '..='?')).is_some() {}
     let _last = rest.next_if(|next| matches!(next, '@'..='~'));
 }
 
-/// Goes to the end of a text for the terminal, as a title or an address. One that has no end ends with its line.
+/// Skips a string for the terminal, such as a title or a link. An unterminated one ends with its line.
 fn skip_string(rest: &mut Peekable<Chars<'_>>) {
     while let Some(character) = rest.next_if(|next| *next != '\n') {
         match character {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_for_a_terminal_is_left_out_and_the_words_stay() {
+    fn control_sequences_are_removed_and_text_is_kept() {
         let table = [
             ("no more room", "no more room"),
             (
@@ -87,17 +87,17 @@ mod tests {
             ("one\r\ntwo\rthree\tfour\u{8}\u{0}", "one\ntwo\nthree four"),
             ("größer ✓", "größer ✓"),
         ];
-        for (told, expected) in table {
-            assert_eq!(plain(told), expected, "{told:?}");
+        for (out, expected) in table {
+            assert_eq!(plain(out), expected, "{out:?}");
         }
     }
 
     proptest! {
         #[test]
         fn no_control_character_but_line_breaks_is_left(text in "[\u{1b}\u{9b}\u{9d}\\[\\]a;0-9\n\r\t\u{7}é]{0,40}") {
-            let told = plain(&text);
-            prop_assert!(told.chars().all(|character| character == '\n' || !character.is_control()), "{told:?}");
-            prop_assert_eq!(plain(&told), told);
+            let out = plain(&text);
+            prop_assert!(out.chars().all(|character| character == '\n' || !character.is_control()), "{out:?}");
+            prop_assert_eq!(plain(&out), out);
         }
     }
 }

@@ -1,39 +1,39 @@
-//! When a limit lifts, from the agent's words: "resets 10:59pm (UTC)", "resets Nov 21, 3am (Europe/Berlin)",
-//! "try again at 11:13 PM", "try again in 20s". The agents round to the minute and leave out what they take
-//! for obvious: the date when it is today, the year always or nearly so.
+//! Parses reset times in the agents' messages: "resets 10:59pm (UTC)", "resets Nov 21, 3am (Europe/Berlin)", "try
+//! again at 11:13 PM", "try again in 20s". The agents round to the minute and omit what seems obvious: the date if it
+//! is today, and nearly always the year.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
-/// Words after which a time is told.
+/// The words before a time.
 const BEFORE_A_TIME: &[&str] = &["resets at ", "resets ", "try again at ", "available again at "];
 
-/// Words after which a duration is told.
+/// The words before a duration.
 const BEFORE_A_DURATION: &[&str] = &["resets in ", "try again in ", "retry after ", "retry in "];
 
-/// A time of day that lies this much in the past, in seconds, is taken for a limit that has just lifted, not
-/// for tomorrow's: told times are cut to the minute, and the text may have been on its way for a while.
+/// How many seconds ago a time of day may be and still count as today's. Times are truncated to the minute and
+/// messages take a while, so such a limit has just reset; an earlier time is tomorrow's.
 const JUST_LIFTED_SECONDS: i64 = 300;
 
-/// The reset time that a text tells, None when it tells none or names a zone that is not known here.
+/// Finds a reset time in a text. `None` if there is none, or if its zone is unknown.
 pub(super) fn find(text: &str, now: &Zoned) -> Option<Timestamp> {
     find_with(text, now, zone)
 }
 
-/// The same with the zones given, so that it can be tested on a machine without a zone database.
+/// Like [`find`], with the zones as a parameter, for tests on machines without a zone database.
 pub(super) fn find_with(
     text: &str,
     now: &Zoned,
     zone: impl Fn(&str) -> Option<TimeZone>,
 ) -> Option<Timestamp> {
-    // In ASCII alone, which moves no byte: a place in one of the two is the same place in the other.
+    // Lower-cases only ASCII, so that byte offsets are the same in both texts.
     let lower = text.to_ascii_lowercase();
-    let told = BEFORE_A_TIME.iter().find_map(|words| {
+    let found = BEFORE_A_TIME.iter().find_map(|words| {
         let start = lower.find(words)? + words.len();
         clock_time(&lower[start..], &text[start..], now, &zone)
     });
-    told.or_else(|| epoch_seconds(&lower)).or_else(|| {
+    found.or_else(|| epoch_seconds(&lower)).or_else(|| {
         BEFORE_A_DURATION.iter().find_map(|words| {
             let start = lower.find(words)? + words.len();
             now.timestamp().checked_add(duration(&lower[start..])?).ok()
@@ -106,7 +106,7 @@ fn clock_time(
     Some(found.timestamp())
 }
 
-/// What stands in the first brackets, if it looks like a zone and not like a remark.
+/// Returns the text in the first parentheses, if it looks like a zone rather than a remark.
 fn zone_name(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('(')?;
     let (name, _) = rest.split_once(')')?;
@@ -139,7 +139,7 @@ fn time_of_day(word: &str, next: Option<&str>) -> Option<Time> {
     };
     let (hour, minute) = match clock.split_once(':') {
         Some((hour, minute)) => (hour.parse::<i8>().ok()?, minute.parse::<i8>().ok()?),
-        // A bare number is no time of day without its half.
+        // A bare number needs "am" or "pm" to be a time of day.
         None if half.is_some() => (clock.parse::<i8>().ok()?, 0),
         None => return None,
     };
@@ -152,14 +152,14 @@ fn time_of_day(word: &str, next: Option<&str>) -> Option<Time> {
     Time::new(hour, minute, 0, 0).ok()
 }
 
-/// "usage limit reached|1795215564", an older form.
+/// "usage limit reached|1795215564": an older form.
 fn epoch_seconds(text: &str) -> Option<Timestamp> {
     let (_, rest) = text.split_once("limit reached|")?;
     let digits: &str = &rest[..rest.bytes().take_while(u8::is_ascii_digit).count()];
     Timestamp::from_second(digits.parse().ok()?).ok()
 }
 
-/// "1s", "20 seconds", "1.5s", "3 days 4 hours 2 minutes": parts until something else comes.
+/// "1s", "20 seconds", "1.5s", "3 days 4 hours 2 minutes": reads parts until something else follows.
 fn duration(text: &str) -> Option<Span> {
     let mut total_ms: i64 = 0;
     let mut rest = text.trim_start();
@@ -255,7 +255,7 @@ mod tests {
             ("resets ", None),
             ("try again later", None),
             ("try again in 99999999999999999999 days", None),
-            // Letters whose lower case is longer or shorter, also where both together are as long.
+            // Letters whose lower case has another length, and two whose lengths cancel out.
             ("\u{130} limit: resets 3am (UTC)", Some("2026-11-21T03:00:00Z")),
             (
                 "\u{1e9e} limit: resets 3am (Europe/Berlin)",
@@ -284,9 +284,10 @@ mod tests {
     }
 
     proptest! {
-        /// Words of the agents in any order, between letters of any alphabet: what stands before them changes nothing.
+        /// The agents' words in any order, between letters of any alphabet. Text before them must not change the
+        /// result.
         #[test]
-        fn no_text_is_too_strange(text in "(resets |RESETS AT |try again at |try again in |retry after |limit reached\\||[\u{130}\u{1e9e}\u{212a}\u{df}\u{e9}]|jan |Feb|at |[0-9]{1,3}|am|PM|[:.,() ]|UTC|days|\\PC){0,14}") {
+        fn any_text_can_be_searched_for_a_reset_time(text in "(resets |RESETS AT |try again at |try again in |retry after |limit reached\\||[\u{130}\u{1e9e}\u{212a}\u{df}\u{e9}]|jan |Feb|at |[0-9]{1,3}|am|PM|[:.,() ]|UTC|days|\\PC){0,14}") {
             let found = find(&text, &now());
             prop_assert_eq!(find(&format!("\u{130}\u{1e9e}{text}"), &now()), found);
         }

@@ -1,18 +1,18 @@
-//! What a turn's updates say about a failure beside the answer: limits, retries, a broken thread. Collected
-//! while the turn runs and asked once, at its end.
+//! What a turn's updates show about a failure besides the answer: limits, retries, a broken thread. Collected during
+//! the turn and evaluated once at its end.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::agent::profile::{AgentKind, RAW_EVENT_METHOD};
 
-/// Longest notice text that is kept, in bytes: a limit's text has less than 300.
+/// The longest notice text that is kept, in bytes. A limit's text has less than 300.
 const NOTICE_LIMIT_BYTES: usize = 4096;
 
-/// Whether the account may go on, as the agent's limit event says.
+/// The account's status in the agent's limit event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateLimitStatus {
-    /// No limit stands in the way. Sent with ordinary turns too.
+    /// No limit is in effect. Sent with ordinary turns too.
     Allowed,
     /// Allowed, but close to the limit.
     Warning,
@@ -20,18 +20,18 @@ pub enum RateLimitStatus {
     Rejected,
 }
 
-/// One limit event. It is no failure by itself: turns end well after a rejected side request.
+/// A limit event. Not a failure in itself: turns succeed after a rejected side request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimitNotice {
-    /// Whether the account may go on.
+    /// The account's status.
     pub status: RateLimitStatus,
-    /// When the limit that it speaks of lifts.
+    /// When the limit resets.
     pub resets_at: Option<Timestamp>,
 }
 
 impl RateLimitNotice {
-    /// Reads `rate_limit_info` of a limit event, or `_meta["_claude/rateLimit"]` of a usage update (they are
-    /// the same object). None for a status that is not known.
+    /// Reads `rate_limit_info` of a limit event, or `_meta["_claude/rateLimit"]` of a usage update; both have the
+    /// same form. `None` for an unknown status.
     pub fn read(info: &Value) -> Option<RateLimitNotice> {
         let status = match info.get("status")?.as_str()? {
             "allowed" => RateLimitStatus::Allowed,
@@ -47,8 +47,8 @@ impl RateLimitNotice {
     }
 }
 
-/// The signs of one turn. Make a new one for each turn: what an earlier turn, or another conversation, went
-/// through must not classify this one.
+/// What one turn showed. Create a new one for each turn: other turns and conversations must not affect its
+/// classification.
 #[derive(Debug, Clone, Default)]
 pub struct TurnSigns {
     rejected: Option<RateLimitNotice>,
@@ -57,7 +57,7 @@ pub struct TurnSigns {
     last_notice: Option<String>,
 }
 
-/// An error that Codex told and tries again after.
+/// An error that Codex reported and retried.
 #[derive(Debug, Clone)]
 pub(super) struct CodexRetry {
     info: Option<Value>,
@@ -83,15 +83,15 @@ impl CodexRetry {
         self.info.as_ref()
     }
 
-    /// The error's own words; its message only counts the tries.
+    /// The error's text. Its message only counts the retries.
     pub(super) fn details(&self) -> Option<&str> {
         self.details.as_deref()
     }
 }
 
 impl TurnSigns {
-    /// Whether a line from the agent is worth decoding for [`Self::observe`]. May say yes for nothing, never no
-    /// for something. Looks for short marks only, so that the stream of ordinary chunks is not decoded.
+    /// Whether a line may matter to [`Self::observe`]. May return true needlessly, but never false wrongly. Looks
+    /// only for short markers, so that ordinary chunks are not decoded.
     pub fn concerns(agent: AgentKind, line: &[u8]) -> bool {
         let has = |mark: &str| memchr::memmem::find(line, mark.as_bytes()).is_some();
         match agent {
@@ -103,7 +103,7 @@ impl TurnSigns {
         }
     }
 
-    /// Takes in one notification of the turn's session, by its method and parameters.
+    /// Records a notification of the turn's session.
     pub fn observe(&mut self, method: &str, params: &Value) {
         match method {
             "session/update" => {
@@ -124,23 +124,23 @@ impl TurnSigns {
         }
     }
 
-    /// The newest event of this turn that said that requests are refused. A later `allowed` does not lift it:
-    /// the agent's side requests (titles, summaries) are reported in the same stream.
+    /// The last event of this turn that refused requests. A later `allowed` does not cancel it, because the agent's
+    /// side requests (titles, summaries) are in the same stream.
     pub fn rejected(&self) -> Option<&RateLimitNotice> {
         self.rejected.as_ref()
     }
 
-    /// Whether Codex said in this turn that the thread is in error.
+    /// Whether Codex reported in this turn that the thread is broken.
     pub fn thread_broke(&self) -> bool {
         self.thread_broke
     }
 
-    /// The last of this turn, whether Codex got over it or not.
+    /// The last retried error of this turn, whether or not Codex recovered.
     pub(super) fn codex_retry(&self) -> Option<&CodexRetry> {
         self.codex_retry.as_ref()
     }
 
-    /// The last text that was said outside any message: Codex's way of telling what went wrong.
+    /// The last text outside any message: the way in which Codex reports what went wrong.
     pub(super) fn last_notice(&self) -> Option<&str> {
         self.last_notice.as_deref()
     }

@@ -1,18 +1,18 @@
-//! The tables of the classifier: what each source of evidence means. No source knows of another but for the
-//! text, by which the vaguer ones are made precise.
+//! The classifier's tables: what each source of evidence means. The sources are independent, except that the text
+//! refines vague ones.
 
 use serde_json::Value;
 
 use super::{FailureKind, Verdict};
 use crate::agent::profile::AgentKind;
 
-/// `data.errorKind` (Claude and loopback), the error kinds of the Claude SDK and of its adapter.
+/// Classifies by `data.errorKind` (Claude and loopback): the error kinds of the Claude SDK and its adapter.
 pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Verdict> {
     let kind = data?.get("errorKind")?.as_str()?;
     Some(match kind {
         "rate_limit" => Verdict::of(FailureKind::RateLimited),
         "overloaded" => Verdict::of(FailureKind::Overloaded),
-        // No credit: a limit, but none that lifts by waiting.
+        // No credit is a limit, but waiting does not reset it.
         "billing_error" => Verdict::lasting(FailureKind::RateLimited),
         "authentication_failed"
         | "oauth_org_not_allowed"
@@ -23,8 +23,8 @@ pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Ve
             too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest))
         }
         "transport_lost" | "worker_shutdown" => Verdict::of(FailureKind::AgentDied),
-        // Also what it calls a refused connection and 529; only the text tells them apart, and none of them
-        // is a limit, whatever the text mentions.
+        // These include a refused connection and 529. Only the text distinguishes them, and none is a limit, whatever
+        // the text mentions.
         "server_error" | "unknown" | "no_result" | "incomplete_tool_call" | "max_output_tokens" => {
             by_text(text)
                 .filter(|verdict| verdict.kind != FailureKind::RateLimited)
@@ -34,7 +34,7 @@ pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Ve
     })
 }
 
-/// `codexErrorInfo`: a name, or an object with one member of that name that holds an HTTP status.
+/// Classifies by `codexErrorInfo`: a name, or an object with one member of that name that holds an HTTP status.
 pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict> {
     let info = info?;
     let (name, detail) = match info {
@@ -67,15 +67,15 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
         | "responseStreamDisconnected"
         | "responseTooManyFailedAttempts" => match status() {
             Some(status) => by_http_status(status, text),
-            // A limit that arrives inside the stream is reported as a stream that broke.
+            // A limit that arrives within the stream is reported as a broken stream.
             None => by_text(text).unwrap_or(Verdict::of(FailureKind::Network)),
         },
         _ => return None,
     })
 }
 
-/// What Codex' adapter says of the server below it: error 1001, and in `data` how that ended and whether the adapter starts it
-/// again (codex-acp 2.6.0). Where it waits before it does, it says for how long.
+/// Classifies error 1001 of Codex's adapter: the server below it ended. `data` says how, whether the adapter restarts
+/// it, and how long it waits before that (codex-acp 2.6.0).
 pub(super) fn by_codex_server_gone(
     agent: AgentKind,
     code: Option<i64>,
@@ -92,7 +92,7 @@ pub(super) fn by_codex_server_gone(
     })
 }
 
-/// `_meta.jetbrains.air.sessionFailure`: a category, and words that say which of its causes it is.
+/// Classifies by `_meta.jetbrains.air.sessionFailure`: a category, and a text that says which cause it is.
 pub(super) fn by_failure_record(agent: AgentKind, record: &Value, text: &str) -> Option<Verdict> {
     let offers = |action: &str| {
         let actions = record.get("actions").and_then(Value::as_array);
@@ -101,18 +101,18 @@ pub(super) fn by_failure_record(agent: AgentKind, record: &Value, text: &str) ->
     Some(match record.get("category").and_then(Value::as_str)? {
         "limit" => match too_long(text) {
             Some(verdict) => verdict,
-            // A budget of this one session, which no waiting refills.
+            // The budget of this session, which waiting does not refill.
             None if offers("new_session") => Verdict::lasting(FailureKind::RateLimited),
             None => Verdict::of(FailureKind::RateLimited),
         },
         "access" => Verdict::of(FailureKind::AuthRequired),
         "request" => too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest)),
         "connection" => match agent {
-            // Between the adapter and its own child process, not the network.
+            // The connection between the adapter and its own child process, not the network.
             AgentKind::Claude | AgentKind::Loopback => Verdict::of(FailureKind::AgentDied),
             _ => Verdict::of(FailureKind::Network),
         },
-        // The category of overload, and never that of a limit.
+        // The category of overload, never of a limit.
         "service" => by_text(text)
             .filter(|verdict| verdict.kind != FailureKind::RateLimited)
             .unwrap_or_else(Verdict::passing_fault),
@@ -120,7 +120,7 @@ pub(super) fn by_failure_record(agent: AgentKind, record: &Value, text: &str) ->
     })
 }
 
-/// JSON-RPC codes that have one meaning wherever they occur.
+/// Classifies JSON-RPC codes with only one meaning.
 pub(super) fn by_code(code: i64) -> Option<Verdict> {
     match code {
         -32000 => Some(Verdict::of(FailureKind::AuthRequired)),
@@ -128,7 +128,7 @@ pub(super) fn by_code(code: i64) -> Option<Verdict> {
     }
 }
 
-/// What a code says when nothing else does.
+/// Classifies by the code if nothing else is known.
 pub(super) fn by_code_alone(code: i64) -> Verdict {
     match code {
         -32700 | -32600 | -32601 | -32602 | -32002 => Verdict::of(FailureKind::InvalidRequest),
@@ -136,7 +136,7 @@ pub(super) fn by_code_alone(code: i64) -> Verdict {
     }
 }
 
-/// HTTP statuses of the model's servers.
+/// Classifies by an HTTP status of the model's servers.
 pub(super) fn by_http_status(status: u16, text: &str) -> Verdict {
     match status {
         429 => Verdict::of(FailureKind::RateLimited),
@@ -152,9 +152,9 @@ pub(super) fn by_http_status(status: u16, text: &str) -> Verdict {
     }
 }
 
-/// Words, in lower case, that tell a failure where no data does. The first match decides, so what is mistaken
-/// for something else comes before it: overload before limits (its advice mentions usage), a window that is
-/// full before limits ("limit 200000"), credit before limits.
+/// Lower-case words that identify a failure without data. The first match counts, so the order matters: overload
+/// before limits (its advice mentions usage), a full context window before limits ("limit 200000"), credit before
+/// limits.
 const BY_TEXT: &[(&[&str], FailureKind)] = &[
     (
         &[
@@ -235,7 +235,7 @@ const TOO_LONG: &[&str] = &[
     "maximum context",
 ];
 
-/// Words that say that there is no money: a limit, but one that waiting does not lift.
+/// Words for missing credit: a limit that waiting does not reset.
 const NO_CREDIT: &[&str] = &[
     "credit balance is too low",
     "out of credits",
@@ -243,7 +243,7 @@ const NO_CREDIT: &[&str] = &[
     "check your plan and billing details",
 ];
 
-/// What the words of a failure, in lower case, say.
+/// Classifies by the lower-case words of a failure.
 pub(super) fn by_text(text: &str) -> Option<Verdict> {
     let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     if let Some(verdict) = no_credit(text).filter(|_| !text.contains("overloaded")) {
@@ -253,7 +253,7 @@ pub(super) fn by_text(text: &str) -> Option<Verdict> {
         return Some(Verdict::of(*kind));
     }
     status_in(text).map(|status| match status {
-        // Of the statuses in prose only those are believed that no other number looks like in its place.
+        // Only statuses that other numbers in this position do not resemble.
         429 => Verdict::of(FailureKind::RateLimited),
         401 | 403 => Verdict::of(FailureKind::AuthRequired),
         502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),
@@ -276,7 +276,7 @@ fn too_long(text: &str) -> Option<Verdict> {
         .then(|| Verdict::of(FailureKind::ContextOverflow))
 }
 
-/// An HTTP status named as such in prose: "API Error: 529", "last status: 429", "rejected (429)".
+/// Finds an HTTP status in prose: "API Error: 529", "last status: 429", "rejected (429)".
 fn status_in(text: &str) -> Option<u16> {
     ["api error: ", "status: ", "status code ", "status ", "("]
         .iter()

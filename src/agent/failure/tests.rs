@@ -11,7 +11,7 @@ use FailureKind::{
     AgentDied, AuthRequired, ContextOverflow, InvalidRequest, Network, Overloaded, RateLimited, Unknown,
 };
 
-/// 2026-11-20 22:00 UTC: the captures are of that evening.
+/// 2026-11-20 22:00 UTC, the evening of the captures.
 fn now() -> Zoned {
     date(2026, 11, 20)
         .at(22, 0, 0, 0)
@@ -24,7 +24,7 @@ fn of_error(agent: AgentKind, error: &Value) -> Failure {
 }
 
 #[test]
-fn an_agents_own_error_kind_decides_and_the_text_makes_vague_ones_precise() {
+fn an_agents_error_kind_decides_and_the_text_refines_vague_ones() {
     let table = [
         ("rate_limit", "whatever", RateLimited, true),
         ("overloaded", "hit your limit", Overloaded, true),
@@ -141,7 +141,7 @@ fn statuses_as_data_or_as_the_code_are_read() {
 }
 
 #[test]
-fn words_decide_where_there_is_no_data() {
+fn words_decide_without_data() {
     let table = [
         ("Overloaded", Some(Overloaded)),
         (
@@ -172,7 +172,7 @@ fn words_decide_where_there_is_no_data() {
     }
 }
 
-/// F24: overload is nobody's limit and no question of credit, whatever else was seen in the turn.
+/// F24: overload is never a limit or a matter of credit, whatever else the turn showed.
 #[test]
 fn f24_overload_is_never_a_limit() {
     let mut signs = TurnSigns::default();
@@ -186,9 +186,9 @@ fn f24_overload_is_never_a_limit() {
     assert_eq!(failure.message, "API Error: 529 Overloaded");
 }
 
-/// F21: events about limits never make a failure of a turn that ended well.
+/// F21: events about limits do not turn a successful turn into a failure.
 #[test]
-fn f21_a_limit_event_alone_is_no_failure() {
+fn f21_a_limit_event_alone_is_not_a_failure() {
     for status in ["allowed", "allowed_warning", "rejected"] {
         let mut signs = TurnSigns::default();
         let update =
@@ -291,7 +291,7 @@ fn a_thread_that_recovered_within_the_turn_is_not_broken() {
     assert!(!signs.thread_broke());
 }
 
-/// F26: what Codex tried again and got over says nothing of what ended the turn.
+/// F26: an error that Codex retried and recovered from does not classify the end of the turn.
 #[test]
 fn f26_a_retry_that_went_well_does_not_classify_the_end() {
     let limit = "exceeded retry limit, last status: 429 Too Many Requests";
@@ -331,7 +331,7 @@ fn f26_a_retry_that_went_well_does_not_classify_the_end() {
 }
 
 #[test]
-fn the_server_below_codex_adapter_is_gone_for_a_while_or_for_good() {
+fn the_server_below_codex_adapter_ended_and_may_restart() {
     let gone = |data: Value| json!({"code": 1001, "message": "The Codex app-server is gone.", "data": data});
     let table = [
         (Codex, gone(json!({"restartable": true})), AgentDied, true),
@@ -356,7 +356,7 @@ fn the_server_below_codex_adapter_is_gone_for_a_while_or_for_good() {
 }
 
 #[test]
-fn a_session_is_unknown_only_where_the_agent_says_so() {
+fn a_session_is_unknown_only_if_the_agent_reports_it() {
     let table = [
         (
             Claude,
@@ -452,7 +452,7 @@ fn names_are_those_of_the_wire() {
 }
 
 #[test]
-fn what_an_agent_prints_for_a_terminal_is_told_without_that() {
+fn messages_have_no_terminal_control_sequences() {
     let printed = "\u{1b}[2m22:00\u{1b}[0m \u{1b}[31mERROR\u{1b}[0m no room\n\u{1b}[0m\n";
     let error = json!({"code": 1001, "message": printed, "data": {"restartable": true}});
     let failure = of_error(Codex, &error);
@@ -473,7 +473,7 @@ fn what_an_agent_prints_for_a_terminal_is_told_without_that() {
 }
 
 #[test]
-fn a_session_that_somebody_else_writes_to_is_told_by_data_or_else_by_words() {
+fn another_writer_is_recognised_by_data_or_by_words() {
     let words = "thread 1 already has an active writer";
     let table = [
         (Codex, json!({"reason": "thread_active_writer"}), true),
@@ -499,9 +499,9 @@ fn a_session_that_somebody_else_writes_to_is_told_by_data_or_else_by_words() {
 }
 
 proptest! {
-    /// An agent's words are of any language, wherever they stand.
+    /// Agents' messages may be in any language.
     #[test]
-    fn no_words_are_too_strange(text in "(status: |\\(|[45][0-9]{2}|\\)|API Error: |resets |try again in |[\u{130}\u{1e9e}\u{e9}]|[0-9 :]|limit|\\PC){0,12}", times in 1usize..2_000) {
+    fn any_text_can_be_classified(text in "(status: |\\(|[45][0-9]{2}|\\)|API Error: |resets |try again in |[\u{130}\u{1e9e}\u{e9}]|[0-9 :]|limit|\\PC){0,12}", times in 1usize..2_000) {
         let long = text.repeat(times);
         for agent in [Claude, Codex, Generic] {
             let mut signs = TurnSigns::default();

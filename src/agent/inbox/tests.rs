@@ -18,7 +18,7 @@ fn died() -> Incoming {
     Incoming::Died(Arc::default())
 }
 
-/// One letter for each: u for an update, d for death, and the number of an overflow.
+/// A text for each entry: u for an update, d for a death, and the number of an overflow.
 fn shape(taken: &[Incoming]) -> String {
     let shapes = taken.iter().map(|incoming| match incoming {
         Incoming::Notification { .. } => "u".to_owned(),
@@ -30,7 +30,7 @@ fn shape(taken: &[Incoming]) -> String {
 }
 
 #[test]
-fn updates_beyond_the_count_are_told_in_their_place() {
+fn updates_beyond_the_count_are_counted_in_their_place() {
     let (sender, mut receiver) = inbox(InboxLimits {
         updates: 2,
         update_bytes: 10_000,
@@ -49,7 +49,7 @@ fn updates_beyond_the_count_are_told_in_their_place() {
 }
 
 #[test]
-fn updates_beyond_the_bytes_are_dropped_and_room_comes_back() {
+fn updates_beyond_the_bytes_are_dropped_until_there_is_room() {
     let bytes = update("1").len_bytes();
     let (sender, mut receiver) = inbox(InboxLimits {
         updates: 100,
@@ -87,7 +87,7 @@ async fn a_dropped_wait_loses_nothing() {
         push(&sender, "x");
     }
     assert_eq!(receiver.recv_up_to(&mut taken, 64).await, 1);
-    // The wake of the dropped wait may be left over; it must not be taken for a line.
+    // A notification for the dropped wait may be left over; it must not count as a line.
     assert_eq!(receiver.recv_up_to(&mut taken, 64).now_or_never(), None);
     push(&sender, "y");
     assert_eq!(receiver.recv_up_to(&mut taken, 64).await, 1);
@@ -111,7 +111,7 @@ async fn a_wait_is_woken_by_the_first_of_many() {
 }
 
 #[test]
-fn a_receiver_that_is_gone_takes_nothing() {
+fn a_dropped_receiver_takes_nothing() {
     let (sender, receiver) = inbox(InboxLimits::default());
     push(&sender, "x");
     drop(receiver);

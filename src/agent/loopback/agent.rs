@@ -1,4 +1,4 @@
-//! The agent as a whole: its folder, its live sessions, and the threads that work for them.
+//! The agent: its folder, its live sessions and their threads.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,11 +18,11 @@ use super::wire::{Output, RpcError};
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::locate;
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) output: Output,
-    /// Where transcripts are, in the folder `projects` below it.
+    /// The folder whose subfolder `projects` holds the transcripts.
     pub(super) root: PathBuf,
     pub(super) marks: Marks,
     pub(super) sign_in: SignIn,
@@ -49,7 +49,7 @@ impl Agent {
         }
     }
 
-    /// The live session with this id.
+    /// Returns the live session with this id.
     pub(super) fn session(&self, id: &str) -> Option<Arc<Session>> {
         lock(&self.sessions).get(id).cloned()
     }
@@ -60,7 +60,7 @@ impl Agent {
         session
     }
 
-    /// Ends a live session with its turn; that there is none is fine.
+    /// Closes a live session and stops its turn. Ignores an unknown id.
     pub(super) fn close(&self, id: &str) {
         let session = lock(&self.sessions).remove(id);
         if let Some(session) = session {
@@ -68,20 +68,20 @@ impl Agent {
         }
     }
 
-    /// Ends the running turn; the prompts behind it end too.
+    /// Stops the running turn and cancels the prompts queued behind it.
     pub(super) fn stop(&self, session: &Session, stop: Stop) {
         for prompt in session.stop(stop) {
             self.cancelled(&prompt);
         }
     }
 
-    /// Answers a prompt that was cancelled before it began.
+    /// Answers a prompt that was cancelled before it started.
     fn cancelled(&self, prompt: &Prompt) {
         self.output
             .respond(&prompt.request_id, Ok(json!({ "stopReason": "cancelled" })));
     }
 
-    /// The transcripts of a session that runs in `cwd`; none for a session that is refused or was never written.
+    /// Returns the transcripts of a session in `cwd`. Empty for a session that is refused or was never written.
     pub(super) fn transcripts(&self, id: &str, cwd: &Path) -> Result<Vec<PathBuf>, RpcError> {
         if self.marks.is_refused(id) {
             return Ok(Vec::new());
@@ -92,11 +92,11 @@ impl Agent {
                     self.marks
                         .is_beginning_refused(|| super::listing::first_record(path))
                 };
-                // All that bear the id begin alike.
+                // All transcripts with this id have the same beginning.
                 let is_refused = found.iter().any(is_refused);
                 Ok(if is_refused { Vec::new() } else { found })
             }
-            // What cannot be a file's name was never a session's id.
+            // An invalid file name was never a session's id.
             Err(TranscriptError::InvalidId { .. }) => Ok(Vec::new()),
             Err(error) => Err(RpcError::internal(error)),
         }
@@ -115,7 +115,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes a prompt; its answer comes when its turn has ended.
+    /// Accepts a prompt. It is answered after its turn has ended.
     pub(super) fn prompt(self: &Arc<Self>, session: &Arc<Session>, prompt: Prompt) {
         let request_id = prompt.request_id.clone();
         match session.admit(prompt) {
@@ -132,7 +132,7 @@ impl Agent {
         }
     }
 
-    /// Waits until a turn ends, in whichever session.
+    /// Waits until a turn ends in any session.
     pub(super) fn wait_for_a_turn_to_end(&self) {
         let turns = lock(&self.turns);
         let seen = *turns;
@@ -140,7 +140,7 @@ impl Agent {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Hands a client's answer to the session that asked.
+    /// Passes a client's answer to the session that asked.
     pub(super) fn answered(&self, request: u64, answer: &Value) {
         let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
         for session in sessions {
@@ -148,10 +148,10 @@ impl Agent {
                 return;
             }
         }
-        // An answer to nobody is late, and no harm.
+        // Ignore a late answer that no session expects.
     }
 
-    /// Ends all turns and waits until they have noted it, at most until `grace` has passed.
+    /// Stops all turns and waits until they have recorded it, at most for `grace`.
     pub(super) fn end(&self, grace: Duration) {
         let sessions: Vec<_> = lock(&self.sessions).drain().map(|(_, session)| session).collect();
         for session in sessions {
@@ -172,8 +172,7 @@ impl Agent {
     }
 }
 
-/// A thread that runs a session's prompts until none is left. Counted from its registration until it is
-/// dropped, however it ends.
+/// A thread that runs a session's prompts until none is left. Counted from its registration until it is dropped.
 struct Worker {
     agent: Arc<Agent>,
     session: Arc<Session>,

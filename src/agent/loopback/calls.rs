@@ -1,6 +1,6 @@
-//! What clients can call: ACP version 1, each method in a few lines.
+//! The methods of ACP version 1 that clients can call.
 //!
-//! Owns the parameters' checks and the answers' shapes. Prompts are handed to the session; all else is
+//! Owns the checks of parameters and the form of answers. Prompts are passed to the session; all other calls are
 //! answered at once.
 
 use std::path::{Path, PathBuf};
@@ -16,31 +16,31 @@ use super::{TOKEN_VARIABLE, fork, listing, replay, report};
 use crate::transcript::locate::own_folder;
 use crate::transcript::reading;
 
-/// The one way to log in, which asks for nothing.
+/// The only login method. It asks for nothing.
 const AUTH_METHOD: &str = "loopback-login";
 
-/// Whether opening a session tells what was said in it.
+/// Whether opening a session replays its history.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
     Load,
     Resume,
 }
 
-/// Answers a request, now or, for a prompt, when its turn has ended.
+/// Answers a request: at once or, for a prompt, after its turn has ended.
 pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Value) {
     let opens = matches!(
         method,
         "session/new" | "session/load" | "session/resume" | "session/fork"
     );
     let outcome = match method {
-        _ if opens && !agent.sign_in.holds_a_token() => Err(RpcError::sign_in_needed()),
-        "initialize" => return introduced(agent, id),
+        _ if opens && !agent.sign_in.has_token() => Err(RpcError::sign_in_needed()),
+        "initialize" => return answer_initialize(agent, id),
         "authenticate" => authenticate(params),
         "logout" => Ok(json!({})),
-        "session/new" => return opened(agent, id, new_session(agent, params)),
-        "session/load" => return opened(agent, id, open_session(agent, params, Opening::Load)),
-        "session/resume" => return opened(agent, id, open_session(agent, params, Opening::Resume)),
-        "session/fork" => return opened(agent, id, fork_session(agent, params)),
+        "session/new" => return answer_opening(agent, id, new_session(agent, params)),
+        "session/load" => return answer_opening(agent, id, open_session(agent, params, Opening::Load)),
+        "session/resume" => return answer_opening(agent, id, open_session(agent, params, Opening::Resume)),
+        "session/fork" => return answer_opening(agent, id, fork_session(agent, params)),
         "session/list" => listing::list(agent, params),
         "session/close" => session_id(params).map(|id| {
             agent.close(id);
@@ -58,7 +58,7 @@ pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Val
     agent.output.respond(id, outcome);
 }
 
-/// Takes a notification; unknown ones are ignored.
+/// Handles a notification. Ignores unknown ones.
 pub(super) fn notification(agent: &Arc<Agent>, method: &str, params: &Value) {
     if method == "session/cancel"
         && let Some(session) = params["sessionId"].as_str().and_then(|id| agent.session(id))
@@ -67,12 +67,13 @@ pub(super) fn notification(agent: &Arc<Agent>, method: &str, params: &Value) {
     }
 }
 
-/// Says what the agent is, then who is signed in where there are accounts: as the agents in the field do, unasked and once.
-fn introduced(agent: &Agent, id: &Value) {
+/// Answers `initialize`. If there are accounts, then reports who is signed in: once and unrequested, as real agents
+/// do.
+fn answer_initialize(agent: &Agent, id: &Value) {
     let has_accounts = agent.sign_in.has_accounts();
     agent.output.respond(id, Ok(initialize(has_accounts)));
     if has_accounts {
-        let status = match agent.sign_in.holds_a_token() {
+        let status = match agent.sign_in.has_token() {
             true => json!({ "kind": "api_key", "label": "Token", "detail": TOKEN_VARIABLE }),
             false => json!({ "kind": "none", "label": "Not logged in" }),
         };
@@ -113,9 +114,9 @@ fn authenticate(params: &Value) -> Result<Value, RpcError> {
     }
 }
 
-/// Answers a call that opens a session. What can be done in it is told behind the answer, because before it
-/// the client does not know the id.
-fn opened(agent: &Arc<Agent>, id: &Value, outcome: Result<Arc<Session>, RpcError>) {
+/// Answers a call that opens a session. The available commands follow the answer, because the client does not know
+/// the id before it.
+fn answer_opening(agent: &Arc<Agent>, id: &Value, outcome: Result<Arc<Session>, RpcError>) {
     match outcome {
         Err(error) => agent.output.respond(id, Err(error)),
         Ok(session) => {
@@ -133,7 +134,7 @@ fn opened(agent: &Arc<Agent>, id: &Value, outcome: Result<Arc<Session>, RpcError
     }
 }
 
-/// Nothing is written before the first prompt.
+/// Creates a session. Nothing is written before the first prompt.
 fn new_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
     let settings = Settings::from_params(working_directory(params)?, params);
     Ok(agent.insert(Session::new(&Uuid::new_v4().to_string(), settings, false)))
@@ -159,20 +160,20 @@ fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<S
                 settings.cwd = cwd;
                 settings.apply(params);
             }
-            // The id leads to what was before a clear, whatever the session has written since.
-            let mut life = session.life();
-            if life.file_id != id {
-                id.clone_into(&mut life.file_id);
-                life.written = written;
+            // The id refers to the history before a clear, whatever the session has written since.
+            let mut state = session.state();
+            if state.file_id != id {
+                id.clone_into(&mut state.file_id);
+                state.written = written;
             }
-            drop(life);
+            drop(state);
             session
         }
     })
 }
 
-/// The session's transcript. One that holds no record is as good as none, and so are several of which none lies in the
-/// session's folder: Claude says so too.
+/// Returns the session's transcript. A transcript without records counts as missing, and so do several of which none
+/// is in the session's folder, as in Claude.
 fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
     let mut paths = agent.transcripts(id, cwd)?;
     paths.retain(|path| reading::summarize(path).is_ok_and(|file| file.last_record_uuid.is_some()));
@@ -195,7 +196,7 @@ fn delete_session(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
     let id = session_id(params)?;
     agent.close(id);
     match agent.remove_transcripts(id) {
-        // What cannot be a file's name has no file: deleted already, as an unknown id is.
+        // An invalid file name has no file: already deleted, like an unknown id.
         Ok(()) | Err(crate::transcript::TranscriptError::InvalidId { .. }) => Ok(json!({})),
         Err(error) => Err(RpcError::internal(error)),
     }

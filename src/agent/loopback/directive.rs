@@ -1,7 +1,6 @@
-//! The directives in a prompt: a pure parser.
+//! A pure parser of the directives in a prompt.
 //!
-//! Owns their syntax. An unknown or malformed directive is text, as the contract has it. Knows nothing of what
-//! they do.
+//! Owns their syntax. By contract, an unknown or malformed directive is text. Does not know what directives do.
 
 use serde_json::value::RawValue;
 
@@ -15,7 +14,7 @@ pub(super) enum Directive {
     },
     Tool {
         name: String,
-        /// The arguments as JSON, on one line.
+        /// The arguments as JSON on one line.
         input_json: String,
     },
     Write {
@@ -30,17 +29,18 @@ pub(super) enum Directive {
     Crash,
     Hang,
     Deaf,
-    /// Beyond the contract: a turn that is stopped ends only after another one has, although its session is closed by then.
+    /// Not in the contract: a stopped turn ends only after another one has ended, even if its session is already
+    /// closed.
     Linger,
-    /// Beyond the contract: the session's next prompt is answered as cancelled, and nothing of it is written.
+    /// Not in the contract: the session's next prompt is answered as cancelled, and nothing of it is written.
     SkipNext,
     Forget,
-    /// Beyond the contract: no copy of the session works either.
+    /// Not in the contract: copies of the session do not work either.
     ForgetCopies,
     Lose,
     Clear,
     Recall,
-    /// Beyond the contract: says the session's settings, so that tests can see what a resume restored.
+    /// Not in the contract: replies with the session's settings, so that tests can see what a resume restored.
     Settings,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum FailKind {
     Context,
 }
 
-/// The directives in `text`, in order.
+/// Returns the directives in `text`, in order.
 pub(super) fn parse(text: &str) -> Vec<Directive> {
     let mut directives = Vec::new();
     let mut rest = text;
@@ -64,15 +64,15 @@ pub(super) fn parse(text: &str) -> Vec<Directive> {
                 directives.push(directive);
                 rest = &inside[length..];
             }
-            // The next bracket may begin one, as in `[[[say x]]`.
+            // The next bracket may start a directive, as in `[[[say x]]`.
             None => rest = &rest[start + 1..],
         }
     }
     directives
 }
 
-/// The directive with which `inside` begins, behind its opening brackets, and how long it is with its closing
-/// ones.
+/// Parses the directive at the start of `inside`, after its opening brackets. Returns it and its length including the
+/// closing brackets.
 fn parse_one(inside: &str) -> Option<(Directive, usize)> {
     if let Some(call) = inside.strip_prefix("tool ") {
         let (directive, length) = parse_tool(call)?;
@@ -130,7 +130,7 @@ fn parse_one(inside: &str) -> Option<(Directive, usize)> {
     Some((directive, end + 2))
 }
 
-/// `NAME JSON]]`: the arguments may themselves hold closing brackets, so their end is where the JSON ends.
+/// `NAME JSON]]`: the arguments may contain closing brackets, so they end where the JSON ends.
 fn parse_tool(call: &str) -> Option<(Directive, usize)> {
     let (name, arguments) = match (call.find(char::is_whitespace), call.find("]]")) {
         (Some(space), Some(end)) if space < end => call.split_at(space),
@@ -144,7 +144,7 @@ fn parse_tool(call: &str) -> Option<(Directive, usize)> {
     let mut input_json = "{}".to_owned();
     if !call[length..].starts_with("]]") {
         let mut values = serde_json::Deserializer::from_str(&call[length..]).into_iter::<&RawValue>();
-        // A line break between tokens would end the line of the transcript that holds them.
+        // A line break between tokens would split the transcript's line.
         input_json = values.next()?.ok()?.get().replace(['\n', '\r'], " ");
         length += values.byte_offset();
     }
@@ -162,10 +162,10 @@ fn parse_tool(call: &str) -> Option<(Directive, usize)> {
     })
 }
 
-/// A number of seconds, whole or not, in milliseconds.
+/// Parses a number of seconds, possibly with a fraction, into milliseconds.
 fn milliseconds(seconds: &str) -> Option<i64> {
     let seconds: f64 = seconds.parse().ok()?;
-    // A century is longer than any limit and far from where the arithmetic would end.
+    // A century: longer than any limit, and far below the arithmetic's range.
     const MOST_SECONDS: f64 = 3_153_600_000.0;
     (0.0..=MOST_SECONDS)
         .contains(&seconds)
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_malformed_ones_are_text() {
+    fn unknown_and_malformed_directives_are_text() {
         for text in [
             "",
             "plain",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_found_in_order_with_anything_around_them() {
+    fn directives_are_found_in_order_between_any_text() {
         let text = "do [[dance]] [[say a]][[[say b]] and [[tool T {\"x\":\"[[say no]]\"}]] then [[recall]].";
         assert_eq!(
             parse(text),
@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_prompt_is_too_strange(text in "(\\[\\[|\\]\\]|tool |say |write |limit |stream |fail |[\u{130}\u{1e9e}\u{e9}\u{a0}\u{2003}]|\\{\"a\":|\"\\}|[0-9 ]|\\PC){0,16}") {
+        fn any_prompt_can_be_parsed(text in "(\\[\\[|\\]\\]|tool |say |write |limit |stream |fail |[\u{130}\u{1e9e}\u{e9}\u{a0}\u{2003}]|\\{\"a\":|\"\\}|[0-9 ]|\\PC){0,16}") {
             let found = parse(&text);
             let more = parse(&format!("\u{e9}{text} [[crash]]"));
             prop_assert!(more.len() >= found.len());

@@ -1,7 +1,7 @@
-//! A branch of a session: a new transcript with the history up to a point.
+//! Forks a session: writes a new transcript with the history up to a point.
 //!
-//! Done as Claude does it: at once, beside the source, every uuid new, each record saying from which one it
-//! was copied. Records are changed token by token, so that what this agent does not know goes along.
+//! Works like Claude's fork: at once, next to the source, with new UUIDs, each record naming the one that it was
+//! copied from. Only single tokens of a record are changed, so unknown content is copied too.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,8 +17,8 @@ use crate::transcript::claude::Selection;
 use crate::transcript::record::Record;
 use crate::transcript::{TranscriptError, copy, reading};
 
-/// Writes the transcript `branch_id` with the history of `source` up to and with the message `point`: a reply's
-/// message id or a record's uuid.
+/// Writes the transcript `branch_id` with the history of `source` up to and including the message `point`: a reply's
+/// message id or a record's UUID.
 pub(super) fn fork(
     source: &Path,
     source_id: &str,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_abandoned_is_no_place_to_fork() {
+    fn an_abandoned_message_cannot_be_forked_at() {
         let folder = tempfile::tempdir().expect("a folder");
         let source = folder.path().join("s.jsonl");
         let record = |uuid: &str, parent: &str| {

@@ -1,4 +1,4 @@
-//! The list of sessions on disk.
+//! Lists the sessions on disk.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,17 +16,17 @@ use crate::transcript::lines::Lines;
 use crate::transcript::locate::project_folders;
 use crate::transcript::record::{Record, line_text};
 
-/// How many sessions one answer holds: each costs the opening of a file.
+/// How many sessions one answer contains. Each requires opening a file.
 const PAGE_SESSIONS: usize = 50;
 
-/// A transcript, before it is opened.
+/// An unopened transcript.
 struct Found {
     id: String,
     path: PathBuf,
     modified: SystemTime,
 }
 
-/// Answers `session/list`: newest first, those that are refused left out.
+/// Answers `session/list`: newest first, without refused sessions.
 pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
     let start = match params["cursor"].as_str() {
         None => 0,
@@ -50,7 +50,7 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
             break;
         }
         if !agent.marks.is_refused(&transcript.id)
-            && let Some((cwd, prompt)) = first_words(&transcript.path)
+            && let Some((cwd, prompt)) = folder_and_first_prompt(&transcript.path)
             && wanted_cwd.is_none_or(|wanted| wanted == cwd)
         {
             sessions.push(json!({
@@ -67,12 +67,13 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
     })
 }
 
-/// The first prompt of a transcript.
+/// Returns the first prompt of a transcript.
 pub(super) fn first_prompt(path: &Path) -> Option<String> {
-    first_words(path).map(|(_, prompt)| prompt)
+    folder_and_first_prompt(path).map(|(_, prompt)| prompt)
 }
 
-/// The uuid of a transcript's first record, which a copy of it begins with too, or which a cut of it names as its origin.
+/// Returns the UUID of a transcript's first record. A copy starts with the same record, and a cut names it as its
+/// origin.
 pub(super) fn first_record(path: &Path) -> Option<String> {
     let mut lines = Lines::new(BufReader::new(File::open(path).ok()?), 0);
     while let Some(line) = lines.next_line().ok()? {
@@ -93,7 +94,7 @@ pub(super) fn first_record(path: &Path) -> Option<String> {
 fn all_transcripts(root: &Path) -> Result<Vec<Found>, RpcError> {
     let mut found = Vec::new();
     for folder in project_folders(root).map_err(RpcError::internal)? {
-        // A folder that is gone or closed to us lists nothing.
+        // A missing or unreadable folder has no sessions.
         let Ok(entries) = fs::read_dir(&folder) else {
             continue;
         };
@@ -109,9 +110,9 @@ fn all_transcripts(root: &Path) -> Result<Vec<Found>, RpcError> {
     Ok(found)
 }
 
-/// The working directory and text of the first prompt. Reads no further than that; a file without a prompt is
-/// no session.
-fn first_words(path: &Path) -> Option<(String, String)> {
+/// Returns the working directory and the text of the first prompt, and reads no further. A file without a prompt is
+/// not a session.
+fn folder_and_first_prompt(path: &Path) -> Option<(String, String)> {
     let mut lines = Lines::new(BufReader::new(File::open(path).ok()?), 0);
     while let Some(line) = lines.next_line().ok()? {
         let text = line_text(line.bytes);

@@ -1,6 +1,6 @@
-//! What the agent remembers beside its transcripts: ids that it refuses, and limits with their beginnings.
+//! What the agent remembers besides its transcripts: refused ids, and the start times of limits.
 //!
-//! Small files below `state`, durable by rename, so that they hold in new processes and after a crash.
+//! Small files below `state`, written durably by rename, so that they apply in new processes and after a crash.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -20,7 +20,7 @@ impl Marks {
         Self { folder }
     }
 
-    /// From now on the session is refused, in every process.
+    /// Refuses the session from now on, in every process.
     pub(super) fn refuse(&self, session_id: &str) -> io::Result<()> {
         write_durably(&self.refused_path(session_id), b"")
     }
@@ -29,12 +29,12 @@ impl Marks {
         self.refused_path(session_id).exists()
     }
 
-    /// From now on every session is refused whose transcript begins with this record.
+    /// Refuses every session from now on whose transcript begins with this record.
     pub(super) fn refuse_beginning(&self, record_uuid: &str) -> io::Result<()> {
         write_durably(&self.beginnings().join(digest(&[record_uuid])), b"")
     }
 
-    /// Whether the session with such a transcript is refused; `first_record` is asked for where some are.
+    /// Whether a session with this first record is refused. `first_record` is called only if some are refused.
     pub(super) fn is_beginning_refused(&self, first_record: impl FnOnce() -> Option<String>) -> bool {
         let beginnings = self.beginnings();
         let is_refused = |uuid: String| beginnings.join(digest(&[&uuid])).exists();
@@ -45,7 +45,7 @@ impl Marks {
         self.folder.join("refused-beginnings")
     }
 
-    /// When this prompt was first seen in this session, in milliseconds since the epoch: `now_ms` if never
+    /// Returns when this prompt was first seen in this session, in milliseconds since the epoch; `now_ms` if never
     /// before.
     pub(super) fn first_seen_ms(&self, session_id: &str, prompt: &str, now_ms: i64) -> io::Result<i64> {
         let path = self.folder.join("limits").join(digest(&[session_id, prompt]));
@@ -64,7 +64,7 @@ impl Marks {
     }
 }
 
-/// Ids and prompts are hashed: neither need be a file name.
+/// Ids and prompts are hashed, because they may not be valid file names.
 fn digest(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_hold_for_whoever_opens_the_folder_next() {
+    fn marks_apply_in_later_processes() {
         let folder = tempfile::tempdir().expect("a folder");
         let marks = Marks::new(folder.path().join("state"));
         assert!(!marks.is_refused("a"));

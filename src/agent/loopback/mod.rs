@@ -1,15 +1,14 @@
-//! The loopback agent: a small, complete ACP agent that answers from its own transcripts.
+//! The loopback agent: a small but complete ACP agent that answers from its own transcripts.
 //!
-//! A process of its own that speaks ACP version 1 on standard input and output, keeps transcripts in Claude's
-//! format and resumes from them and only from them. Directives in the prompt script what it does: limits,
-//! crashes, forgotten sessions, questions. It is the default where no other agent is configured, and what
-//! demonstrations and tests run against. It knows nothing of the daemon and has no way into it.
+//! A separate process that speaks ACP version 1 on standard input and output, writes transcripts in Claude's format
+//! and resumes only from them. Directives in a prompt script its behaviour: limits, crashes, forgotten sessions,
+//! questions. It is the default if no other agent is configured, and demos and tests run against it. It does not know
+//! the daemon and cannot access it.
 
 mod agent;
 mod calls;
 mod directive;
 mod fork;
-mod keeper;
 mod listing;
 mod marks;
 mod replay;
@@ -18,6 +17,7 @@ mod serve;
 mod session;
 mod sign_in;
 mod stream;
+mod transcript_writer;
 mod turn;
 mod wire;
 
@@ -28,34 +28,34 @@ use std::process::ExitCode;
 
 use crate::paths::names;
 
-/// The first argument by which a program becomes this agent.
+/// The first argument that makes a program this agent.
 pub const ARGUMENT: &str = "loopback-agent";
 
-/// The variable that names the data folder where the option `--data` does not.
+/// The variable for the data folder if `--data` is not given.
 pub const DATA_VARIABLE: &str = "SESSIOND_LOOPBACK_DATA";
 
-/// The variable that names a file with a token, where the agent is to have accounts.
+/// The variable for a file with a token. If it is set, the agent has accounts.
 pub const TOKEN_VARIABLE: &str = "SESSIOND_LOOPBACK_TOKEN";
 
-/// The exit status of a call with wrong arguments.
+/// The exit code for invalid arguments.
 const USAGE_STATUS: u8 = 2;
 
-/// Runs the agent on this process's standard input and output until either ends.
+/// Runs the agent on standard input and output until either ends.
 ///
-/// `arguments` are those behind [`ARGUMENT`]: `--data DIR`. All that the agent keeps is below `DIR/loopback`.
+/// `arguments` are those after [`ARGUMENT`]: `--data DIR`. The agent's files are below `DIR/loopback`.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let data = match data_folder(arguments) {
         Ok(data) => data,
         Err(problem) => {
-            complain(problem);
+            log_error(problem);
             return ExitCode::from(USAGE_STATUS);
         }
     };
     match serve::serve(&data.join(names::LOOPBACK)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("standard input or output failed: {error}"));
+            log_error(&format!("standard input or output failed: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -77,7 +77,7 @@ fn data_folder(arguments: impl IntoIterator<Item = OsString>) -> Result<PathBuf,
     std::path::absolute(data).map_err(|_| "the data folder has no absolute path")
 }
 
-/// Says something on standard error, which is an agent's log. That nobody may listen is no failure.
-fn complain(text: &str) {
+/// Prints a line to standard error, which is an agent's log. Ignores errors, because nobody may read it.
+fn log_error(text: &str) {
     drop(writeln!(std::io::stderr(), "{ARGUMENT}: {text}"));
 }

@@ -1,4 +1,4 @@
-//! Telling a loaded session's history again, as `session/update`s.
+//! Replays the history of a loaded session as `session/update`s.
 
 use std::path::Path;
 
@@ -88,7 +88,7 @@ fn replay_call(output: &Output, session_id: &str, call: &ToolUse) {
     );
 }
 
-/// Visits the records of a branch in the order of the file, each with its text.
+/// Visits the records of a branch in file order, each with its text.
 pub(super) fn for_each_record(
     path: &Path,
     selection: &Selection,

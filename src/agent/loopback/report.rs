@@ -1,22 +1,22 @@
-//! What the agent tells beside the replies: usage, limits, titles, commands, and Claude's own messages.
+//! Reports besides the replies: usage, limits, titles, commands, and Claude's own messages.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::keeper::now_text;
 use super::session::{Session, Settings};
+use super::transcript_writer::now_text;
 use super::wire::Output;
 
-/// The size of the context that the agent says it has, in tokens.
+/// The agent's nominal context size, in tokens.
 const CONTEXT_TOKENS: u64 = 200_000;
 
-/// How many bytes of a transcript count as one token: a usual rule of thumb, and nothing depends on it.
+/// How many bytes of a transcript count as one token. A rule of thumb; nothing depends on it.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The most characters of a title.
+/// The longest title, in characters.
 const TITLE_CHARS: usize = 80;
 
-/// The tokens that a transcript of this size uses.
+/// Returns the tokens for a transcript of this size.
 pub(super) fn tokens(transcript_bytes: u64) -> u64 {
     transcript_bytes / BYTES_PER_TOKEN
 }
@@ -27,7 +27,7 @@ pub(super) fn usage(output: &Output, session_id: &str, used: u64, meta: &Value) 
     output.update(session_id, &update);
 }
 
-/// Tells the commands; clients show them as soon as a session is open.
+/// Reports the commands. Clients show them as soon as a session is open.
 pub(super) fn commands(output: &Output, session_id: &str) {
     let commands: Vec<Value> = [
         ("[[recall]]", "Say the turns of the history"),
@@ -42,7 +42,7 @@ pub(super) fn commands(output: &Output, session_id: &str) {
     );
 }
 
-/// Tells the session's title, which is how its first prompt begins.
+/// Reports the session's title, which is the beginning of its first prompt.
 pub(super) fn title(output: &Output, session_id: &str, first_prompt: &str) {
     output.update(
         session_id,
@@ -54,7 +54,7 @@ pub(super) fn title(output: &Output, session_id: &str, first_prompt: &str) {
     );
 }
 
-/// The title of a session whose first prompt this is: its first line, as far as it fits.
+/// Returns the title for a first prompt: its first line, truncated.
 pub(super) fn title_of(first_prompt: &str) -> String {
     first_prompt
         .trim()
@@ -66,7 +66,7 @@ pub(super) fn title_of(first_prompt: &str) -> String {
         .collect()
 }
 
-/// Tells which file the session writes, to a client that asked for Claude's own messages.
+/// Reports the file that the session writes, if the client requested Claude's own messages.
 pub(super) fn raw_init(output: &Output, session: &Session, settings: &Settings, file_id: &str) {
     if settings.wants_raw("system", Some("init")) {
         raw(
@@ -80,7 +80,7 @@ pub(super) fn raw_init(output: &Output, session: &Session, settings: &Settings, 
     }
 }
 
-/// Tells the uuid under which a prompt stands in the transcript.
+/// Reports the UUID of a prompt in the transcript.
 pub(super) fn raw_prompt(
     output: &Output,
     session: &Session,
@@ -101,7 +101,7 @@ pub(super) fn raw_prompt(
     }
 }
 
-/// Tells a usage limit and when it ends, both in the standard way and in Claude's own.
+/// Reports a usage limit and its reset, in the standard form and in Claude's.
 pub(super) fn limit(
     output: &Output,
     session: &Session,

@@ -1,7 +1,7 @@
-//! The loop: reads standard input, line by line, until it or standard output ends.
+//! The main loop: reads standard input line by line, until it or standard output ends.
 //!
-//! Owns when the process ends. Waits on both at once, so that a client which only stops listening is noticed
-//! too. Everything but prompts is done here, in the order in which it came.
+//! Owns when the process ends. Waits on both at once, so that it also notices a client that only stops reading.
+//! Handles everything except prompts, in order of arrival.
 
 use std::io;
 use std::path::Path;
@@ -16,14 +16,14 @@ use super::agent::Agent;
 use super::calls;
 use super::wire::RpcError;
 
-/// The longest line that is taken, in bytes; a longer one is refused and skipped without being held.
+/// The longest accepted line, in bytes. A longer one is refused and skipped without being held.
 const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
-/// How much is read at once, in bytes.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long running turns have, at the end of the input, to note that they were interrupted. They need a
-/// write to a file; only one that is stuck behind a client which no longer reads takes longer.
+/// How long running turns get, at the end of the input, to record that they were interrupted. They need one write to
+/// a file; only a turn that is stuck behind a client that does not read takes longer.
 const END_GRACE: Duration = Duration::from_millis(500);
 
 /// Serves until standard input ends or standard output is closed.
@@ -91,7 +91,7 @@ fn take_line(agent: &Arc<Agent>, line: &[u8]) {
     }
 }
 
-/// Cuts what is read into lines.
+/// Splits input into lines.
 #[derive(Default)]
 struct LineSplitter {
     held: Vec<u8>,
@@ -99,7 +99,7 @@ struct LineSplitter {
 }
 
 impl LineSplitter {
-    /// Gives each line that ends in `bytes`, and None for one that was too long.
+    /// Passes each line that ends in `bytes` to `take`; `None` for a line that was too long.
     fn feed(&mut self, bytes: &[u8], mut take: impl FnMut(Option<&[u8]>)) {
         let mut start = 0;
         for newline in memchr::memchr_iter(b'\n', bytes) {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_wherever_the_reads_fall() {
+    fn lines_are_split_for_any_read_size() {
         for size in 1..8 {
             let mut lines = LineSplitter::default();
             let mut taken = Vec::new();

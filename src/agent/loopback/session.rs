@@ -1,8 +1,8 @@
-//! One live session: its settings, its line of prompts, and what can interrupt a turn.
+//! A live session: its settings, its queue of prompts, and what can interrupt a turn.
 //!
-//! Owns the only state that two threads share: the loop adds prompts, cancels and answers, the session's worker
-//! takes them. Knows nothing of transcripts but the id of the file that is written now. Nothing here is on disk:
-//! mode, model and system prompt are gone with the process, as they are with the agent that this one stands for.
+//! Owns the only state that two threads share: the loop adds prompts, cancels and answers; the session's worker takes
+//! them. Knows only the id of the current transcript. Nothing here is on disk: mode, model and system prompt are lost
+//! with the process, as in the agent that this one imitates.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -13,28 +13,28 @@ use serde_json::{Value, json};
 
 use super::wire::RpcError;
 
-/// How many prompts may wait behind the running one. A client that sends more does not wait for answers.
+/// How many prompts may be queued behind the running one.
 const PROMPT_LIMIT: usize = 64;
 
-/// The modes that a session can be in, the first one at its beginning.
+/// The modes of a session; the first one is the default.
 const MODES: [(&str, &str); 2] = [("default", "Default"), ("plan", "Plan")];
 
-/// The models that a session can use, the first one at its beginning.
+/// The models of a session; the first one is the default.
 const MODELS: [(&str, &str); 2] = [("loop-1", "Loop 1"), ("loop-2", "Loop 2")];
 
-/// The id of the option that chooses the model.
+/// The id of the config option for the model.
 const MODEL_OPTION: &str = "model";
 
-/// A prompt that waits or runs.
+/// A queued or running prompt.
 #[derive(Debug)]
 pub(super) struct Prompt {
-    /// The request's id, to be answered.
+    /// The id of the request to answer.
     pub(super) request_id: Value,
-    /// The content blocks as they came.
+    /// The content blocks as received.
     pub(super) content: Vec<Value>,
 }
 
-/// What a client has set for a session.
+/// The settings from the client.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
     pub(super) cwd: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct Settings {
     pub(super) model: &'static str,
     pub(super) system_prompt: Option<String>,
     pub(super) mcp_servers: usize,
-    /// Which of Claude's own messages the client wants to see beside the standard ones.
+    /// Which of Claude's own messages the client requested besides the standard ones.
     pub(super) raw_messages: Vec<RawFilter>,
 }
 
@@ -53,23 +53,23 @@ pub(super) struct RawFilter {
     pub(super) subtype: Option<String>,
 }
 
-/// What the session writes, and has told about itself.
+/// What the session writes and has reported.
 #[derive(Debug, Clone)]
-pub(super) struct Life {
-    /// The id under which prompts are written now; another than the session's own after a clear.
+pub(super) struct SessionState {
+    /// The id of the transcript for prompts. Differs from the session's id after a clear.
     pub(super) file_id: String,
-    /// Whether that file was ever seen or written, so that its absence means its loss.
+    /// Whether that file was ever seen or written, so that a missing file was lost.
     pub(super) written: bool,
-    /// Whether the title has been announced.
+    /// Whether the title was reported.
     pub(super) titled: bool,
 }
 
-/// Why a turn is to end.
+/// Why a turn must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The client cancelled it; a deaf session does not hear that.
+    /// The client cancelled it. A deaf session ignores this.
     Cancel,
-    /// The session is closed or the process ends; everyone hears that.
+    /// The session is closed or the process ends. No session ignores this.
     Close,
 }
 
@@ -88,24 +88,24 @@ struct Control {
 /// A live session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The id under which clients know it.
+    /// The id for clients.
     pub(super) id: String,
     settings: Mutex<Settings>,
-    life: Mutex<Life>,
+    state: Mutex<SessionState>,
     control: Mutex<Control>,
     changed: Condvar,
 }
 
-/// What became of a prompt that was handed in.
+/// The result of submitting a prompt.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// A worker is busy with the session and will take it.
+    /// The session's worker will take it.
     Queued,
-    /// No worker is there: the caller starts one.
+    /// There is no worker: the caller must start one.
     NeedsWorker,
-    /// It ends as the prompts do that wait when their session is stopped.
+    /// Cancelled, like prompts that are queued when their session is stopped.
     Cancelled(Prompt),
-    /// It cannot be taken.
+    /// Not accepted.
     Refused(Prompt, RpcError),
 }
 
@@ -114,7 +114,7 @@ impl Session {
         Self {
             id: id.to_owned(),
             settings: Mutex::new(settings),
-            life: Mutex::new(Life {
+            state: Mutex::new(SessionState {
                 file_id: id.to_owned(),
                 written,
                 titled: false,
@@ -128,11 +128,11 @@ impl Session {
         lock(&self.settings)
     }
 
-    pub(super) fn life(&self) -> MutexGuard<'_, Life> {
-        lock(&self.life)
+    pub(super) fn state(&self) -> MutexGuard<'_, SessionState> {
+        lock(&self.state)
     }
 
-    /// Hands in a prompt.
+    /// Submits a prompt.
     pub(super) fn admit(&self, prompt: Prompt) -> Admission {
         let mut control = lock(&self.control);
         if control.closed {
@@ -152,7 +152,7 @@ impl Session {
         }
     }
 
-    /// The next prompt for the worker; with none the worker is done, and says so by asking.
+    /// Returns the next prompt for the worker. `None` if there is none: the worker then counts as finished.
     pub(super) fn next_prompt(&self) -> Option<Prompt> {
         let mut control = lock(&self.control);
         let next = control.waiting.pop_front();
@@ -161,7 +161,7 @@ impl Session {
         next
     }
 
-    /// Ends the running turn and gives back the prompts that were waiting, which end with it.
+    /// Stops the running turn and returns the queued prompts, which end with it.
     pub(super) fn stop(&self, stop: Stop) -> Vec<Prompt> {
         let mut control = lock(&self.control);
         if stop == Stop::Cancel && control.deaf {
@@ -173,12 +173,12 @@ impl Session {
         control.waiting.drain(..).collect()
     }
 
-    /// From now on cancels are not heard.
+    /// Ignores cancels from now on.
     pub(super) fn go_deaf(&self) {
         lock(&self.control).deaf = true;
     }
 
-    /// The next prompt is cancelled before it begins.
+    /// Cancels the next prompt before it starts.
     pub(super) fn skip_next(&self) {
         lock(&self.control).skips_next = true;
     }
@@ -195,7 +195,7 @@ impl Session {
         }
     }
 
-    /// Waits until `due`; true if the turn is stopped before.
+    /// Waits until `due`. Returns true if the turn is stopped before that.
     pub(super) fn stopped_before(&self, due: Instant) -> bool {
         let mut control = lock(&self.control);
         loop {
@@ -211,14 +211,14 @@ impl Session {
         }
     }
 
-    /// Notes that the answer to this request is for this session.
+    /// Records that the answer to this request is for this session.
     pub(super) fn expect_answer(&self, request: u64) {
         let mut control = lock(&self.control);
         control.asked = Some(request);
         control.answer = None;
     }
 
-    /// Waits for the answer; none if the turn is stopped before.
+    /// Waits for the answer. `None` if the turn is stopped before it arrives.
     pub(super) fn wait_for_answer(&self) -> Option<Value> {
         let mut control = lock(&self.control);
         loop {
@@ -233,7 +233,7 @@ impl Session {
         }
     }
 
-    /// Takes an answer if it is to this session's request.
+    /// Accepts an answer if it is for this session's request.
     pub(super) fn answer(&self, request: u64, answer: &Value) -> bool {
         let mut control = lock(&self.control);
         if control.asked != Some(request) {
@@ -247,7 +247,7 @@ impl Session {
 }
 
 impl Settings {
-    /// The settings that a `session/new`, `load`, `resume` or `fork` asks for.
+    /// Returns the settings in the parameters of `session/new`, `load`, `resume` or `fork`.
     pub(super) fn from_params(cwd: PathBuf, params: &Value) -> Self {
         let mut settings = Self {
             cwd,
@@ -261,7 +261,7 @@ impl Settings {
         settings
     }
 
-    /// Takes over what such a call sets; mode and model have calls of their own.
+    /// Applies the parameters of such a call. Mode and model have their own calls.
     pub(super) fn apply(&mut self, params: &Value) {
         let prompt = &params["_meta"]["systemPrompt"];
         let filters = &params["_meta"]["claudeCode"]["emitRawSDKMessages"];
@@ -332,7 +332,7 @@ impl Settings {
         }])
     }
 
-    /// What the directive `settings` says.
+    /// Returns the reply to the directive `settings`.
     pub(super) fn report(&self) -> Value {
         json!({
             "mode": self.mode,
@@ -344,7 +344,7 @@ impl Settings {
     }
 }
 
-/// A panic of another thread leaves this state whole: every change is one assignment.
+/// Ignores poisoning: every change is one assignment, so a panic leaves a consistent state.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Chunks by the million: the directive `stream`.
+//! The directive `stream`: chunks by the million.
 //!
-//! A chunk's line is formed once; only its number changes. With no interval many lines go out in one write,
-//! which is what makes a million a second possible; with one, each goes out when it is due.
+//! The line of a chunk is built once; only its number changes. Without an interval, many lines go out in one write,
+//! which makes a million per second possible. With one, each line is sent when it is due.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,24 @@ use super::wire::Output;
 /// The size of a chunk's text, in bytes.
 const CHUNK_BYTES: usize = 200;
 
-/// The digits of a chunk's number, with leading zeros: enough for any count that a test can wait for.
+/// The digits of a chunk's number, with leading zeros. Enough for any count that a test can wait for.
 const NUMBER_DIGITS: usize = 10;
 
-/// How much goes out in one write, in bytes: what a pipe holds.
+/// How many bytes go out in one write: the capacity of a pipe.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// How much of the streamed text the transcript keeps, in bytes. A stream of a million chunks measures the
-/// wire, and must not become a record of 200 megabytes that every later prompt reads.
+/// How many bytes of the streamed text the transcript keeps. A stream of a million chunks measures the wire; it must
+/// not become a record of 200 megabytes that every later prompt reads.
 const RECORDED_BYTES: usize = 1024 * 1024;
 
-/// The text of a stream, which any prefix of its chunks makes up.
+/// The text of a stream. Any prefix of its chunks is valid.
 pub(super) struct Stream {
     line: Vec<u8>,
     text_start: usize,
 }
 
 impl Stream {
-    /// A stream of chunks of one message.
+    /// Creates a stream of chunks of one message.
     pub(super) fn new(session_id: &str, message_id: &str) -> Self {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let head = format!(
@@ -41,12 +41,12 @@ impl Stream {
         line.extend_from_slice(&[b'0'; NUMBER_DIGITS]);
         line.push(b' ');
         line.extend((NUMBER_DIGITS + 1..CHUNK_BYTES - 1).map(|place| b'a' + (place % 26) as u8));
-        // The text ends with a line break, written as JSON wants it.
+        // The text ends with a line break, escaped for JSON.
         line.extend_from_slice(b"\\n\"}}}}\n");
         Self { line, text_start }
     }
 
-    /// Sends chunks until all are out or the session is stopped, and answers how many went out.
+    /// Sends chunks until all are sent or the session is stopped. Returns how many were sent.
     pub(super) fn run(&mut self, output: &Output, session: &Session, chunks: u64, interval_ms: u64) -> u64 {
         if interval_ms == 0 {
             self.flood(output, session, chunks)
@@ -97,7 +97,7 @@ impl Stream {
         }
     }
 
-    /// The text of the first `chunks` chunks, as far as the transcript keeps it.
+    /// Returns the text of the first `chunks` chunks, as far as the transcript keeps it.
     pub(super) fn recorded_text(&mut self, chunks: u64) -> String {
         let kept = chunks.min((RECORDED_BYTES / CHUNK_BYTES) as u64);
         let mut text = String::with_capacity(kept as usize * CHUNK_BYTES);

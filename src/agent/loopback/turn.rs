@@ -1,7 +1,7 @@
 //! One turn: what a prompt makes the agent do, from its record to the answer.
 //!
-//! Owns the order of things: the prompt is in the transcript before anything is done for it, each block is
-//! there as it happens, and an interruption, a refusal or an error ends the turn the way Claude ends it.
+//! Owns the order: the prompt is in the transcript before anything is done for it, each block is written as it
+//! happens, and an interruption, a refusal or an error ends the turn as in Claude.
 
 mod failure;
 mod tools;
@@ -14,20 +14,20 @@ use uuid::Uuid;
 
 use super::agent::Agent;
 use super::directive::{self, Directive, FailKind};
-use super::keeper::Keeper;
 use super::report;
 use super::session::{Prompt, Session, Settings};
 use super::stream::Stream;
+use super::transcript_writer::TranscriptWriter;
 use super::wire::RpcError;
 use crate::transcript::claude::BranchOptions;
 use crate::transcript::preamble::is_preamble;
 use crate::transcript::reading;
 
-/// The name under which a question for permission stands in the transcript. It is a call of a tool there, as it
-/// is with Claude, but none that `recall` tells: it did nothing.
+/// The name of a permission question in the transcript. As in Claude, it is a tool call, but `recall` omits it,
+/// because it did nothing.
 const PERMISSION_TOOL: &str = "ask_permission";
 
-/// What is said when nothing else was, or last after a tool: a reply ends with words.
+/// The reply if there was no other text, or none after a tool: a reply ends with text.
 const CLOSING_WORDS: &str = "done";
 
 /// How a turn ended.
@@ -37,63 +37,63 @@ enum End {
     Failed(RpcError),
 }
 
-/// Whether the turn goes on.
+/// Whether the turn continues.
 type Flow = ControlFlow<End>;
 
 struct Turn<'a> {
     agent: &'a Agent,
     session: &'a Session,
     settings: Settings,
-    keeper: Keeper,
+    transcript: TranscriptWriter,
     file_id: String,
-    /// The last record of the history on which the turn runs.
+    /// The last record of the history before the turn.
     history_leaf: Option<String>,
-    /// The newest message's text, without what is no part of it.
+    /// The newest message's text, without a preamble.
     message: String,
     message_id: String,
-    said_last: bool,
+    ends_with_text: bool,
     lingers: bool,
     forget: bool,
     forget_copies: bool,
     lose: bool,
 }
 
-/// Runs one prompt and gives what answers it.
+/// Runs one prompt and returns its answer.
 pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<Value, RpcError> {
     if agent.marks.is_refused(&session.id) {
         return Err(RpcError::session_not_found(&session.id));
     }
     let settings = session.settings().clone();
-    let life = session.life().clone();
-    let keeper = Keeper::open(&agent.root, &life.file_id, &settings.cwd, life.written)
+    let state = session.state().clone();
+    let transcript = TranscriptWriter::open(&agent.root, &state.file_id, &settings.cwd, state.written)
         .map_err(|error| failed(&error))?
         .ok_or_else(|| RpcError::session_not_found(&session.id))?;
-    session.life().written = true;
+    session.state().written = true;
     let mut turn = Turn {
         agent,
         session,
         settings,
-        history_leaf: keeper.leaf().map(str::to_owned),
-        keeper,
-        file_id: life.file_id,
+        history_leaf: transcript.leaf().map(str::to_owned),
+        transcript,
+        file_id: state.file_id,
         message: newest_message(&prompt.content),
         message_id: new_message_id(),
-        said_last: false,
+        ends_with_text: false,
         lingers: false,
         forget: false,
         forget_copies: false,
         lose: false,
     };
     let end = turn
-        .play(prompt)
+        .run_prompt(prompt)
         .unwrap_or_else(|error| End::Failed(failed(&error)));
     turn.conclude(end)
 }
 
 impl Turn<'_> {
-    fn play(&mut self, prompt: &Prompt) -> io::Result<End> {
+    fn run_prompt(&mut self, prompt: &Prompt) -> io::Result<End> {
         let content = transcript_content(&prompt.content);
-        let uuid = self.keeper.prompt(&content)?;
+        let uuid = self.transcript.prompt(&content)?;
         let output = &self.agent.output;
         report::raw_init(output, self.session, &self.settings, &self.file_id);
         report::raw_prompt(
@@ -122,19 +122,19 @@ impl Turn<'_> {
             }
             let flow = match directive {
                 Directive::Ask(question) => self.ask(&question, directives.peek())?,
-                directive => self.follow(directive)?,
+                directive => self.execute(directive)?,
             };
             if let ControlFlow::Break(end) = flow {
                 return Ok(end);
             }
         }
-        if !self.said_last {
+        if !self.ends_with_text {
             self.say(CLOSING_WORDS)?;
         }
         Ok(End::Done)
     }
 
-    fn follow(&mut self, directive: Directive) -> io::Result<Flow> {
+    fn execute(&mut self, directive: Directive) -> io::Result<Flow> {
         match directive {
             Directive::Say(text) => self.say(&text)?,
             Directive::Stream { chunks, interval_ms } => return self.stream(chunks, interval_ms),
@@ -167,7 +167,7 @@ impl Turn<'_> {
         Ok(Flow::Continue(()))
     }
 
-    /// Written before it is sent: whoever has heard it finds it in the transcript.
+    /// Written before it is sent, so that whatever a client received is in the transcript.
     fn say(&mut self, text: &str) -> io::Result<()> {
         self.record_text(text)?;
         self.chunk(text);
@@ -187,8 +187,9 @@ impl Turn<'_> {
 
     fn record_text(&mut self, text: &str) -> io::Result<()> {
         let block = json!({ "type": "text", "text": text });
-        self.keeper.reply(&self.message_id, self.settings.model, &block)?;
-        self.said_last = true;
+        self.transcript
+            .reply(&self.message_id, self.settings.model, &block)?;
+        self.ends_with_text = true;
         Ok(())
     }
 
@@ -206,25 +207,25 @@ impl Turn<'_> {
         })
     }
 
-    /// Later prompts go to a new file, which begins with the command; the id stays, and leads to what was before. Nothing is
-    /// said to it.
+    /// Continues in a new file that begins with the command. The id stays and refers to the history before. Nothing
+    /// is reported.
     fn clear(&mut self) -> io::Result<()> {
         let file_id = Uuid::new_v4().to_string();
-        let cleared = Keeper::open(&self.agent.root, &file_id, &self.settings.cwd, false);
+        let cleared = TranscriptWriter::open(&self.agent.root, &file_id, &self.settings.cwd, false);
         if let Some(mut cleared) = cleared.map_err(io::Error::other)? {
             cleared.own_command("clear")?;
         }
         {
-            let mut life = self.session.life();
-            life.file_id.clone_from(&file_id);
-            life.written = true;
+            let mut state = self.session.state();
+            state.file_id.clone_from(&file_id);
+            state.written = true;
         }
-        self.said_last = true;
+        self.ends_with_text = true;
         report::raw_init(&self.agent.output, self.session, &self.settings, &file_id);
         Ok(())
     }
 
-    /// The turns on which this one runs, as JSON. Read from the file, so that it shows what is there.
+    /// Returns the turns before this one as JSON. Reads them from the file, to show what it contains.
     fn recall(&self) -> io::Result<String> {
         let turns = match &self.history_leaf {
             None => Vec::new(),
@@ -233,7 +234,7 @@ impl Turn<'_> {
                     until: Some(leaf.clone()),
                     ..BranchOptions::default()
                 };
-                reading::branch(self.keeper.path(), &options)
+                reading::branch(self.transcript.path(), &options)
                     .map_err(io::Error::other)?
                     .turns
             }
@@ -254,14 +255,14 @@ impl Turn<'_> {
         Ok(Value::from(told).to_string())
     }
 
-    /// Dies as a killed process dies: nothing more is written, nobody is answered.
+    /// Dies like a killed process: writes and answers nothing more.
     fn crash(&self) -> ! {
         self.chunk("about to crash");
-        super::complain("crashing, as the prompt asked");
+        super::log_error("crashing, as the prompt asked");
         std::process::abort()
     }
 
-    /// Ends the turn: what its end leaves in the transcript, what comes after it, and the answer.
+    /// Ends the turn: writes its end to the transcript, applies what follows it, and returns the answer.
     fn conclude(mut self, end: End) -> Result<Value, RpcError> {
         if self.lingers && matches!(end, End::Interrupted) {
             self.agent.wait_for_a_turn_to_end();
@@ -269,17 +270,17 @@ impl Turn<'_> {
         let stop_reason = match end {
             End::Done => Ok("end_turn"),
             End::Interrupted => self
-                .keeper
+                .transcript
                 .interruption()
                 .map(|_| "cancelled")
                 .map_err(|error| failed(&error)),
             End::Failed(error) => Err(error),
         };
-        self.keep_promises().map_err(|error| failed(&error))?;
-        let used = report::tokens(self.keeper.bytes());
+        self.apply_directives_at_end().map_err(|error| failed(&error))?;
+        let used = report::tokens(self.transcript.bytes());
         let stop_reason = stop_reason?;
         let output = &self.agent.output;
-        let announced = std::mem::replace(&mut self.session.life().titled, true);
+        let announced = std::mem::replace(&mut self.session.state().titled, true);
         if !announced && let Some(first) = self.first_prompt() {
             report::title(output, &self.session.id, &first);
         }
@@ -295,12 +296,12 @@ impl Turn<'_> {
         }))
     }
 
-    fn keep_promises(&self) -> io::Result<()> {
+    fn apply_directives_at_end(&self) -> io::Result<()> {
         if self.forget || self.lose {
             self.agent.marks.refuse(&self.session.id)?;
         }
         if self.forget_copies
-            && let Some(first) = super::listing::first_record(self.keeper.path())
+            && let Some(first) = super::listing::first_record(self.transcript.path())
         {
             self.agent.marks.refuse_beginning(&first)?;
         }
@@ -316,7 +317,7 @@ impl Turn<'_> {
         if self.history_leaf.is_none() {
             return Some(self.message.clone());
         }
-        super::listing::first_prompt(self.keeper.path())
+        super::listing::first_prompt(self.transcript.path())
     }
 }
 
@@ -331,8 +332,8 @@ fn failed(error: &dyn std::error::Error) -> RpcError {
     }
 }
 
-/// The text that the person wrote now. A retelling of earlier turns goes before it in a block of its own, and
-/// directives told there were followed long ago.
+/// Returns the text that the user wrote now. A retelling of earlier turns precedes it in a separate block; directives
+/// in it were already executed.
 fn newest_message(content: &[Value]) -> String {
     let texts: Vec<&str> = content
         .iter()
@@ -343,7 +344,7 @@ fn newest_message(content: &[Value]) -> String {
     texts.join("\n\n")
 }
 
-/// The content blocks as Claude writes them: what ACP calls a resource becomes text, images keep their data.
+/// Converts content blocks to Claude's form: ACP resources become text, images keep their data.
 fn transcript_content(content: &[Value]) -> Vec<Value> {
     let text = |text: String| json!({ "type": "text", "text": text });
     content
@@ -375,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_retelling_is_no_part_of_the_newest_message() {
+    fn a_retelling_is_not_part_of_the_newest_message() {
         let past = crate::transcript::preamble::PastTurn {
             prompt: "[[crash]]".into(),
             reply: "x".into(),

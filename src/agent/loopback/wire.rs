@@ -1,7 +1,7 @@
-//! The agent's side of the wire: newline JSON-RPC on standard output.
+//! The agent's output: newline-delimited JSON-RPC on standard output.
 //!
-//! Owns how messages are written: whole lines, one writer at a time. Knows nothing of what they mean. A closed
-//! output is noted and everything after it dropped: the loop in `serve` ends the process then.
+//! Owns how messages are written: whole lines, one writer at a time. Does not know what they mean. After the output
+//! was closed, everything is dropped, and the loop in `serve` ends the process.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// An error as JSON-RPC tells it.
+/// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RpcError {
     code: i32,
@@ -75,8 +75,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Writes whole lines with one call, and at once: standard output keeps nothing back that ends with a
-    /// newline.
+    /// Writes whole lines in one call, without buffering: standard output flushes at a newline.
     pub(super) fn send_lines(&self, lines: &[u8]) {
         if self.is_closed() {
             return;
@@ -97,7 +96,7 @@ impl Output {
                 line.push(b'\n');
                 self.send_lines(&line);
             }
-            Err(error) => super::complain(&format!("a message could not be written: {error}")),
+            Err(error) => super::log_error(&format!("cannot encode a message: {error}")),
         }
     }
 
@@ -116,8 +115,8 @@ impl Output {
         });
     }
 
-    /// Sends a request under an id that [`Output::next_request_id`] gave: the caller must expect the answer before
-    /// the request is out.
+    /// Sends a request with an id from [`Output::next_request_id`]. The caller must expect the answer before it sends
+    /// the request.
     pub(super) fn request(&self, id: u64, method: &str, params: &Value) {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }

@@ -1,13 +1,13 @@
-//! How long to leave an agent alone that keeps failing.
+//! The backoff of an agent that keeps failing.
 //!
-//! It has no clock: the time is given.
+//! It has no clock: the time is a parameter.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The wait after the first, second, … failure in a row; the last one holds for all further ones. The first is none,
-/// since most failures are single.
+/// The waits after the first, second, … consecutive failure; the last one applies to all further ones. The first is
+/// zero, because most failures are single.
 const DELAYS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(250),
@@ -16,10 +16,10 @@ const DELAYS: [Duration; 5] = [
     Duration::from_secs(30),
 ];
 
-/// A process that lived so long did not fail to start.
+/// A process that lived this long did not fail to start.
 pub(super) const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Failures in a row, and when the last one was.
+/// The number of consecutive failures, and the time of the last one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Backoff {
     failures: usize,
@@ -27,13 +27,13 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// A start has failed.
+    /// Records a failed start.
     pub(super) fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         self.last = Some(now);
     }
 
-    /// A process has died that had started.
+    /// Records the death of a started process.
     pub(super) fn died(&mut self, now: Instant, lived: Duration) {
         if lived >= STABLE_AFTER {
             *self = Self::default();
@@ -41,7 +41,7 @@ impl Backoff {
         self.failed(now);
     }
 
-    /// How long to wait from now on; zero where a start may be tried.
+    /// Returns how long to wait before the next start; zero if it may be tried now.
     pub(super) fn retry_in(&self, now: Instant) -> Duration {
         let (Some(last), Some(index)) = (self.last, self.failures.checked_sub(1)) else {
             return Duration::ZERO;

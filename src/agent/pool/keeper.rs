@@ -1,7 +1,6 @@
 //! The task that keeps one process, from its spawn to the end of its last descendant.
 //!
-//! It owns the process. It decides when an unused one ends and when a retired one does; everything about keys and
-//! backoff is the pool's.
+//! It owns the process, and decides when to end an unused or a retired one. Keys and backoff belong to the pool.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -16,11 +15,11 @@ use crate::agent::process::{self, ChildProcess, SpawnError, SpawnMark, StopDeadl
 use crate::agent::session::{self, Initialized};
 use crate::agent::wire::Connection;
 
-/// Lines without a message before the answer to `initialize`, at which a program counts as none that speaks the
-/// protocol. Wrappers greet with a few; a program in its interactive mode prints a screen.
+/// After how many lines that are not messages, before the answer to `initialize`, a program counts as not speaking
+/// the protocol. Wrappers print a few; a program in interactive mode prints a screen.
 const MAX_CHATTER_AT_START: u64 = 32;
 
-/// Who uses an agent, and whether it may get new users.
+/// The use of an agent, and whether it may get new leases.
 #[derive(Debug)]
 pub(super) struct Leases {
     usage: watch::Sender<Usage>,
@@ -31,8 +30,8 @@ struct Usage {
     leases: usize,
     is_retired: bool,
     is_signed_out: bool,
-    /// Whether nobody has wanted to work with it yet.
-    is_for_a_look: bool,
+    /// Whether it is leased only for inspection.
+    is_inspected_only: bool,
 }
 
 impl Leases {
@@ -55,28 +54,28 @@ impl Leases {
         self.usage.borrow().leases
     }
 
-    /// It ends with the last lease, unless somebody comes to work with it.
-    pub(super) fn note_look(&self, is_for_a_look: bool) {
+    /// Marks it as inspected only: it ends with its last lease, unless a caller acquires it.
+    pub(super) fn mark_inspected(&self, is_inspected_only: bool) {
         self.usage.send_if_modified(|usage| {
-            let was = std::mem::replace(&mut usage.is_for_a_look, is_for_a_look);
-            was != is_for_a_look
+            let was = std::mem::replace(&mut usage.is_inspected_only, is_inspected_only);
+            was != is_inspected_only
         });
     }
 
-    /// It gets no new leases, and ends with the last one.
+    /// Denies new leases; it ends with the last one.
     pub(super) fn retire(&self) {
         self.usage.send_modify(|usage| usage.is_retired = true);
     }
 }
 
 impl Agent {
-    /// Has it get no new leases, and end with its last one.
+    /// Denies new leases; the agent ends with its last one.
     pub fn retire(&self) {
         self.leases.retire();
     }
 
-    /// The same for one that has said that nobody is signed in: it may have read that at its start, so that those who use it
-    /// had better leave it.
+    /// Retires an agent that reported that nobody is signed in. It may have read that at its start, so its users
+    /// should leave it.
     pub fn note_signed_out(&self) {
         self.leases.usage.send_modify(|usage| {
             usage.is_retired = true;
@@ -84,18 +83,18 @@ impl Agent {
         });
     }
 
-    /// Whether it has said that nobody is signed in.
+    /// Whether it reported that nobody is signed in.
     #[must_use]
     pub fn is_signed_out(&self) -> bool {
         self.leases.usage.borrow().is_signed_out
     }
 
-    /// Waits until it says that nobody is signed in. Cancel safe.
+    /// Waits until it reports that nobody is signed in. Cancel safe.
     pub fn signed_out(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut usage = self.leases.usage.subscribe();
         async move {
             if usage.wait_for(|usage| usage.is_signed_out).await.is_err() {
-                // It is gone without having said so.
+                // It ended without reporting that.
                 std::future::pending::<()>().await;
             }
         }
@@ -108,38 +107,42 @@ impl Agent {
     }
 }
 
-/// Why a process is no longer kept.
+/// Why a process is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Died,
     Unused,
-    Asked,
+    Terminated,
     Shutdown,
 }
 
-/// What is to be started.
+/// A process to start.
 pub(super) struct Start {
     pub(super) key: PoolKey,
     pub(super) launch: Launch,
     pub(super) generation: Generation,
-    /// Those that it follows.
+    /// The processes that it succeeds.
     pub(super) earlier: Vec<Weak<Agent>>,
 }
 
-/// Starts a process, tells everyone who waits for it, and keeps it to its end.
-pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Option<StartOutcome>>) {
+/// Starts a process, notifies everyone who waits for it, and keeps it until it ends.
+pub(super) async fn run(
+    pool: Arc<Inner>,
+    start_request: Start,
+    outcome: watch::Sender<Option<StartOutcome>>,
+) {
     let started_at = Instant::now();
     let Start {
         key,
         launch,
         generation,
         earlier,
-    } = it;
+    } = start_request;
     let started = match start(&pool, &key, &launch).await {
         Ok((process, connection, initialized)) => tokio::select! {
             biased;
             () = is_shut_down(&pool) => Err((AcquireError::ShuttingDown, Some(process))),
-            () = ends_of(&earlier) => Ok((process, connection, initialized)),
+            () = wait_for_ends(&earlier) => Ok((process, connection, initialized)),
         },
         failed => failed,
     };
@@ -150,7 +153,7 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
             if let Some(process) = process {
                 end(&pool, process).await;
             }
-            // Waiters hear of it when the books are right, so that their next try finds them so.
+            // Update the pool before notifying the waiters, so that their next try sees it.
             pool.failed(&key, generation);
             outcome.send_replace(Some(Err(error)));
             return;
@@ -171,25 +174,25 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
     });
     pool.started(&agent);
     outcome.send_replace(Some(Ok(Arc::clone(&agent))));
-    // From here on only the agent's users and the slot hold it.
+    // From here on, only the agent's users and the slot hold it.
     drop(outcome);
 
     let reason = keep(&pool, &agent, &stop).await;
     match reason {
         Reason::Died => pool.died(&agent, started_at.elapsed()),
-        Reason::Unused | Reason::Asked | Reason::Shutdown => pool.remove(&agent),
+        Reason::Unused | Reason::Terminated | Reason::Shutdown => pool.remove(&agent),
     }
     agent.connection.close_input();
     let report = stop_process(&pool, &mut process).await;
     forget(&pool, &process, &report).await;
     if report.status.is_some() {
-        // The stop is reported last: by then the reader has told everybody, which takes a moment longer than the process's end.
+        // Report the stop last: the reader notifies everyone slightly after the process ends.
         agent.connection.died().await;
     }
     if report.is_complete() {
         stopped_sender.send_replace(true);
     }
-    // After this line nothing writes to the files of its sessions.
+    // From here on, nothing writes to the files of its sessions.
     tracing::info!(
         agent = agent.key.agent(),
         pid = agent.pid,
@@ -201,11 +204,11 @@ pub(super) async fn run(pool: Arc<Inner>, it: Start, outcome: watch::Sender<Opti
     );
 }
 
-/// Waits for the ends of those that have died, or are about to: what they have left behind may still write. Beside the
-/// start of their successor, which takes longer.
-async fn ends_of(earlier: &[Weak<Agent>]) {
+/// Waits until the processes that died, or are about to, have ended completely, because what they left behind may
+/// still write. Starting their successor takes longer, so this runs in parallel.
+async fn wait_for_ends(earlier: &[Weak<Agent>]) {
     for agent in earlier.iter().filter_map(Weak::upgrade) {
-        // One that is only retired still serves its users.
+        // A retired process still serves its users.
         if agent.is_ending() {
             agent.stopped().await;
         }
@@ -214,7 +217,7 @@ async fn ends_of(earlier: &[Weak<Agent>]) {
 
 type Started = (ChildProcess, Connection, Initialized);
 
-/// Spawns and initializes; a process that is left over comes back with the error.
+/// Spawns and initializes a process. On an error, returns a process that is still there.
 async fn start(
     pool: &Inner,
     key: &PoolKey,
@@ -284,7 +287,7 @@ async fn keep(pool: &Inner, agent: &Agent, stop: &CancellationToken) -> Reason {
     let mut usage = agent.leases.usage.subscribe();
     loop {
         let now = *usage.borrow_and_update();
-        let patience = if now.is_retired || now.is_for_a_look {
+        let patience = if now.is_retired || now.is_inspected_only {
             Duration::ZERO
         } else {
             pool.settings.idle
@@ -300,8 +303,8 @@ async fn keep(pool: &Inner, agent: &Agent, stop: &CancellationToken) -> Reason {
             biased;
             _ = agent.connection.died() => return Reason::Died,
             () = is_shut_down(pool) => return Reason::Shutdown,
-            () = stop.cancelled() => return Reason::Asked,
-            // The sender lives in the agent, which is held here.
+            () = stop.cancelled() => return Reason::Terminated,
+            // The sender is in the agent, which is held here.
             _ = usage.changed() => {}
             () = unused => if pool.remove_if_unused(agent) { return Reason::Unused },
         }
@@ -311,12 +314,12 @@ async fn keep(pool: &Inner, agent: &Agent, stop: &CancellationToken) -> Reason {
 pub(super) async fn is_shut_down(pool: &Inner) {
     let mut shutdown = pool.shutdown.subscribe();
     if shutdown.wait_for(Option::is_some).await.is_err() {
-        // The pool holds the sender and is held here; should that change, this is no shutdown.
+        // Never happens while `pool` holds the sender; a dropped sender is not a shutdown.
         std::future::pending::<()>().await;
     }
 }
 
-/// Ends a process that nobody uses.
+/// Ends a process without users.
 async fn end(pool: &Inner, mut process: ChildProcess) {
     let report = stop_process(pool, &mut process).await;
     forget(pool, &process, &report).await;
@@ -329,13 +332,13 @@ async fn stop_process(pool: &Inner, process: &mut ChildProcess) -> StopReport {
         .await
 }
 
-/// Takes the record of a process away, unless something of it is still there for the next life to end.
+/// Deletes the record of a process, unless part of it is still there for the next run to end.
 async fn forget(pool: &Inner, process: &ChildProcess, report: &StopReport) {
     if !report.is_complete() {
         return;
     }
     let mark = process.record().mark.clone();
     if let Err(error) = pool.recorder.ended(mark).await {
-        tracing::warn!(%error, pid = process.pid(), "the end of an agent is not recorded");
+        tracing::warn!(%error, pid = process.pid(), "cannot record the end of an agent");
     }
 }

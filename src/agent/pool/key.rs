@@ -1,22 +1,22 @@
-//! What tells the processes of a pool apart: who can share one.
+//! Pool keys: which conversations can share a process.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use super::Launch;
 
-/// Which conversations can share a process.
+/// The key of a pooled process. Conversations with equal keys can share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     agent: String,
     environment: u64,
     client_capabilities: u64,
-    /// For whom alone it is.
+    /// The only user of the process, if it is not shared.
     apart: Option<u64>,
 }
 
 impl PoolKey {
-    /// The key of an agent by its configured name, with how it is started and what its client can do.
+    /// Creates the key of an agent from its configured name, how it is started, and what its client can do.
     #[must_use]
     pub fn new(agent: &str, launch: &Launch) -> Self {
         let capabilities = launch
@@ -38,7 +38,7 @@ impl PoolKey {
         }
     }
 
-    /// The same for one that is to share its process with nobody.
+    /// Makes the key exclusive to one user, so that its process is not shared.
     #[must_use]
     pub fn apart(self, whom: &impl Hash) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl PoolKey {
         }
     }
 
-    /// The agent's configured name.
+    /// Returns the agent's configured name.
     #[must_use]
     pub fn agent(&self) -> &str {
         &self.agent

@@ -1,11 +1,11 @@
-//! The right to use an agent: counted, so that one is not ended as idle while somebody has it.
+//! Leases: counted rights to use an agent. A leased agent is not stopped as idle.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Agent;
 
-/// The right to use an agent; while one is held the agent is not idle. Dropping it is the release.
+/// The right to use an agent. The agent is not idle while it is held. Dropping it releases the agent.
 #[derive(Debug)]
 pub struct Lease {
     pub(super) agent: Arc<Agent>,
@@ -17,15 +17,15 @@ impl Lease {
         Self { agent }
     }
 
-    /// The agent, for whoever only wants to know when it has ended: it keeps nobody from ending it.
+    /// Returns the agent without a lease, to observe its end. Does not keep it running.
     #[must_use]
     pub fn agent(&self) -> Arc<Agent> {
         Arc::clone(&self.agent)
     }
 
-    /// Has the agent end with the last of such leases, unless somebody acquires it to work with it.
-    pub fn note_look(&self) {
-        self.agent.leases.note_look(true);
+    /// Ends the agent with the last lease for inspection, unless a caller acquires it for work.
+    pub fn end_after_inspection(&self) {
+        self.agent.leases.mark_inspected(true);
     }
 }
 

@@ -6,10 +6,10 @@ use futures_util::future::BoxFuture;
 use super::*;
 use crate::agent::process::{NoRecorder, RecordError, SpawnMark, SpawnRecord};
 
-/// Long enough for a busy machine; no test waits so long unless it fails.
+/// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Answers everything that has an id, and notes each line in the file that its environment names.
+/// Answers everything that has an id, and appends each line to the file in its environment.
 const AGENT: &str = r#"while read -r line; do
     [ -z "$NOTES" ] || echo "$line" >>"$NOTES"
     id=${line#*\"id\":}; id=${id%%,*}
@@ -40,7 +40,7 @@ fn pool() -> Pool {
     pool_with(PoolSettings::default(), Arc::new(NoRecorder))
 }
 
-/// Counts what the pool has written down.
+/// Records what the pool has recorded.
 #[derive(Default)]
 struct Books {
     running: Mutex<Vec<SpawnMark>>,
@@ -78,7 +78,7 @@ async fn f35_callers_that_come_together_share_one_start() {
     let books = Arc::new(Books::default());
     let pool = pool_with(PoolSettings::default(), books.clone());
     let key = PoolKey::new("a", &launch);
-    // One that loses patience does not take the start away from the others.
+    // A caller that gives up does not cancel the start for the others.
     assert!(pool.acquire(&key, &launch, Urgency::Now).now_or_never().is_none());
     let (one, two, three) = soon(futures_util::future::join3(
         pool.acquire(&key, &launch, Urgency::Now),
@@ -116,12 +116,12 @@ async fn different_environments_do_not_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f20_failures_back_off_but_a_person_may_try() {
+async fn f20_failures_back_off_but_a_user_may_try() {
     let mut missing = launch("");
     missing.command.program = "no-such-agent-program".into();
     let pool = pool();
     let key = PoolKey::new("a", &missing);
-    // For how long a try waits, in milliseconds, on a clock that moves on when everybody waits.
+    // How long a try waits, in milliseconds. The paused clock advances when all tasks wait.
     let try_once = async |urgency| {
         let begun = Instant::now();
         match pool.acquire(&key, &missing, urgency).await.unwrap_err() {
@@ -137,7 +137,7 @@ async fn f20_failures_back_off_but_a_person_may_try() {
     assert_eq!(try_once(Urgency::Background).await, 250);
     assert_eq!(try_once(Urgency::Now).await, 0);
     assert_eq!(try_once(Urgency::Background).await, 5_000);
-    // The stop of the daemon waits for nobody.
+    // A shutdown of the daemon does not wait for the backoff.
     let begun = Instant::now();
     let (waiting, ()) = tokio::join!(
         pool.acquire(&key, &missing, Urgency::Background),
@@ -147,7 +147,7 @@ async fn f20_failures_back_off_but_a_person_may_try() {
     assert_eq!(begun.elapsed().as_millis(), 0);
 }
 
-/// An agent each of which has a child that heeds no request to end, and a pool that does not wait for that for long.
+/// An agent with a child that ignores SIGTERM, and a pool with short deadlines.
 #[cfg(target_os = "linux")]
 fn with_children_that_stay() -> (Launch, Pool) {
     let agent = launch(&format!(
@@ -164,17 +164,17 @@ fn with_children_that_stay() -> (Launch, Pool) {
     (agent, pool)
 }
 
-/// Kills a process and waits until that is known.
+/// Kills a process and waits until its connection has noticed.
 async fn kill(agent: &Lease) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(agent.pid()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     soon(agent.connection().died()).await;
 }
 
-/// A conversation that left a shared process which died starts its own only when nothing of that one writes any more.
+/// A conversation that left a dead shared process starts its own only after nothing of the shared one can write.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn what_is_apart_shares_with_nobody_and_comes_behind_the_dead() {
+async fn an_unshared_process_starts_after_the_dead_shared_one_has_ended() {
     let (agent, pool) = with_children_that_stay();
     let key = PoolKey::new("a", &agent);
     let apart = [1, 2].map(|whom| key.clone().apart(&whom));
@@ -190,7 +190,7 @@ async fn what_is_apart_shares_with_nobody_and_comes_behind_the_dead() {
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_at_once_says_why() {
+async fn the_error_of_an_agent_that_dies_at_once_has_its_last_output() {
     let dying = launch("echo cannot find my configuration >&2; exit 4");
     let books = Arc::new(Books::default());
     let pool = pool_with(PoolSettings::default(), books.clone());
@@ -206,7 +206,7 @@ async fn an_agent_that_dies_at_once_says_why() {
     assert!(
         source
             .to_string()
-            .ends_with("it said: cannot find my configuration"),
+            .ends_with("it printed: cannot find my configuration"),
         "{source}"
     );
     assert_eq!(*books.running.lock().unwrap(), []);
@@ -232,15 +232,15 @@ async fn an_agent_that_refuses_to_initialize_is_ended() {
     assert_eq!(*books.running.lock().unwrap(), []);
 }
 
-/// F38: the late end of the first takes nothing from the second.
+/// F38: the late end of the first does not affect the second.
 #[tokio::test]
-async fn f31_a_death_makes_room_for_the_next() {
+async fn f31_a_dead_agent_is_replaced() {
     let agent = launch(AGENT);
     let pool = pool();
     let key = PoolKey::new("a", &agent);
     let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     kill(&first).await;
-    // Also before its keeper has noticed.
+    // Even before the keeper has noticed.
     let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     assert!(second.generation() > first.generation());
     // The late clean-up of the first must not remove the second.
@@ -255,10 +255,10 @@ async fn f31_a_death_makes_room_for_the_next() {
     soon(pool.shutdown(StopDeadlines::default())).await;
 }
 
-/// What a dead agent has left behind may still write to the transcript that its successor is to read.
+/// What a dead agent left behind may still write to the transcript that its successor reads.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn what_a_dead_agent_has_left_behind_ends_before_its_successor_is_handed_out() {
+async fn descendants_of_a_dead_agent_end_before_its_successor_is_handed_out() {
     let (agent, pool) = with_children_that_stay();
     let key = PoolKey::new("a", &agent);
     let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
@@ -271,7 +271,7 @@ async fn what_a_dead_agent_has_left_behind_ends_before_its_successor_is_handed_o
 }
 
 #[tokio::test]
-async fn f33_what_nobody_uses_is_stopped() {
+async fn f33_an_unused_agent_is_stopped() {
     let agent = launch(AGENT);
     let settings = PoolSettings {
         idle: Duration::from_millis(20),
@@ -292,7 +292,7 @@ async fn f33_what_nobody_uses_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_fresh_process_retires_the_failed_one_only() {
+async fn a_fresh_process_retires_only_the_failed_one() {
     let agent = launch(AGENT);
     let pool = pool();
     let key = PoolKey::new("a", &agent);
@@ -302,7 +302,7 @@ async fn a_fresh_process_retires_the_failed_one_only() {
         .await
         .unwrap();
     assert!(second.generation() > failed);
-    // Another conversation that saw the same one fail gets the process that took its place.
+    // Another conversation that saw the same process fail gets its replacement.
     let third = soon(pool.fresh(&key, &agent, Urgency::Now, failed))
         .await
         .unwrap();
@@ -320,7 +320,7 @@ async fn a_fresh_process_retires_the_failed_one_only() {
 }
 
 #[tokio::test]
-async fn a_shutdown_ends_what_runs_and_what_starts() {
+async fn a_shutdown_ends_running_and_starting_agents() {
     let (agent, stubborn, silent) = (
         launch(AGENT),
         launch(&format!("trap '' TERM; {AGENT}; while :; do sleep 1000; done")),

@@ -1,19 +1,19 @@
-//! The mark that an agent and all its descendants carry in their environment.
+//! The mark in the environment of an agent and all its descendants.
 //!
-//! Pure. It must not know processes; how marks are found is `sweep`'s.
+//! Pure. It does not know processes; `sweep` finds marks.
 
 use std::fmt;
 
-/// The variable that carries the mark. A daemon that is started from inside an agent inherits it as everything else does,
-/// and is recognised by its lock.
+/// The variable that carries the mark. A daemon started inside an agent inherits it too, and is recognised by its
+/// lock.
 pub const MARK_VARIABLE: &str = "SESSIOND_MARK";
 
-/// Whose agents they are: stable for one data folder over all lives of its daemon.
+/// The name of the daemon's data folder, the same across all runs of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance(String);
 
 impl Instance {
-    /// An instance by its name; what could break a mark apart or end a variable is left out of it.
+    /// Creates an instance. Removes characters that could split a mark or end a variable.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self(
@@ -23,19 +23,19 @@ impl Instance {
         )
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The environment entry with which every mark of this instance begins.
+    /// The common prefix of the environment entries of this instance.
     pub(in crate::agent) fn environment_prefix(&self) -> String {
         format!("{MARK_VARIABLE}={}:", self.0)
     }
 }
 
-/// One spawn's mark, written `<instance>:<spawn>`.
+/// The mark of one spawn, written `<instance>:<spawn>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SpawnMark {
     instance: Instance,
@@ -43,7 +43,7 @@ pub struct SpawnMark {
 }
 
 impl SpawnMark {
-    /// A new, random mark.
+    /// Creates a random mark.
     #[must_use]
     pub fn random(instance: &Instance) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl SpawnMark {
         }
     }
 
-    /// A mark that was written down; none where it is not of the form that [`SpawnMark`] is written in.
+    /// Parses a recorded mark. `None` for another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (instance, spawn) = text.split_once(':')?;
@@ -64,13 +64,13 @@ impl SpawnMark {
         })
     }
 
-    /// Whose agent it is.
+    /// Returns the instance that the agent belongs to.
     #[must_use]
     pub fn instance(&self) -> &Instance {
         &self.instance
     }
 
-    /// The whole environment entry.
+    /// The complete environment entry.
     pub(in crate::agent) fn environment_entry(&self) -> String {
         format!("{MARK_VARIABLE}={self}")
     }

@@ -1,6 +1,6 @@
-//! The end of an agent's standard error, for the message that says why it ended.
+//! The end of an agent's standard error, to report why the agent ended.
 //!
-//! It owns the reading end of the pipe and a bounded number of bytes, and must not interpret them.
+//! This module owns the reading end of the pipe and a bounded number of bytes. It does not interpret them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 
-/// How much of the end is kept: enough for a stack trace, little enough for an error's data.
+/// How many bytes of the end are kept: enough for a stack trace, and small enough for an error's data.
 pub const STDERR_TAIL_BYTES: usize = 8 * 1024;
 
-/// How long the death of a process waits for the rest of its standard error. What the process wrote itself is there
-/// at once; a descendant that holds the pipe open must not delay anyone.
+/// How long the end of a process waits for the rest of its standard error. The process's own output is available at
+/// once; a descendant that holds the pipe open must not delay it.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Read size.
+/// How many bytes are read at once.
 const CHUNK_BYTES: usize = 4 * 1024;
 
-/// The tail of one process's standard error; a clone sees the same.
+/// The tail of one process's standard error. Clones share it.
 #[derive(Debug, Clone)]
 pub struct StderrTail {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -26,7 +26,7 @@ pub struct StderrTail {
 }
 
 impl StderrTail {
-    /// A tail that nothing is written to.
+    /// Creates a tail without input.
     pub(super) fn empty() -> Self {
         Self {
             bytes: Arc::default(),
@@ -34,7 +34,7 @@ impl StderrTail {
         }
     }
 
-    /// Reads to the end in a task of its own, so that a chatty agent never blocks on its standard error.
+    /// Reads to the end in a separate task, so that an agent never blocks on its standard error.
     pub(super) fn read_from(mut input: impl AsyncRead + Send + Unpin + 'static) -> Self {
         let (guard, reading) = watch::channel(());
         let tail = Self {
@@ -43,7 +43,7 @@ impl StderrTail {
         };
         let bytes = Arc::clone(&tail.bytes);
         tokio::spawn(async move {
-            // Dropped at the end, which is what `settle` waits for.
+            // Dropped at the end, for which `settle` waits.
             let _guard = guard;
             let mut chunk = vec![0; CHUNK_BYTES];
             loop {
@@ -56,22 +56,22 @@ impl StderrTail {
         tail
     }
 
-    /// Waits until all was read, but not for long.
+    /// Waits briefly until everything was read.
     pub(super) async fn settle(&self) {
         let mut reading = self.reading.clone();
         let ended = async move { while reading.changed().await.is_ok() {} };
         if tokio::time::timeout(SETTLE, ended).await.is_err() {
-            tracing::debug!("an agent's standard error is held open after its end");
+            tracing::debug!("an agent's standard error stays open after its end");
         }
     }
 
-    /// The tail as text; what is not UTF-8 is replaced.
+    /// Returns the tail as text. Replaces invalid UTF-8.
     #[must_use]
     pub fn text(&self) -> String {
         let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let start = bytes.len().saturating_sub(STDERR_TAIL_BYTES);
         let tail = bytes.get(start..).unwrap_or_default();
-        // A cut may fall inside a character, whose rest says nothing.
+        // The cut may split a character; skip its rest.
         let whole = tail
             .iter()
             .position(|byte| start == 0 || byte & 0xC0 != 0x80)
@@ -80,7 +80,7 @@ impl StderrTail {
     }
 }
 
-/// Appends, and drops the oldest half when twice the limit is reached, so that a byte is moved at most once.
+/// Appends a chunk. Drops the oldest half at twice the limit, so that each byte is moved at most once.
 fn keep(bytes: &Mutex<Vec<u8>>, chunk: &[u8]) {
     let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
     bytes.extend_from_slice(chunk);

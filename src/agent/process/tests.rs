@@ -9,10 +9,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::*;
 use crate::agent::wire::{Connection, WireOptions};
 
-/// Long enough for a busy machine; no test waits so long unless it fails.
+/// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Each step is given up at once, but for the last.
+/// Gives up each step almost at once, except for the last.
 const IMPATIENT: StopDeadlines = StopDeadlines {
     eof: Duration::from_millis(50),
     term: Duration::from_millis(200),
@@ -41,7 +41,7 @@ async fn start(script: &str) -> ChildProcess {
     spawn(&shell(script), "test", &mark(), &NoRecorder).await.unwrap()
 }
 
-/// Waits for the script to say that it is where the test wants it.
+/// Waits until the script prints that it is ready.
 async fn wait_until_up(process: &mut ChildProcess) -> ChildStdin {
     let (stdin, stdout) = process.take_pipes().unwrap();
     let mut lines = BufReader::new(stdout).lines();
@@ -58,7 +58,7 @@ fn left(process: &ChildProcess) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_be_started_is_told_apart() {
+async fn reasons_why_a_program_cannot_start_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let plain_file = folder.path().join("plain");
     std::fs::write(&plain_file, "not a program").unwrap();
@@ -133,7 +133,7 @@ impl SpawnRecorder for Books {
 }
 
 #[tokio::test]
-async fn a_spawn_is_recorded_before_it_is_given_out() {
+async fn a_spawn_is_recorded_before_it_is_returned() {
     let books = Books::default();
     let mark = mark();
     let mut process = spawn(&shell("exec cat"), "agent-name", &mark, &books)
@@ -175,7 +175,7 @@ async fn a_spawn_that_cannot_be_recorded_is_ended() {
 }
 
 #[tokio::test]
-async fn a_death_has_its_status_and_the_newest_of_its_standard_error() {
+async fn a_death_has_its_status_and_the_end_of_its_standard_error() {
     let script = "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i+1)); done; printf 'end \\377\\n' >&2; exit 7";
     let mut process = start(script).await;
     let mut watch = process.watch();
@@ -189,7 +189,7 @@ async fn a_death_has_its_status_and_the_newest_of_its_standard_error() {
     assert!(
         death.stderr_tail.len() > STDERR_TAIL_BYTES - 16 && death.stderr_tail.len() <= STDERR_TAIL_BYTES + 2
     );
-    assert_eq!(death.to_string(), "exit status: 7; it said: end \u{fffd}");
+    assert_eq!(death.to_string(), "exit status: 7; it printed: end \u{fffd}");
     assert_eq!(
         process.stop(PATIENT, &never()).await.stopped_by,
         StoppedBy::Itself
@@ -197,7 +197,7 @@ async fn a_death_has_its_status_and_the_newest_of_its_standard_error() {
 }
 
 #[tokio::test]
-async fn the_end_of_input_is_enough_for_most() {
+async fn the_end_of_input_stops_a_process_that_reads() {
     let mut process = start("echo up; cat >/dev/null").await;
     drop(wait_until_up(&mut process).await);
     let report = process.stop(PATIENT, &never()).await;
@@ -209,7 +209,7 @@ async fn the_end_of_input_is_enough_for_most() {
 }
 
 #[tokio::test]
-async fn what_ignores_the_end_of_input_is_terminated_with_its_group() {
+async fn a_process_that_ignores_the_end_of_input_is_terminated_with_its_group() {
     let mut process = start("sleep 1000 & echo up; wait").await;
     drop(wait_until_up(&mut process).await);
     let report = process
@@ -226,7 +226,7 @@ async fn what_ignores_the_end_of_input_is_terminated_with_its_group() {
 }
 
 #[tokio::test]
-async fn f32_what_ignores_sigterm_is_killed() {
+async fn f32_a_process_that_ignores_sigterm_is_killed() {
     let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
     drop(wait_until_up(&mut process).await);
     let report = process.stop(IMPATIENT, &never()).await;
@@ -235,7 +235,7 @@ async fn f32_what_ignores_sigterm_is_killed() {
 }
 
 #[tokio::test]
-async fn an_impatient_user_cuts_the_waits_short() {
+async fn a_second_signal_skips_the_waits() {
     let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
     drop(wait_until_up(&mut process).await);
     let hurry = CancellationToken::new();
@@ -281,7 +281,7 @@ async fn f32_a_descendant_in_a_session_of_its_own_is_swept() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_descendant_without_its_environment_is_swept() {
-    // Its parent, which carries the mark, still runs when the sweep looks.
+    // Its parent, which has the mark, still runs during the sweep.
     let script = "setsid sh -c 'env -i setsid sh -c \"sleep 1000 & echo up; wait\"; :' & exec cat >/dev/null";
     let mut process = start(script).await;
     let stdin = wait_until_up(&mut process).await;
@@ -291,7 +291,7 @@ async fn a_descendant_without_its_environment_is_swept() {
     drop(stdin);
     let report = process.stop(PATIENT, &never()).await;
     assert_eq!(report.sweep.survivors, []);
-    // Two of the three carry no mark.
+    // Two of the three have no mark.
     let mut pids: Vec<u32> = report.sweep.ended.iter().map(|ended| ended.pid).collect();
     pids.sort_unstable();
     assert_eq!(pids, family);
@@ -308,7 +308,7 @@ async fn dropping_a_running_process_kills_it() {
 }
 
 #[tokio::test]
-async fn f31_a_death_is_seen_although_a_descendant_holds_the_pipes_open() {
+async fn f31_a_death_is_noticed_while_a_descendant_keeps_the_pipes_open() {
     let mut process = start("sleep 1000 & echo last words >&2; exit 3").await;
     let (stdin, stdout) = process.take_pipes().unwrap();
     let connection = Connection::over(stdout, stdin, process.watch(), WireOptions::default());
@@ -319,9 +319,9 @@ async fn f31_a_death_is_seen_although_a_descendant_holds_the_pipes_open() {
     assert!(left(&process).is_empty());
 }
 
-/// Output that is there whenever it is asked for, as from a descendant that writes faster than anybody reads.
+/// Output that is always available, as from a descendant that writes faster than it is read.
 #[tokio::test]
-async fn f31_a_death_is_seen_although_a_descendant_floods_the_output() {
+async fn f31_a_death_is_noticed_while_a_descendant_floods_the_output() {
     let mut process = start("exit 3").await;
     let (stdin, _stdout) = process.take_pipes().unwrap();
     let flood = tokio::io::repeat(b'\n');

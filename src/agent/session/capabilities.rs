@@ -1,6 +1,6 @@
-//! What an agent says it can do.
+//! The capabilities that an agent declares.
 //!
-//! Decoded without the schema's types, which refuse a whole answer for one member of another shape. Pure.
+//! Not decoded with the schema's types, which reject a whole answer because of one malformed member. Pure.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::agent::message::{CallError, MethodName, method};
 
-/// The optional methods that an agent offers; each is false where its marker is absent, null or false.
+/// The optional methods that an agent offers. Each is false if its marker is absent, null or false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities {
     /// `session/load`.
@@ -27,13 +27,13 @@ pub struct Capabilities {
     pub additional_directories: bool,
     /// `logout`.
     pub logout: bool,
-    /// Not a method: it tells by itself who is signed in (`_meta.authStatus`).
+    /// Not a method: the agent reports who is signed in (`_meta.authStatus`).
     pub auth_status: bool,
-    /// What a prompt may hold beside text and links.
+    /// The content that a prompt may have besides text and links.
     pub prompt: PromptCapabilities,
 }
 
-/// The content that a prompt may hold.
+/// The content that a prompt may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PromptCapabilities {
     /// Images.
@@ -49,7 +49,7 @@ pub struct PromptCapabilities {
 pub struct Initialized {
     /// The version that the agent chose.
     pub protocol_version: u64,
-    /// What it offers.
+    /// The capabilities.
     pub capabilities: Capabilities,
     /// `authMethods`, raw.
     pub auth_methods: Option<Box<RawValue>>,
@@ -57,7 +57,7 @@ pub struct Initialized {
     pub agent_info: Option<Box<RawValue>>,
     /// `agentInfo.version`, for messages and contract checks.
     pub agent_version: Option<String>,
-    /// The whole result.
+    /// The raw result.
     pub raw: Box<RawValue>,
 }
 
@@ -78,7 +78,7 @@ impl Initialized {
     ///
     /// # Errors
     ///
-    /// [`CallError::BadAnswer`] when it is no object with a protocol version that is a number.
+    /// [`CallError::BadAnswer`] if it is not an object with a numeric protocol version.
     pub fn decode(raw: Box<RawValue>) -> Result<Self, CallError> {
         let bad = |detail: String| CallError::BadAnswer {
             method: MethodName::known(method::INITIALIZE),

@@ -1,7 +1,7 @@
-//! An object of parameters that keeps what it is given.
+//! A parameter object that keeps unknown members.
 //!
-//! Members are raw text in the order in which they came, so a client's unknown members and numbers of any size reach
-//! the agent as they were written. Only what is set here replaces a member. Pure.
+//! Members are raw text in their original order, so a client's unknown members and numbers of any size reach the
+//! agent as written. Only members that are set here are replaced. Pure.
 
 use std::fmt;
 
@@ -12,25 +12,25 @@ use serde_json::{Map, Value};
 
 use crate::agent::message::{CallError, MethodName};
 
-/// The member that holds what is no part of the protocol.
+/// The member for extensions of the protocol.
 const META: &str = "_meta";
 
-/// How deep `_meta` objects are merged; below that the client's value stands as a whole.
+/// How deep `_meta` objects are merged. Below that, the client's value is kept as a whole.
 const MAX_MERGE_DEPTH: usize = 16;
 
-/// See the module.
+/// The parameters of a method; see the module's documentation.
 #[derive(Debug, Clone)]
 pub struct Params {
     method: &'static str,
     members: Members,
 }
 
-/// The members of one object, in order. Of two with the same name the last one counts, as in a scan.
+/// The members of one object, in order. The last one with a name counts, as in a scan.
 #[derive(Debug, Clone, Default)]
 struct Members(Vec<(String, Box<RawValue>)>);
 
 impl Params {
-    /// An empty object, for this method.
+    /// Creates an empty object for this method.
     #[must_use]
     pub fn new(method: &'static str) -> Self {
         Self {
@@ -39,11 +39,11 @@ impl Params {
         }
     }
 
-    /// A client's object, or an empty one.
+    /// Creates a copy of a client's object, or an empty object.
     ///
     /// # Errors
     ///
-    /// [`CallError::BadParams`] when it is no object.
+    /// [`CallError::BadParams`] if it is not an object.
     pub fn from_client(method: &'static str, params: Option<&RawValue>) -> Result<Self, CallError> {
         let mut new = Self::new(method);
         if let Some(params) = params {
@@ -52,7 +52,7 @@ impl Params {
         Ok(new)
     }
 
-    /// The method that they are for.
+    /// Returns the method.
     #[must_use]
     pub fn method(&self) -> &'static str {
         self.method
@@ -62,18 +62,18 @@ impl Params {
     ///
     /// # Errors
     ///
-    /// [`CallError::BadParams`] when the value cannot be written, as a path that is not UTF-8.
+    /// [`CallError::BadParams`] if the value cannot be encoded, such as a path that is not UTF-8.
     pub fn set(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), CallError> {
         let value = serde_json::value::to_raw_value(value).map_err(|error| self.bad(&error))?;
         self.set_raw(name, value);
         Ok(())
     }
 
-    /// Sets a member, unless there is one.
+    /// Sets a member if it is absent.
     ///
     /// # Errors
     ///
-    /// [`CallError::BadParams`] when the value cannot be written.
+    /// [`CallError::BadParams`] if the value cannot be encoded.
     pub fn set_if_absent(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), CallError> {
         if self.members.get(name).is_none() {
             self.set(name, value)
@@ -82,16 +82,16 @@ impl Params {
         }
     }
 
-    /// Sets a member to a value as it is written.
+    /// Sets a member to a raw value.
     pub fn set_raw(&mut self, name: &str, value: Box<RawValue>) {
         self.members.set(name, value);
     }
 
-    /// Adds to `_meta`: objects are merged, and where both have a value the client's stays.
+    /// Merges objects into `_meta`. The client's values win.
     ///
     /// # Errors
     ///
-    /// [`CallError::BadParams`] when a value cannot be written.
+    /// [`CallError::BadParams`] if a value cannot be encoded.
     pub fn merge_meta(&mut self, meta: &Map<String, Value>) -> Result<(), CallError> {
         if meta.is_empty() {
             return Ok(());
@@ -102,11 +102,11 @@ impl Params {
         Ok(())
     }
 
-    /// The object.
+    /// Encodes the object.
     ///
     /// # Errors
     ///
-    /// [`CallError::BadParams`] when it cannot be written.
+    /// [`CallError::BadParams`] if it cannot be encoded.
     pub fn build(&self) -> Result<Box<RawValue>, CallError> {
         self.members.build().map_err(|error| self.bad(&error))
     }
@@ -128,7 +128,7 @@ impl Members {
             .map(|(_, value)| &**value)
     }
 
-    /// Replaces every member of this name, in the place of the first.
+    /// Replaces all members with this name by one, at the position of the first.
     fn set(&mut self, name: &str, value: Box<RawValue>) {
         let place = self.0.iter().position(|(known, _)| known == name);
         self.0.retain(|(known, _)| known != name);
@@ -151,7 +151,7 @@ impl Members {
     }
 }
 
-/// `present` with what `added` has beyond it.
+/// Adds the members of `added` that `present` lacks.
 fn merge(
     present: Option<&RawValue>,
     added: &Map<String, Value>,

@@ -62,7 +62,7 @@ fn capabilities_are_markers() {
 }
 
 #[test]
-fn what_a_client_gave_survives() {
+fn client_parameters_survive() {
     let client =
         raw(r#"{"future":1.50,"cwd":"/old","_meta":{"a":{"b":10000000000000000001},"c":1},"cwd":"/older"}"#);
     let mut params = Params::from_client("m", Some(&client)).unwrap();
@@ -79,7 +79,7 @@ fn what_a_client_gave_survives() {
 }
 
 #[test]
-fn meta_is_made_where_there_is_none() {
+fn meta_is_created_if_absent() {
     for (client, expected) in [
         ("{}", r#"{"_meta":{"x":1}}"#),
         (r#"{"_meta":null}"#, r#"{"_meta":{"x":1}}"#),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Feeds the bytes in pieces and gives the lines; a skipped one as its length and its id.
+/// Feeds the bytes in pieces and returns the lines; for a skipped line, its length and id.
 fn split(bytes: &[u8], piece_bytes: usize, max_line_bytes: usize) -> Vec<String> {
     let mut splitter = Splitter::new(max_line_bytes, 64);
     let mut lines = Vec::new();
@@ -55,7 +55,7 @@ fn lines_are_the_same_however_they_arrive() {
 }
 
 #[test]
-fn long_lines_are_split_whatever_the_reads_are() {
+fn long_lines_are_split_for_any_read_size() {
     let long = "y".repeat(200_000);
     let with_id = format!("{{\"id\":5,\"x\":\"{long}\"}}");
     let text = format!("a\n\nbb\n{with_id}\n{long}\nc\nrest");

@@ -1,6 +1,6 @@
-//! Scan, signal, wait, until nothing is left.
+//! The sweep: scan, signal and wait until no target is left.
 //!
-//! It owns the process descriptors while it waits; what is meant is decided in `table`.
+//! This module owns the process descriptors while it waits. `table` decides which processes are targets.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,14 +12,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use super::table::{self, Key, Process};
 use super::{Ended, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
 
-/// After this many scans that still find someone, the rest is reported as surviving: something makes processes faster
+/// After how many scans that still find targets the rest is reported as surviving: something creates processes faster
 /// than they can be ended.
 const MAX_ROUNDS: usize = 16;
 
-/// From this round on there is no SIGTERM first: whoever appears now was made by a process that was told to end.
+/// From this round on, SIGKILL is sent at once: new processes were created by processes that had been signalled.
 const KILL_FROM_ROUND: usize = 2;
 
-/// How often a process is looked at that has no descriptor to poll, on kernels before 5.3.
+/// How often a process without a descriptor is checked, on kernels before 5.3.
 const RECHECK: Duration = Duration::from_millis(10);
 
 /// See [`super::sweep`].
@@ -30,7 +30,7 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
     let mut known: HashSet<Key> = HashSet::new();
     for round in 0..=MAX_ROUNDS {
         let processes = table::scan(target);
-        let mut found = meant(&processes, target, boot_id.as_deref(), &known);
+        let mut found = select_targets(&processes, target, boot_id.as_deref(), &known);
         if found.iter().all(|process| unkillable.contains(&process.key())) {
             return report(ended, &found);
         }
@@ -39,12 +39,12 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
         }
         known.extend(found.iter().map(|process| process.key()));
         found.retain(|process| !unkillable.contains(&process.key()));
-        let mut held: Vec<Held<'_>> = found.into_iter().filter_map(Held::open).collect();
+        let mut open: Vec<OpenProcess<'_>> = found.into_iter().filter_map(OpenProcess::open).collect();
         if round < KILL_FROM_ROUND && !deadlines.term.is_zero() {
-            signal_and_wait(&mut held, SweepSignal::Terminate, deadlines.term, &mut ended);
+            signal_and_wait(&mut open, SweepSignal::Terminate, deadlines.term, &mut ended);
         }
-        signal_and_wait(&mut held, SweepSignal::Kill, deadlines.kill, &mut ended);
-        unkillable.extend(held.iter().map(Held::key));
+        signal_and_wait(&mut open, SweepSignal::Kill, deadlines.kill, &mut ended);
+        unkillable.extend(open.iter().map(OpenProcess::key));
     }
     SweepReport::default()
 }
@@ -53,7 +53,7 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
 pub(super) fn find(target: &SweepTarget) -> Vec<u32> {
     let processes = table::scan(target);
     let boot_id = super::boot_id();
-    let found = meant(&processes, target, boot_id.as_deref(), &HashSet::new());
+    let found = select_targets(&processes, target, boot_id.as_deref(), &HashSet::new());
     found.into_iter().map(|process| process.pid).collect()
 }
 
@@ -68,15 +68,16 @@ pub(super) fn descendants(pid: u32) -> Vec<u32> {
 /// The first process. Orphans of every daemon are its children, whatever it is.
 const FIRST: u32 = 1;
 
-/// The processes that are meant, without the daemons among them and what is theirs. A daemon on a copy of this data folder has
-/// agents with the same marks and records: they are its children.
-fn meant<'table>(
+/// Returns the target processes, without daemons and their descendants. A daemon on a copy of this data folder has agents with
+/// the same marks and records: they are its children.
+fn select_targets<'table>(
     processes: &'table [Process],
     target: &SweepTarget,
     boot_id: Option<&str>,
     known: &HashSet<Key>,
 ) -> Vec<&'table Process> {
-    let but = |daemons: &HashSet<u32>| table::meant(processes, &target.recorded, boot_id, known, daemons);
+    let but =
+        |daemons: &HashSet<u32>| table::select_targets(processes, &target.recorded, boot_id, known, daemons);
     let found = but(&HashSet::new());
     let own = std::process::id();
     let pids = found.iter().flat_map(|process| [process.pid, process.parent]);
@@ -103,26 +104,26 @@ fn report(ended: HashMap<Key, Ended>, left: &[&Process]) -> SweepReport {
     SweepReport { ended, survivors }
 }
 
-/// A process that is about to be signalled.
-struct Held<'table> {
+/// A process to signal.
+struct OpenProcess<'table> {
     process: &'table Process,
     pid: Pid,
-    /// Absent where the kernel has no process descriptors.
+    /// Absent if the kernel has no process descriptors.
     descriptor: Option<OwnedFd>,
 }
 
-impl<'table> Held<'table> {
-    /// Takes hold of a process; none when it has gone meanwhile, or its pid belongs to another one now. The start
-    /// time is compared after the descriptor was opened, so the descriptor cannot be a later process's.
+impl<'table> OpenProcess<'table> {
+    /// Opens a process. `None` if it has ended, or another process has its pid now. The start time is compared after
+    /// opening the descriptor, so the descriptor cannot belong to a later process.
     fn open(process: &'table Process) -> Option<Self> {
         let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
         let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok();
-        let held = Self {
+        let open = Self {
             process,
             pid,
             descriptor,
         };
-        held.is_alive().then_some(held)
+        open.is_alive().then_some(open)
     }
 
     fn key(&self) -> Key {
@@ -143,9 +144,9 @@ impl<'table> Held<'table> {
     }
 }
 
-/// Signals all, waits until they are gone or the deadline has passed, and keeps those that are left.
+/// Signals all, waits until they have ended or the deadline has passed, and keeps those that are left.
 fn signal_and_wait(
-    held: &mut Vec<Held<'_>>,
+    open: &mut Vec<OpenProcess<'_>>,
     signal: SweepSignal,
     deadline: Duration,
     ended: &mut HashMap<Key, Ended>,
@@ -154,7 +155,7 @@ fn signal_and_wait(
         SweepSignal::Terminate => Signal::TERM,
         SweepSignal::Kill => Signal::KILL,
     };
-    for one in held.iter() {
+    for one in open.iter() {
         let name = one.process.name.clone();
         match one.signal(number) {
             Ok(()) => {
@@ -169,29 +170,29 @@ fn signal_and_wait(
             }
             Err(rustix::io::Errno::SRCH) => {}
             Err(error) => {
-                tracing::warn!(%error, pid = one.process.pid, name, "a process cannot be signalled");
+                tracing::warn!(%error, pid = one.process.pid, name, "cannot signal a process");
             }
         }
     }
     let until = Instant::now() + deadline;
     loop {
-        held.retain(Held::is_alive);
+        open.retain(OpenProcess::is_alive);
         let left = until.saturating_duration_since(Instant::now());
-        if held.is_empty() || left.is_zero() {
+        if open.is_empty() || left.is_zero() {
             return;
         }
-        wait_for_one(held, left);
+        wait_for_one(open, left);
     }
 }
 
-/// Returns when one of them has ended, or after the given time, or earlier where not all can be polled.
-fn wait_for_one(held: &[Held<'_>], left: Duration) {
-    let mut polled: Vec<PollFd<'_>> = held
+/// Returns when one has ended, after the given time, or earlier if not all can be polled.
+fn wait_for_one(open: &[OpenProcess<'_>], left: Duration) {
+    let mut polled: Vec<PollFd<'_>> = open
         .iter()
         .filter_map(|one| one.descriptor.as_ref())
         .map(|descriptor| PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN))
         .collect();
-    let wait = if polled.len() == held.len() {
+    let wait = if polled.len() == open.len() {
         left
     } else {
         left.min(RECHECK)
@@ -203,8 +204,8 @@ fn wait_for_one(held: &[Held<'_>], left: Duration) {
     if let Err(error) = poll(&mut polled, Some(&timeout))
         && error != rustix::io::Errno::INTR
     {
-        // Without polling only looking again remains.
-        tracing::debug!(%error, "processes cannot be polled");
+        // Without polling, only checking again remains.
+        tracing::debug!(%error, "cannot poll processes");
         std::thread::sleep(wait.min(RECHECK));
     }
 }

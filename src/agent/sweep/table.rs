@@ -1,11 +1,12 @@
-//! The process table as `/proc` shows it at one moment, and who in it is meant.
+//! A snapshot of the process table from `/proc`, and which of its processes are targets.
 //!
-//! Reading is here, deciding is [`meant`], a pure function over what was read. It must not signal anyone.
+//! Reading is separate from deciding: [`select_targets`] is a pure function of what was read. This module sends no
+//! signals.
 //!
-//! A daemon that was started inside an agent inherits that agent's mark, descends from it and may be in its session. It
-//! is not part of that agent, nor are the agents of its own: [`is_daemon`] recognises it by the lock that it holds, which
-//! is the only authority on what a daemon is. A daemon on a copy of the data folder marks its agents as this one does, and
-//! has the same records: its agents are recognised by their parent.
+//! A daemon that was started inside an agent inherits that agent's mark, descends from it and may be in its session.
+//! It is not part of that agent, and neither are its own agents. [`is_daemon`] recognises it by the lock that it
+//! holds, which alone decides what a daemon is. A daemon on a copy of the data folder marks its agents as this one
+//! does and has the same records: its agents are recognised by their parent.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,16 +18,16 @@ use super::SweepTarget;
 use crate::agent::process::{MARK_VARIABLE, SpawnRecord};
 use crate::paths::lock_holder;
 
-/// The parent of the kernel's own threads, which have no environment and cannot be signalled.
+/// The parent of the kernel's threads, which have no environment and cannot be signalled.
 const KERNEL_THREADS: u32 = 2;
 
-/// How often a process without an environment is looked at again; an exec takes far less than all of them together.
-const LOOKS_AT_UNCLEAR: usize = 5;
+/// How often a process without an environment is read again. An exec takes far less than all these pauses.
+const REREADS: usize = 5;
 
-/// The pause before each.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// The pause before each read.
+const REREAD_PAUSE: Duration = Duration::from_millis(2);
 
-/// What `/proc/<pid>/stat` says, as far as it matters here.
+/// The relevant fields of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) name: String,
@@ -50,36 +51,36 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// What tells it from a later process with the same pid.
+    /// Identifies the process among all processes with this pid.
     pub(super) fn key(&self) -> Key {
         (self.pid, self.start_time)
     }
 }
 
-/// A process's pid and start time.
+/// The pid and start time of a process.
 pub(super) type Key = (u32, u64);
 
-/// What a process's environment shows.
+/// What the environment of a process shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// One of the marks that are looked for.
+    /// A wanted mark.
     Wanted,
-    /// A mark, but none of those.
+    /// Another mark.
     Other,
     /// No mark.
     None,
-    /// Nothing at all: the environment was cleared on purpose, or is not there yet.
-    Unclear,
+    /// No environment: it was cleared on purpose, or is not set up yet.
+    NoEnvironment,
 }
 
-/// Reads one process's line; none where it is not there, or is of a shape that no kernel writes.
+/// Reads the `stat` line of a process. `None` if it does not exist or is malformed.
 pub(super) fn read_stat(pid: u32) -> Option<Stat> {
     // The name may be any bytes.
     let bytes = fs::read(proc_path(pid, "stat")).ok()?;
     parse_stat(&String::from_utf8_lossy(&bytes))
 }
 
-/// The name stands in parentheses and may itself hold spaces and parentheses, so the last one ends it.
+/// The name is in parentheses and may contain spaces and parentheses, so the last one ends it.
 pub(super) fn parse_stat(text: &str) -> Option<Stat> {
     let (before, after) = text.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
@@ -99,7 +100,7 @@ pub(super) fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// All living processes of this user but this one, with the marks of `target` looked up.
+/// Reads all living processes of this user except this one, and looks for the marks of `target`.
 pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -108,7 +109,7 @@ pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
     let own_pid = std::process::id();
     let needles = Needles::of(target);
     let mut processes = Vec::new();
-    let mut unclear = Vec::new();
+    let mut pending = Vec::new();
     for entry in entries.flatten() {
         let Some(pid) = entry
             .file_name()
@@ -129,10 +130,10 @@ pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
         let mark = if needles.is_empty() || is_kernel_thread {
             Mark::None
         } else {
-            needles.look_at(pid)
+            needles.read_mark(pid)
         };
-        if mark == Mark::Unclear {
-            unclear.push(processes.len());
+        if mark == Mark::NoEnvironment {
+            pending.push(processes.len());
         }
         processes.push(Process {
             pid,
@@ -144,45 +145,46 @@ pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
             mark,
         });
     }
-    look_again(&needles, &mut processes, unclear);
+    reread_environments(&needles, &mut processes, pending);
     processes
 }
 
-/// Looks again at processes that showed no environment at all: one that is just being executed shows none for a
-/// moment, and taking it for unmarked would leave it running.
-fn look_again(needles: &Needles, processes: &mut [Process], mut unclear: Vec<usize>) {
-    for _ in 0..LOOKS_AT_UNCLEAR {
-        if unclear.is_empty() {
+/// Reads processes without an environment again. A process has none for a moment during an exec, and treating it as
+/// unmarked would leave it running.
+fn reread_environments(needles: &Needles, processes: &mut [Process], mut pending: Vec<usize>) {
+    for _ in 0..REREADS {
+        if pending.is_empty() {
             return;
         }
-        // Nothing announces the end of an exec.
-        std::thread::sleep(BETWEEN_LOOKS);
-        unclear.retain(|index| {
+        // Nothing signals the end of an exec.
+        std::thread::sleep(REREAD_PAUSE);
+        pending.retain(|index| {
             let Some(process) = processes.get_mut(*index) else {
                 return false;
             };
-            let mark = needles.look_at(process.pid);
+            let mark = needles.read_mark(process.pid);
             let is_same = read_stat(process.pid).is_some_and(|stat| stat.start_time == process.start_time);
             process.mark = if is_same { mark } else { Mark::None };
-            process.mark == Mark::Unclear
+            process.mark == Mark::NoEnvironment
         });
     }
 }
 
-/// Which of these are meant: the marked ones, the recorded ones that are still the same process, those in a group or
-/// session that one of the `known` led, and the descendants of all of them. The `daemons` and their descendants are not.
+/// Selects the target processes: the marked ones, the recorded ones that are still the same process, those in a group
+/// or session that a `known` process led, and the descendants of all of them. Excludes the `daemons` and their
+/// descendants.
 ///
-/// The known are those that were found a moment ago. What such a process forked just before its end has another parent
-/// now, and perhaps no mark, but its group and session keep the number. No other process gets that number while they
-/// last; where one has it, the group or session is a later one.
-pub(super) fn meant<'table>(
+/// `known` processes were found in an earlier scan. A process that one of them forked just before it ended has
+/// another parent now, and perhaps no mark, but keeps its group and session. No other process gets the number of a
+/// group or session while it exists; if one has it, the group or session is a later one.
+pub(super) fn select_targets<'table>(
     processes: &'table [Process],
     recorded: &[SpawnRecord],
     boot_id: Option<&str>,
     known: &HashSet<Key>,
     daemons: &HashSet<u32>,
 ) -> Vec<&'table Process> {
-    let apart = descendants(processes, daemons.iter().copied().collect(), &HashSet::new());
+    let excluded = descendants(processes, daemons.iter().copied().collect(), &HashSet::new());
     let mut leaders: HashSet<u32> = known.iter().map(|(pid, _)| *pid).collect();
     for process in processes {
         if !known.contains(&process.key()) {
@@ -192,27 +194,32 @@ pub(super) fn meant<'table>(
     let is_meant = |process: &Process| match process.mark {
         Mark::Wanted => true,
         Mark::Other => false,
-        Mark::None | Mark::Unclear => leaders.contains(&process.group) || leaders.contains(&process.session),
+        Mark::None | Mark::NoEnvironment => {
+            leaders.contains(&process.group) || leaders.contains(&process.session)
+        }
     };
     let roots = processes.iter().filter(|process| {
         let is_recorded = recorded
             .iter()
             .any(|record| is_recorded(process, record, boot_id));
-        // A recorded process that has become a daemon is still meant, but not the agent of another daemon.
-        (is_recorded && !apart.contains(&process.parent))
-            || (is_meant(process) && !apart.contains(&process.pid))
+        // A recorded process that has become a daemon is still a target, but not the agent of another daemon.
+        (is_recorded && !excluded.contains(&process.parent))
+            || (is_meant(process) && !excluded.contains(&process.pid))
     });
-    let found = descendants(processes, roots.map(|process| process.pid).collect(), &apart);
+    let found = descendants(processes, roots.map(|process| process.pid).collect(), &excluded);
     processes
         .iter()
         .filter(|process| found.contains(&process.pid))
         .collect()
 }
 
-/// The processes with these pids and everything below them, but nothing below `apart`.
-pub(super) fn descendants(processes: &[Process], roots: Vec<u32>, apart: &HashSet<u32>) -> HashSet<u32> {
+/// Returns the processes with these pids and all their descendants, without `excluded` and their descendants.
+pub(super) fn descendants(processes: &[Process], roots: Vec<u32>, excluded: &HashSet<u32>) -> HashSet<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for process in processes.iter().filter(|process| !apart.contains(&process.pid)) {
+    for process in processes
+        .iter()
+        .filter(|process| !excluded.contains(&process.pid))
+    {
         children.entry(process.parent).or_default().push(process.pid);
     }
     let mut found: HashSet<u32> = HashSet::new();
@@ -237,7 +244,7 @@ fn is_recorded(process: &Process, record: &SpawnRecord, boot_id: Option<&str>) -
         && record.boot_id.as_deref() == boot_id
 }
 
-/// The environment entries that are looked for.
+/// The environment entries to look for.
 struct Needles {
     exact: Vec<Vec<u8>>,
     prefix: Option<Vec<u8>>,
@@ -262,9 +269,9 @@ impl Needles {
         self.exact.is_empty() && self.prefix.is_none()
     }
 
-    fn look_at(&self, pid: u32) -> Mark {
+    fn read_mark(&self, pid: u32) -> Mark {
         match fs::read(proc_path(pid, "environ")) {
-            Ok(environment) if environment.is_empty() => Mark::Unclear,
+            Ok(environment) if environment.is_empty() => Mark::NoEnvironment,
             Ok(environment) => self.found_in(&environment),
             Err(_) => Mark::None,
         }

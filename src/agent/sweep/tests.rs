@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::process::{Child, Command, Stdio};
 
-use super::table::{Key, Mark, Process, meant, parse_stat};
+use super::table::{Key, Mark, Process, parse_stat, select_targets};
 use super::*;
 use crate::agent::process::MARK_VARIABLE;
 
@@ -16,7 +16,7 @@ fn instance() -> Instance {
     Instance::new(&uuid::Uuid::new_v4().to_string())
 }
 
-/// A process that only a signal ends, in a group of its own.
+/// A process in its own group that only a signal ends.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -97,16 +97,16 @@ fn process(pid: u32, parent: u32, start_time: u64, mark: Mark) -> Process {
     }
 }
 
-/// The pids of those that are meant beside the recorded ones.
+/// Returns the pids of the targets, without recorded ones.
 fn pids(table: &[Process], known: &[Key], daemons: &[u32]) -> Vec<u32> {
     let known = known.iter().copied().collect();
     let daemons = daemons.iter().copied().collect();
-    let found = meant(table, &[], None, &known, &daemons);
+    let found = select_targets(table, &[], None, &known, &daemons);
     found.into_iter().map(|process| process.pid).collect()
 }
 
 #[test]
-fn who_is_meant() {
+fn targets_are_selected() {
     let table = [
         process(10, 1, 100, Mark::Wanted),
         process(11, 10, 101, Mark::None),
@@ -114,7 +114,7 @@ fn who_is_meant() {
         process(20, 1, 200, Mark::None),
         process(21, 20, 201, Mark::None),
         process(30, 1, 300, Mark::Other),
-        // Two that name each other as parent, as a scan that takes time may show.
+        // Two that are each other's parent, as a slow scan may show.
         process(40, 41, 400, Mark::Wanted),
         process(41, 40, 401, Mark::None),
     ];
@@ -126,7 +126,7 @@ fn who_is_meant() {
         agent: String::new(),
     };
     let pids = |recorded: &[SpawnRecord], boot_id| -> Vec<u32> {
-        meant(&table, recorded, boot_id, &HashSet::new(), &HashSet::new())
+        select_targets(&table, recorded, boot_id, &HashSet::new(), &HashSet::new())
             .into_iter()
             .map(|process| process.pid)
             .collect()
@@ -153,7 +153,7 @@ fn who_is_meant() {
 }
 
 #[test]
-fn what_a_process_that_has_ended_forked_is_meant_too() {
+fn children_of_an_ended_process_are_targets() {
     let orphan = |pid, group, session, mark| Process {
         group,
         session,
@@ -161,39 +161,39 @@ fn what_a_process_that_has_ended_forked_is_meant_too() {
     };
     let mut table = vec![
         orphan(10, 5, 1, Mark::None),
-        orphan(11, 11, 5, Mark::Unclear),
+        orphan(11, 11, 5, Mark::NoEnvironment),
         orphan(12, 12, 12, Mark::None),
         orphan(13, 4, 4, Mark::None),
         // Started by another daemon.
         orphan(14, 14, 5, Mark::Other),
     ];
     assert_eq!(pids(&table, &[(5, 100)], &[]), [10, 11]);
-    // The leader is on its way out.
+    // The leader is ending.
     table.push(process(5, 1, 100, Mark::None));
     assert_eq!(pids(&table, &[(5, 100)], &[]), [10, 11, 5]);
-    // Another process has its pid, so that the group and the session are that one's.
+    // Another process has the leader's pid, so group and session belong to that one.
     table[5].start_time = 150;
     assert_eq!(pids(&table, &[(5, 100)], &[]), [] as [u32; 0]);
-    // It was found as well.
+    // The other process was found too.
     table[5].mark = Mark::Wanted;
     assert_eq!(pids(&table, &[(5, 100), (5, 150)], &[]), [10, 11, 5]);
 }
 
 #[test]
-fn a_daemon_that_an_agent_started_is_not_the_agents() {
+fn a_daemon_started_by_an_agent_is_not_a_target() {
     let in_session = |pid, parent, mark| Process {
         session: 11,
         ..process(pid, parent, 100, mark)
     };
     let table = [
         process(10, 1, 100, Mark::Wanted),
-        // A tool in a session of its own, and the daemon that it started.
+        // A tool in its own session, and the daemon that it started.
         process(11, 10, 100, Mark::Wanted),
         in_session(12, 11, Mark::Wanted),
         // Agents of that daemon, one without an environment.
         in_session(13, 12, Mark::Other),
         in_session(14, 12, Mark::None),
-        // Beside it.
+        // Not below the daemon.
         in_session(15, 11, Mark::None),
         in_session(16, 1, Mark::None),
     ];
@@ -229,7 +229,7 @@ fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
 }
 
 #[test]
-fn a_process_that_only_has_the_recorded_pid_is_left_alone() {
+fn a_process_with_only_the_recorded_pid_is_not_signalled() {
     let mut sleeper = Sleeper::start(None);
     let right = start_time(sleeper.0.id()).unwrap();
     for record in [
@@ -254,7 +254,7 @@ fn a_process_that_only_has_the_recorded_pid_is_left_alone() {
 }
 
 #[test]
-fn a_start_ends_what_its_own_instance_left_and_nothing_else() {
+fn a_start_ends_only_what_its_own_instance_left() {
     let own = instance();
     let mut first = Sleeper::start(Some(&SpawnMark::random(&own).to_string()));
     let mut second = Sleeper::start(Some(&SpawnMark::random(&own).to_string()));
@@ -276,7 +276,7 @@ fn a_start_ends_what_its_own_instance_left_and_nothing_else() {
 }
 
 #[test]
-fn no_time_to_terminate_means_killing_at_once() {
+fn a_zero_deadline_kills_at_once() {
     let mark = SpawnMark::random(&instance());
     let sleeper = Sleeper::start(Some(&mark.to_string()));
     let target = SweepTarget {

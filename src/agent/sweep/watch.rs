@@ -1,6 +1,6 @@
-//! Waiting for the ends of an agent's own processes, without touching them.
+//! Waits for an agent's own processes to end.
 //!
-//! It owns descriptors, by which a process cannot be mistaken for a later one with its pid. Nobody is signalled.
+//! It owns descriptors, so a process cannot be mistaken for a later one with its pid. It sends no signals.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,12 +14,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 pub(super) struct Watched(Vec<OwnedFd>);
 
 impl Watched {
-    /// Takes hold of the descendants of a process on whose command line an argument ends with `text`.
+    /// Opens the descendants of a process that have a command-line argument ending with `text`.
     pub(super) fn naming(pid: u32, text: &str) -> Self {
         let descriptors = super::descendants(pid).into_iter().filter_map(|found| {
             let descriptor =
                 pidfd_open(Pid::from_raw(i32::try_from(found).ok()?)?, PidfdFlags::empty()).ok()?;
-            // Read behind the opening: what is read is this process's, or nothing.
+            // Read after opening the descriptor: this is the command line of that process, or nothing.
             let command_line = fs::read(format!("/proc/{found}/cmdline")).ok()?;
             let names_it = command_line
                 .split(|byte| *byte == 0)
@@ -29,7 +29,7 @@ impl Watched {
         Self(descriptors.collect())
     }
 
-    /// Waits until all have ended; whether they did in time.
+    /// Waits until all have ended. Returns whether they did in time.
     pub(super) fn wait(mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         loop {
@@ -50,7 +50,7 @@ impl Watched {
                 Ok(0) => return false,
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "processes cannot be polled");
+                    tracing::debug!(%error, "cannot poll processes");
                     return false;
                 }
             }
@@ -74,9 +74,9 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_sessions_own_process_is_awaited_and_no_other() {
+    fn only_a_sessions_own_process_is_awaited() {
         let handle = uuid::Uuid::new_v4().to_string();
-        // It waits for its input to end, that is for this test.
+        // It waits for its input to end, which this test controls.
         let mut child = Command::new("sh")
             .args(["-c", "read line", &format!("--resume={handle}")])
             .stdin(Stdio::piped())

@@ -1,20 +1,20 @@
-//! What an agent prints on its standard output that is no message: counted, and the beginning kept for whoever has to
-//! be told why nothing comes of the agent.
+//! Lines on an agent's standard output that are not messages: their number and the first few, to explain why an agent
+//! does not work.
 
 use std::fmt;
 
-/// Lines that are kept: the first ones say what the program is.
+/// How many lines are kept. The first ones show what the program is.
 const KEPT_LINES: usize = 3;
 
-/// What is kept of each, in bytes.
+/// How many bytes of each line are kept.
 const KEPT_BYTES: usize = 200;
 
-/// Lines that were not messages.
+/// The lines that were not messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chatter {
     /// How many there were.
     pub lines: u64,
-    /// The first of them, shortened, without control characters.
+    /// The first of them, shortened and without control characters.
     pub first: Vec<String>,
 }
 
@@ -24,13 +24,13 @@ impl Chatter {
         if self.first.len() < KEPT_LINES {
             let start = &line[..line.len().min(KEPT_BYTES)];
             let text = String::from_utf8_lossy(start);
-            // It ends on terminals and in logs.
+            // It is shown on terminals and in logs.
             self.first.push(text.replace(char::is_control, " "));
         }
     }
 }
 
-/// Empty, or what was printed in words that go on behind a sentence.
+/// Displays nothing, or a suffix for a sentence.
 impl fmt::Display for Chatter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.lines == 0 {
@@ -38,11 +38,11 @@ impl fmt::Display for Chatter {
         }
         write!(
             formatter,
-            " (no messages but {} came on its standard output, which begins: {})",
+            " (it printed {} on its standard output, starting with: {})",
             if self.lines == 1 {
-                "1 other line".to_owned()
+                "1 line that is not a message".to_owned()
             } else {
-                format!("{} other lines", self.lines)
+                format!("{} lines that are not messages", self.lines)
             },
             self.first.join(" / ")
         )
@@ -54,13 +54,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_is_kept_and_everything_counted() {
+    fn the_first_lines_are_kept_and_all_are_counted() {
         let mut chatter = Chatter::default();
         assert_eq!(chatter.to_string(), "");
         chatter.add(b"\x1b[1mhello\x07");
         assert_eq!(
             chatter.to_string(),
-            " (no messages but 1 other line came on its standard output, which begins:  [1mhello )"
+            " (it printed 1 line that is not a message on its standard output, starting with:  [1mhello )"
         );
         for _ in 0..1_000 {
             chatter.add(&[0xFF; 10_000]);

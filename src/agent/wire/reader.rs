@@ -1,7 +1,7 @@
-//! The task that reads what the agent writes, and knows when it has ended.
+//! The task that reads the agent's output and notices its end.
 //!
-//! It owns the agent's output. Each line is looked at once and passed on under the connection's lock, in the order of
-//! the pipe. It must not wait for anyone but the agent; to an inbox that fills it only gives way for a moment.
+//! It owns the agent's output. It scans each line once and passes it on under the connection's lock, in order. It
+//! waits for nothing but the agent; to a filling inbox it only yields briefly.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,44 +19,44 @@ use crate::agent::message::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, M
 use crate::agent::process::{Death, DeathWatch};
 use crate::agent::split::{Piece, Splitter};
 
-/// How much is read at once: what a pipe holds.
+/// How many bytes are read at once: the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// From so many waiting on, the reader lets other tasks run after each line, so that the owner can catch up.
+/// From this many queued entries, the reader yields after each line, so that the inbox's owner can catch up.
 const GIVE_WAY_FROM: usize = 1_024;
 
-/// How long the process may take to end after its output has. An agent without output is of no use, but its exit
-/// status says why.
+/// How long the process may take to end after its output ended. Without output an agent is useless, but its exit
+/// status explains the cause.
 const EXIT_AFTER_END_OF_OUTPUT: Duration = Duration::from_secs(2);
 
-/// How long nothing may come after the process has ended, or refused its input, before its output counts as ended too:
-/// a descendant may hold the pipe open for ever.
+/// How long the output must be quiet, after the process ended or closed its input, to count as ended. A descendant
+/// may keep the pipe open forever.
 const QUIET_AFTER_END: Duration = Duration::from_millis(100);
 
-/// And how long a descendant that keeps writing is listened to.
+/// How long to read from a descendant that keeps writing.
 const DRAIN_AFTER_END: Duration = Duration::from_secs(1);
 
-/// Reads until the agent has ended, then tells everyone.
+/// Reads until the agent has ended, then notifies everyone.
 pub(super) async fn run(
     shared: Arc<Shared>,
     mut input: impl AsyncRead + Unpin + Send,
     mut process: DeathWatch,
 ) {
-    // Should this task itself fail, nobody must be left waiting.
+    // If this task fails, callers must not wait forever.
     let ending = Ending { shared: &shared };
     read_all(&shared, &mut input, &mut process).await;
-    ending.tell(process.death_within(EXIT_AFTER_END_OF_OUTPUT).await);
+    ending.announce(process.death_within(EXIT_AFTER_END_OF_OUTPUT).await);
 }
 
-/// Tells everyone of the death, at the latest when dropped.
+/// Announces the agent's end, at the latest when dropped.
 struct Ending<'shared> {
     shared: &'shared Shared,
 }
 
 impl Ending<'_> {
-    fn tell(&self, death: Death) {
+    fn announce(&self, death: Death) {
         let death = Arc::new(death);
-        self.shared.routes().die(&death);
+        self.shared.routes().agent_died(&death);
         self.shared.died.send_if_modified(|known| {
             let is_first = known.is_none();
             known.get_or_insert(death);
@@ -70,12 +70,12 @@ impl Ending<'_> {
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         if self.shared.died.borrow().is_none() {
-            self.tell(Death::default());
+            self.announce(Death::default());
         }
     }
 }
 
-/// Reads until the output has ended, or the process or its input has and the output is quiet.
+/// Reads until the output ends, or until the process or its input has ended and the output is quiet.
 async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process: &mut DeathWatch) {
     let mut splitter = Splitter::new(shared.options.max_line_bytes, READ_BYTES);
     let mut draining_until: Option<Instant> = None;
@@ -94,7 +94,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         };
         let read = tokio::select! {
             biased;
-            // Before the output: a descendant may fill the pipe faster than it is read.
+            // Check this before the output: a descendant may fill the pipe faster than it is read.
             () = &mut ended, if draining_until.is_none() => {
                 draining_until = Some(Instant::now() + DRAIN_AFTER_END);
                 continue;
@@ -105,7 +105,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         match read {
             Ok(0) => {
                 splitter.advance(0);
-                // A last line without its end, from a process that was cut off.
+                // The last line of a process that was cut off has no line end.
                 if let Some(Piece::Line(line)) = splitter.next_line() {
                     take_line(shared, line);
                 }
@@ -113,7 +113,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
             }
             Ok(bytes) => splitter.advance(bytes),
             Err(error) => {
-                tracing::debug!(%error, "the agent's output cannot be read");
+                tracing::debug!(%error, "cannot read the agent's output");
                 return;
             }
         }
@@ -135,7 +135,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
     }
 }
 
-/// Passes one line on; gives how many wait in the inbox that it went to.
+/// Passes one line on. Returns how many entries are queued in the inbox that it went to.
 fn take_line(shared: &Shared, line: &[u8]) -> usize {
     let line = line.trim_ascii();
     if line.is_empty() {
@@ -170,16 +170,16 @@ fn take_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
     }
     match (method.as_str(), line.request_id()) {
         (method::CANCEL_REQUEST, Some(id)) => {
-            return shared.routes().about_asked(&RawId::from_wire(id), method, line);
+            return shared.routes().about_request(&RawId::from_wire(id), method, line);
         }
         (method::AUTH_STATUS_UPDATE, _) => take_auth_status(shared, line),
         (method::ELICITATION_COMPLETE, _) => shared.routes().broadcast(&method, &line.to_line()),
-        _ => tracing::debug!(%method, "a notification without a session is ignored"),
+        _ => tracing::debug!(%method, "ignored a notification without a session"),
     }
     0
 }
 
-/// Keeps what the agent says of who is signed in: it says so once, whether or not anybody wants to know yet.
+/// Keeps the agent's report of who is signed in. It is sent once, whether or not a caller waits for it.
 fn take_auth_status(shared: &Shared, line: &Envelope<'_>) {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -189,7 +189,7 @@ fn take_auth_status(shared: &Shared, line: &Envelope<'_>) {
     let Some(params) = line.params() else { return };
     match serde_json::from_str::<Params>(params) {
         Ok(params) => drop(shared.auth_status.send_replace(Some(params.auth_status.into()))),
-        Err(error) => tracing::debug!(%error, "what the agent says of who is signed in has another form"),
+        Err(error) => tracing::debug!(%error, "cannot parse the agent's authStatus"),
     }
 }
 
@@ -199,7 +199,7 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
     };
     let method = MethodName::from_wire(&name);
     if !shared.options.allowed_requests.contains(&method) {
-        tracing::debug!(%method, "a request of the agent is not offered");
+        tracing::debug!(%method, "refused a request of the agent: method not offered");
         shared.refuse(raw_id, METHOD_NOT_FOUND, "method not found");
         return;
     }
@@ -208,7 +208,7 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
         Ok(()) => {}
         Err(Refusal::UnknownSession) => shared.refuse(raw_id, METHOD_NOT_FOUND, "no such session"),
         Err(Refusal::TooMany) => shared.refuse(raw_id, INTERNAL_ERROR, "too many unanswered requests"),
-        Err(Refusal::Duplicate) => tracing::debug!(raw_id, "a request of the agent uses an id twice"),
+        Err(Refusal::Duplicate) => tracing::debug!(raw_id, "the agent used a request id twice"),
     }
 }
 

@@ -1,6 +1,7 @@
-//! The books of one connection: who waits for which answer, which handle goes to which inbox.
+//! The routing tables of one connection: who waits for which response, and which handle goes to which inbox.
 //!
-//! Synchronous and without I/O; every function runs under the connection's lock. It must not know tasks or pipes.
+//! Synchronous and without I/O. Every function runs under the connection's lock. This module does not know tasks or
+//! pipes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,21 +15,22 @@ use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, Pushed};
 use crate::agent::message::{AgentError, CallError, INTERNAL_ERROR, MethodName, RawId, RequestId, method};
 use crate::agent::process::Death;
 
-/// Lines that wait for a handle which is not known yet: an agent may speak of a session before it answers for it.
+/// How many lines are stashed for unknown handles. An agent may mention a session before it answers the request for
+/// it.
 const MAX_STASHED_LINES: usize = 64;
-/// Bytes of such lines.
+/// How many bytes of lines are stashed.
 const MAX_STASHED_BYTES: usize = 256 * 1024;
-/// Handles that were detached lately, whose late lines are not worth stashing.
+/// How many detached handles are remembered, whose late lines are not stashed.
 const MAX_DETACHED: usize = 64;
-/// Longest id of a session, in bytes; the store keeps none longer. Known agents use 36.
+/// The longest session id, in bytes. The store keeps none longer. Known agents use 36 bytes.
 const HANDLE_LIMIT_BYTES: usize = 1_024;
 
-/// Who waits for an answer.
+/// Who waits for a response.
 #[derive(Debug)]
 pub(super) enum Pending {
     /// A caller.
     Call(oneshot::Sender<Result<Box<RawValue>, CallError>>),
-    /// A session's owner; `opens` where the result names a session to be routed there.
+    /// A session's owner. `opens` if the result names a session to route to the inbox.
     Inbox { inbox: InboxSender, opens: bool },
 }
 
@@ -37,7 +39,7 @@ pub(super) enum Pending {
 pub(super) enum Refusal {
     UnknownSession,
     TooMany,
-    /// Its id is already in use; an answer would be taken for the other one's.
+    /// The agent is already using the id; an answer would be ambiguous.
     Duplicate,
 }
 
@@ -54,30 +56,30 @@ struct Route {
     open_requests: usize,
 }
 
-/// Where an unanswered request of the agent was sent.
+/// An unanswered request of the agent, and its inbox.
 #[derive(Debug)]
-struct Asked {
+struct AgentRequest {
     inbox: InboxSender,
-    /// Absent where it belongs to one of our requests and to no session.
+    /// Absent if the request belongs to one of our requests and to no session.
     attachment: Option<Attachment>,
 }
 
-/// See the module.
+/// The routing tables; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     waiters: HashMap<RequestId, Waiter>,
     routes: HashMap<Arc<str>, Route>,
-    asked: HashMap<RawId, Asked>,
+    agent_requests: HashMap<RawId, AgentRequest>,
     stash: VecDeque<(Box<str>, MethodName, Line)>,
     stashed_bytes: usize,
     detached: VecDeque<Handle>,
-    /// Requests of the agent whose session went away before they had an answer.
+    /// Unanswered requests of the agent whose session was detached.
     orphaned: Vec<RawId>,
     last_generation: u64,
     death: Option<Arc<Death>>,
-    /// How many prompts had no answer then.
+    /// How many prompts were unanswered at the death.
     prompts_at_death: usize,
-    /// The code of the error with which the last prompt that was answered failed, as long as others may follow.
+    /// The error code of the last answered prompt, if it failed while other prompts were unanswered.
     failing: Option<i64>,
 }
 
@@ -114,17 +116,17 @@ impl Routes {
         self.routes.len()
     }
 
-    /// Whether a session is open under a handle.
+    /// Whether a session is open under this handle.
     pub(super) fn is_attached(&self, handle: &str) -> bool {
         self.routes.contains_key(handle)
     }
 
-    /// What must now be answered as cancelled; to be asked for after every change that can end a route.
+    /// Returns the requests to refuse as cancelled. Call this after every change that can end a route.
     pub(super) fn take_orphaned(&mut self) -> Vec<RawId> {
         std::mem::take(&mut self.orphaned)
     }
 
-    /// Routes a handle, in place of its earlier attachment.
+    /// Routes a handle. Replaces its earlier attachment.
     pub(super) fn attach(&mut self, handle: &Handle, inbox: &InboxSender) -> Result<Attachment, CallError> {
         self.check_alive()?;
         self.remove_route(handle.as_str(), None);
@@ -157,7 +159,7 @@ impl Routes {
         }
     }
 
-    /// Passes a notification on; gives how many wait in the inbox that it reached.
+    /// Passes a notification on. Returns how many entries are queued in its inbox.
     pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) -> usize {
         let Some(route) = self.routes.get(handle) else {
             self.stash(handle, method, line);
@@ -167,17 +169,17 @@ impl Routes {
             Pushed::Waiting(waiting) => waiting,
             Pushed::Dropped => usize::MAX,
             Pushed::Closed => {
-                tracing::debug!(handle, "a session's owner went without detaching it");
+                tracing::debug!(handle, "a session's owner was dropped without detaching it");
                 self.remove_route(handle, None);
                 0
             }
         }
     }
 
-    /// A notification that concerns a request of the agent, and goes where that request went.
-    pub(super) fn about_asked(&mut self, id: &RawId, method: MethodName, line: &Envelope<'_>) -> usize {
+    /// Passes on a notification about a request of the agent, to the inbox of that request.
+    pub(super) fn about_request(&mut self, id: &RawId, method: MethodName, line: &Envelope<'_>) -> usize {
         match self
-            .asked
+            .agent_requests
             .get(id)
             .map(|asked| asked.inbox.push_update(method, line.to_line()))
         {
@@ -186,14 +188,14 @@ impl Routes {
         }
     }
 
-    /// A notification that names no session and may concern any.
+    /// Passes on a notification that names no session and may concern any.
     pub(super) fn broadcast(&mut self, method: &MethodName, line: &Line) {
         for inbox in self.inboxes() {
             inbox.push_update(method.clone(), line.clone());
         }
     }
 
-    /// Updates that were lost before their session could be told from the line.
+    /// Records updates that were lost, in one session or in all if the session is unknown.
     pub(super) fn overflow(&mut self, handle: Option<&str>) {
         if let Some(route) = handle.and_then(|handle| self.routes.get(handle)) {
             route.inbox.push_overflow(1);
@@ -206,14 +208,14 @@ impl Routes {
         }
     }
 
-    /// Passes a request of the agent on.
+    /// Passes on a request of the agent.
     pub(super) fn request(
         &mut self,
         id: RawId,
         method: MethodName,
         line: &Envelope<'_>,
     ) -> Result<(), Refusal> {
-        if self.asked.contains_key(&id) {
+        if self.agent_requests.contains_key(&id) {
             return Err(Refusal::Duplicate);
         }
         let (inbox, attachment) = match line.session_id() {
@@ -236,7 +238,7 @@ impl Routes {
             }
             None => (self.inbox_of_request(line).ok_or(Refusal::UnknownSession)?, None),
         };
-        if attachment.is_none() && self.asked.len() >= MAX_CALLS_IN_FLIGHT {
+        if attachment.is_none() && self.agent_requests.len() >= MAX_CALLS_IN_FLIGHT {
             return Err(Refusal::TooMany);
         }
         let incoming = Incoming::Request {
@@ -253,20 +255,20 @@ impl Routes {
         {
             route.open_requests += 1;
         }
-        self.asked.insert(id, Asked { inbox, attachment });
+        self.agent_requests.insert(id, AgentRequest { inbox, attachment });
         Ok(())
     }
 
     pub(super) fn is_waiting(&self, id: &RawId) -> bool {
-        self.asked.contains_key(id)
+        self.agent_requests.contains_key(id)
     }
 
-    /// A request of the agent has its answer.
+    /// Records that a request of the agent was answered.
     pub(super) fn answered(&mut self, id: &RawId) {
-        let Some(Asked {
+        let Some(AgentRequest {
             attachment: Some(attachment),
             ..
-        }) = self.asked.remove(id)
+        }) = self.agent_requests.remove(id)
         else {
             return;
         };
@@ -277,7 +279,7 @@ impl Routes {
         }
     }
 
-    /// An answer of the agent goes to whoever waits for it.
+    /// Passes a response of the agent to its waiter.
     pub(super) fn response(&mut self, line: &Envelope<'_>) {
         let waiter = line.id().and_then(RequestId::from_raw).and_then(|request| {
             let waiter = self.waiters.remove(&request)?;
@@ -287,7 +289,7 @@ impl Routes {
             tracing::debug!(
                 id = line.id(),
                 error = line.error(),
-                "an answer that no one waits for"
+                "ignored a response without a request"
             );
             return;
         };
@@ -295,7 +297,7 @@ impl Routes {
         let opened = line.result_session_id().filter(|_| outcome.is_ok());
         let opened = opened.as_deref().map(Handle::new);
         if let (Pending::Inbox { opens: true, .. }, Some(handle)) = (&pending, &opened)
-            && let Some(detail) = self.unfit(handle)
+            && let Some(detail) = self.reject_handle(handle)
         {
             outcome = Err(CallError::BadAnswer {
                 method: method.clone(),
@@ -303,12 +305,12 @@ impl Routes {
             });
         }
         let opened = opened.filter(|_| outcome.is_ok());
-        let in_company = method.as_str() == method::SESSION_PROMPT && self.fails_in_company(&outcome);
+        let in_company = method.as_str() == method::SESSION_PROMPT && self.may_share_cause(&outcome);
         self.answer(request, pending, outcome, opened, in_company);
     }
 
-    /// See [`Incoming::Response`].
-    fn fails_in_company(&mut self, outcome: &Result<Box<RawValue>, CallError>) -> bool {
+    /// Whether other prompts may have failed for the same reason; see [`Incoming::Response`].
+    fn may_share_cause(&mut self, outcome: &Result<Box<RawValue>, CallError>) -> bool {
         let code = match outcome {
             Err(CallError::Agent(error)) => Some(error.code),
             _ => None,
@@ -324,8 +326,9 @@ impl Routes {
         self.waiters.values().filter(is_prompt).count()
     }
 
-    /// Why a new session cannot go by this handle, if so. A route is never taken over: its owner would go deaf.
-    fn unfit(&self, handle: &Handle) -> Option<String> {
+    /// Returns why a new session cannot use this handle, if so. A route is never taken over, because its owner would
+    /// get nothing more.
+    fn reject_handle(&self, handle: &Handle) -> Option<String> {
         let id = handle.as_str();
         let is_taken = || self.routes.get(id).is_some_and(|route| !route.inbox.is_closed());
         if id.trim().is_empty() {
@@ -346,7 +349,7 @@ impl Routes {
         }
     }
 
-    /// An answer that was too long to be read.
+    /// Records a response that was too long to read.
     pub(super) fn response_too_long(&mut self, raw_id: &str, limit_bytes: usize) {
         let Some(request) = RequestId::from_raw(raw_id) else {
             return;
@@ -363,8 +366,8 @@ impl Routes {
         );
     }
 
-    /// The agent has ended: everybody is told, once.
-    pub(super) fn die(&mut self, death: &Arc<Death>) {
+    /// Records the agent's end and notifies everyone, once.
+    pub(super) fn agent_died(&mut self, death: &Arc<Death>) {
         if self.death.is_some() {
             return;
         }
@@ -374,20 +377,20 @@ impl Routes {
         for (_, waiter) in self.waiters.drain() {
             match waiter.pending {
                 Pending::Call(caller) => {
-                    // A caller that has gone needs no answer.
+                    // A dropped caller needs no answer.
                     let _gone = caller.send(Err(CallError::Died(Arc::clone(death))));
                 }
-                Pending::Inbox { inbox, .. } => push_unless_there(&mut inboxes, &inbox),
+                Pending::Inbox { inbox, .. } => push_unique(&mut inboxes, &inbox),
             }
         }
-        for asked in self.asked.values() {
-            push_unless_there(&mut inboxes, &asked.inbox);
+        for asked in self.agent_requests.values() {
+            push_unique(&mut inboxes, &asked.inbox);
         }
         for inbox in inboxes {
             inbox.push_control(Incoming::Died(Arc::clone(death)));
         }
         self.routes.clear();
-        self.asked.clear();
+        self.agent_requests.clear();
         self.stash.clear();
         self.stashed_bytes = 0;
     }
@@ -413,7 +416,7 @@ impl Routes {
         match pending {
             Pending::Call(caller) => {
                 if caller.send(outcome).is_err() {
-                    tracing::debug!(%request, "the caller of a request is gone");
+                    tracing::debug!(%request, "the caller of a request was dropped");
                 }
             }
             Pending::Inbox { inbox, opens } => {
@@ -438,16 +441,16 @@ impl Routes {
         }
     }
 
-    /// Every inbox that a session is routed to, once.
+    /// Returns every inbox with a route, once.
     fn inboxes(&self) -> Vec<InboxSender> {
         let mut inboxes = Vec::with_capacity(self.routes.len());
         for route in self.routes.values() {
-            push_unless_there(&mut inboxes, &route.inbox);
+            push_unique(&mut inboxes, &route.inbox);
         }
         inboxes
     }
 
-    /// Removes a route, of this generation where one is given, and the unanswered requests that belong to it.
+    /// Removes a route (of this generation, if given) and its unanswered requests.
     fn remove_route(&mut self, handle: &str, generation: Option<u64>) {
         let Some(route) = self.routes.get(handle) else {
             return;
@@ -457,31 +460,34 @@ impl Routes {
         }
         let generation = route.generation;
         self.routes.remove(handle);
-        let belongs = |asked: &Asked| {
+        let belongs = |asked: &AgentRequest| {
             asked
                 .attachment
                 .as_ref()
                 .is_some_and(|attachment| attachment.generation == generation)
         };
-        self.orphaned
-            .extend(self.asked.extract_if(|_, asked| belongs(asked)).map(|(id, _)| id));
+        self.orphaned.extend(
+            self.agent_requests
+                .extract_if(|_, asked| belongs(asked))
+                .map(|(id, _)| id),
+        );
     }
 
     fn stash(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) {
         let bytes = line.text().len();
         if bytes > MAX_STASHED_BYTES || self.detached.iter().any(|detached| detached.as_str() == handle) {
-            tracing::debug!(handle, bytes, "a line for a session that is not open");
+            tracing::debug!(handle, bytes, "a line for an unknown session");
             return;
         }
         self.stash.push_back((handle.into(), method, line.to_line()));
         self.stashed_bytes += bytes;
-        // The oldest go first: what no one has claimed for so long will not be.
+        // Drop the oldest first: they are the least likely to be claimed.
         while self.stash.len() > MAX_STASHED_LINES || self.stashed_bytes > MAX_STASHED_BYTES {
             let Some((handle, _, line)) = self.stash.pop_front() else {
                 return;
             };
             self.stashed_bytes -= line.len_bytes();
-            tracing::debug!(handle, "a line for a session that no one has opened");
+            tracing::debug!(handle, "dropped a line for an unknown session");
         }
     }
 
@@ -497,7 +503,7 @@ impl Routes {
     }
 }
 
-fn push_unless_there(inboxes: &mut Vec<InboxSender>, inbox: &InboxSender) {
+fn push_unique(inboxes: &mut Vec<InboxSender>, inbox: &InboxSender) {
     if !inboxes.iter().any(|known| known.is_same(inbox)) {
         inboxes.push(inbox.clone());
     }

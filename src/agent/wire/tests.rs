@@ -6,7 +6,7 @@ use super::*;
 use crate::agent::envelope::Line;
 use crate::agent::inbox::{InboxLimits, InboxReceiver, Incoming, MAX_OPEN_REQUESTS, inbox};
 
-/// Long enough for a busy machine; no test waits so long unless it fails.
+/// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -34,7 +34,7 @@ impl Peer {
         self.to_us.write_all(lines.as_bytes()).await.unwrap();
     }
 
-    /// Both directions end, as when a process does.
+    /// Ends both directions, as a process does when it ends.
     fn end(self) {}
 }
 
@@ -68,7 +68,7 @@ fn permission(handle: &str, id: &str) -> String {
     )
 }
 
-/// Takes until so many have come, in words: the update's text, `answer`, `error`, `ask ID`, `lost N`, `died`.
+/// Takes this many entries, as text: the update's text, `answer`, `error`, `ask ID`, `lost N`, `died`.
 async fn take(receiver: &mut InboxReceiver, count: usize) -> Vec<String> {
     let mut taken = Vec::new();
     while taken.len() < count {
@@ -109,7 +109,7 @@ async fn nothing_waits(connection: &Connection, peer: &mut Peer, receivers: &mut
     }
 }
 
-/// A whole round trip: everything that the peer wrote before has been passed on after it.
+/// A complete round trip. Afterwards, everything that the peer wrote before has been passed on.
 async fn settle(connection: &Connection, peer: &mut Peer) {
     let params = raw("{}");
     let (answer, ()) = tokio::join!(connection.call("ping", &params), async {
@@ -122,7 +122,7 @@ async fn settle(connection: &Connection, peer: &mut Peer) {
 }
 
 #[tokio::test]
-async fn an_answer_keeps_its_place_behind_the_updates_before_it() {
+async fn an_answer_stays_in_order_after_earlier_updates() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
     let handle = Handle::new("s");
@@ -169,7 +169,7 @@ async fn a_new_session_is_routed_before_the_next_line_is_read() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
     let request = connection.open("session/new", &raw("{}"), &sender).unwrap();
-    // One that speaks of the session before it answers, and goes on at once.
+    // An agent that mentions the session before it answers, and continues at once.
     let answer = format!("{{\"id\":{request},\"result\":{{\"sessionId\":\"n\"}}}}\n");
     let question = permission("n", "1");
     peer.write(&(update("n", "early") + &answer + &update("n", "late") + &question))
@@ -222,7 +222,7 @@ async fn lines_for_an_unknown_handle_wait_but_not_without_limit() {
     nothing_waits(&connection, &mut peer, &mut [&mut receiver]).await;
 }
 
-/// F38: whoever leaves late takes only what is their own.
+/// F38: a late detach affects only its own attachment.
 #[tokio::test]
 async fn detaching_an_older_attachment_leaves_the_newer_one() {
     let (connection, mut peer) = connect(WireOptions::default());
@@ -235,7 +235,7 @@ async fn detaching_an_older_attachment_leaves_the_newer_one() {
     peer.write(&update("s", "1")).await;
     assert_eq!(take(&mut new, 1).await, ["1"]);
     connection.detach(&newer);
-    // What a detached session still says is not kept for the next one.
+    // Later messages of a detached session are not kept for the next attachment.
     peer.write(&update("s", "2")).await;
     settle(&connection, &mut peer).await;
     connection.attach(&handle, &new_sender).unwrap();
@@ -265,7 +265,7 @@ async fn requests_of_the_agent_are_passed_on_or_refused() {
     };
     assert_eq!(method.as_str(), "session/request_permission");
     assert_eq!(line.params(), Some("{\"sessionId\":\"s\"}"));
-    // Over two lines, as a client may have written it.
+    // Across two lines, as a client may write it.
     connection
         .respond(id, Ok(&raw("{\"outcome\":\r\n{\"x\":1.0}}")))
         .unwrap();
@@ -305,7 +305,7 @@ async fn a_session_has_a_limit_of_open_requests_and_detaching_answers_them() {
 }
 
 #[tokio::test]
-async fn cancelling_requests_goes_both_ways() {
+async fn requests_can_be_cancelled_in_both_directions() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
     connection.attach(&Handle::new("s"), &sender).unwrap();
@@ -338,7 +338,7 @@ async fn an_elicitation_during_a_request_reaches_its_inbox() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_counted_and_passed_over() {
+async fn lines_that_are_not_messages_are_counted_and_skipped() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
     connection.attach(&Handle::new("s"), &sender).unwrap();
@@ -352,7 +352,7 @@ async fn what_is_no_message_is_counted_and_passed_over() {
 }
 
 #[tokio::test]
-async fn lines_that_are_too_long_are_skipped_and_told() {
+async fn lines_that_are_too_long_are_skipped_and_counted() {
     let (connection, mut peer) = connect(WireOptions {
         max_line_bytes: 1_000,
         ..WireOptions::default()
@@ -365,7 +365,7 @@ async fn lines_that_are_too_long_are_skipped_and_told() {
     peer.write(&update("s", &long)).await;
     assert_eq!(take(&mut receiver, 1).await, ["lost 1"]);
     assert_eq!(other.waiting(), 0);
-    // Of one that names no session nobody can say whose it was.
+    // The session of a line that names none is unknown.
     peer.write(&format!("{{\"method\":\"x\",\"params\":\"{long}\"}}\n"))
         .await;
     assert_eq!(take(&mut receiver, 1).await, ["lost 1"]);
@@ -396,10 +396,10 @@ async fn lines_that_are_too_long_are_skipped_and_told() {
     assert_eq!(take(&mut receiver, 1).await, ["after"]);
 }
 
-/// What several sessions share below the agent may end their turns while the agent itself stays: the same error comes for
-/// each of them, one behind another.
+/// Something that several sessions share below the agent may end their turns while the agent itself stays. Then each
+/// of them gets the same error, one after another.
 #[tokio::test]
-async fn prompts_that_fail_together_are_told_from_those_that_fail_alone() {
+async fn prompts_that_fail_together_are_distinguished_from_single_failures() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
     let mut prompts = Vec::new();
@@ -420,7 +420,7 @@ async fn prompts_that_fail_together_are_told_from_those_that_fail_alone() {
         peer.write(&line(request, &answer)).await;
         assert_eq!(company(&mut receiver).await, in_company, "{answer}");
     }
-    // Nobody else's prompt is there any more.
+    // No other prompt is left.
     for code in [1001, 1001] {
         let request = connection.start("session/prompt", &raw("{}"), &sender).unwrap();
         peer.read().await;
@@ -496,7 +496,7 @@ async fn an_agent_that_closes_its_input_is_dead() {
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_read_stalls_nobody() {
+async fn an_agent_that_does_not_read_delays_no_caller() {
     let (ours, _unread) = tokio::io::duplex(64);
     let (_silent, output) = tokio::io::duplex(64);
     let connection = Connection::over(output, ours, DeathWatch::none(), WireOptions::default());
@@ -516,7 +516,7 @@ async fn an_agent_that_does_not_read_stalls_nobody() {
 }
 
 #[tokio::test]
-async fn what_is_queued_goes_out_before_the_input_ends() {
+async fn queued_lines_are_written_before_the_input_closes() {
     let (connection, mut peer) = connect(WireOptions::default());
     for _ in 0..200 {
         connection.notify("session/cancel", &raw("{}")).unwrap();
@@ -530,7 +530,7 @@ async fn what_is_queued_goes_out_before_the_input_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_is_forgotten() {
+async fn an_abandoned_call_is_forgotten() {
     let (connection, mut peer) = connect(WireOptions::default());
     let answer = connection
         .call_within("slow", &raw("{}"), Duration::from_secs(3))
@@ -542,7 +542,7 @@ async fn a_call_that_is_given_up_is_forgotten() {
 }
 
 #[tokio::test]
-async fn f37_one_sessions_owner_gone_leaves_the_others() {
+async fn f37_a_dropped_session_owner_does_not_affect_the_others() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (gone_sender, gone) = inbox(InboxLimits::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
@@ -558,7 +558,7 @@ async fn f37_one_sessions_owner_gone_leaves_the_others() {
 }
 
 #[test]
-fn errors_of_any_shape_are_read() {
+fn errors_of_any_form_are_read() {
     for (raw, code, message) in [
         (r#"{"code":-32603,"message":"m","data":[1]}"#, -32603, "m"),
         (r#"{"message":"m"}"#, 0, "m"),

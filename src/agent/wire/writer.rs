@@ -1,6 +1,6 @@
 //! The task that writes to the agent.
 //!
-//! It owns the agent's input and must not know what the lines say. Lines that wait together are written together.
+//! It owns the agent's input. It does not know what the lines mean. Queued lines are written together.
 
 use std::io;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 
-/// Lines that are taken from the queue at once.
+/// How many lines are taken from the queue at once.
 const LINES_AT_ONCE: usize = 64;
 
-/// Longest piece that is put together from short lines; a longer line is written as it is.
+/// The longest piece that is assembled from short lines, in bytes. A longer line is written separately.
 const COALESCED_BYTES: usize = 64 * 1024;
 
-/// How long a closing input waits for an agent that does not read. A cancel that is queued before the end should
-/// arrive; an agent that is stuck should not hold up the stop.
+/// How long closing the input waits for an agent that does not read. A queued cancel should still arrive, but a stuck
+/// agent should not delay the stop.
 const FLUSH_GRACE: Duration = Duration::from_millis(500);
 
-/// Writes until the input is closed from here, or fails.
+/// Writes until the input is closed by this program, or fails.
 pub(super) async fn run(
     shared: Arc<Shared>,
     output: impl AsyncWrite + Unpin + Send,
@@ -34,14 +34,14 @@ pub(super) async fn run(
         close.cancelled().await;
         tokio::time::sleep(FLUSH_GRACE).await;
     };
-    // However this ends, the output is dropped here, which is the end of the agent's input.
+    // The output is dropped here in any case, which ends the agent's input.
     let ended = tokio::select! {
         biased;
         ended = pump(&shared, output, queue, &close) => ended,
         () = given_up => Ok(()),
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "the agent's input cannot be written");
+        tracing::debug!(%error, "cannot write to the agent's input");
         shared.write_failed.cancel();
     }
 }
@@ -56,7 +56,7 @@ async fn pump(
     let mut together = Vec::new();
     loop {
         tokio::select! {
-            // What is queued goes out before the end.
+            // Write the queue before closing.
             biased;
             taken = queue.recv_many(&mut lines, LINES_AT_ONCE) => if taken == 0 { return Ok(()) },
             () = close.cancelled() => return output.shutdown().await,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::chain::{Chain, ClearReason, NewLink};
 
-/// `child relation parent@checkpoint`, without a place where all came along.
+/// Parses lines `child relation parent@checkpoint`. Without a checkpoint, all of the parent was taken.
 fn family(references: &[&str]) -> HashMap<UpstreamId, LinkOrigin> {
     references
         .iter()
@@ -65,13 +65,13 @@ fn read(head: &str, references: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn climbing_goes_by_reference() {
+fn climbing_follows_references() {
     let tree = ["a fresh", "b carries a@a2", "c follows b@b5", "d carries a@a1"];
     let cases: [(&str, &[&str]); 5] = [
         ("a", &[]),
         ("b", &["a@a2 Carries /home/u/a"]),
         ("c", &["b@b5 Follows /home/u/b", "a@a2 Carries /home/u/a"]),
-        // `c` and `b` are nearer by position, and were edited away.
+        // `c` and `b` are nearer by position, but were edited away.
         ("d", &["a@a1 Carries /home/u/a"]),
         ("unknown", &[]),
     ];
@@ -81,7 +81,7 @@ fn climbing_goes_by_reference() {
 }
 
 #[test]
-fn a_reference_without_a_place_means_the_whole() {
+fn a_reference_without_a_checkpoint_means_all_of_it() {
     assert_eq!(
         climb("b", &["a fresh", "b carries a"]),
         ["a@whole Carries /home/u/a"]
@@ -108,7 +108,7 @@ fn references_in_a_ring_end_the_climb() {
 }
 
 #[test]
-fn an_ancestor_outside_the_lineage_is_named_and_ends_the_climb() {
+fn an_ancestor_outside_the_lineage_is_included_and_ends_the_climb() {
     assert_eq!(
         climb("b", &["b carries elsewhere@e3"]),
         ["elsewhere@e3 Carries /home/u/b"]
@@ -116,7 +116,7 @@ fn an_ancestor_outside_the_lineage_is_named_and_ends_the_climb() {
 }
 
 #[test]
-fn what_carries_holds_the_other_ones_file_and_what_follows_is_preceded() {
+fn a_carrying_session_is_read_alone_and_a_following_one_after_its_parent() {
     let tree = [
         "a fresh",
         "b follows a@a2",
@@ -162,7 +162,7 @@ fn origins_after(links: Vec<NewLink>) -> Origins {
 }
 
 #[test]
-fn the_latest_entry_that_gives_an_origin_wins() {
+fn the_latest_entry_with_an_origin_wins() {
     use LinkReason::{Created, Edited, Moved, Undone};
     use Relation::{Carries, Fresh};
     let origin = |links| {
@@ -181,7 +181,7 @@ fn the_latest_entry_that_gives_an_origin_wins() {
 
     let mut updated = first();
     updated.push(new_link("b", Moved, Carries, Some(("x", "x1"))));
-    assert_eq!(origin(updated), Some("a".into()), "an update gives no origin");
+    assert_eq!(origin(updated), Some("a".into()), "an update has no origin");
 
     let mut undone = first();
     undone.extend([
@@ -191,7 +191,7 @@ fn the_latest_entry_that_gives_an_origin_wins() {
     assert_eq!(
         origin(undone),
         Some("a".into()),
-        "a return without a reference gives none"
+        "a return without a reference has none"
     );
 
     let mut again = first();
@@ -203,7 +203,7 @@ fn the_latest_entry_that_gives_an_origin_wins() {
 }
 
 #[test]
-fn an_update_brings_facts_and_no_origin() {
+fn an_update_changes_facts_but_not_the_origin() {
     let mut chain = Chain::default();
     let forked = new_link("b", LinkReason::Forked, Relation::Carries, Some(("a", "a1")));
     let mut lineage = chain
@@ -226,7 +226,7 @@ fn an_update_brings_facts_and_no_origin() {
 }
 
 #[test]
-fn facts_come_from_the_chain_where_it_holds_the_id() {
+fn facts_of_links_in_the_chain_come_from_the_chain() {
     let mut chain = Chain::default();
     let entries = chain
         .append(
@@ -257,7 +257,7 @@ fn an_id_that_left_the_chain_is_still_climbed_through() {
 }
 
 #[test]
-fn a_reset_leaves_what_was_learned() {
+fn a_reset_keeps_the_origins() {
     let mut chain = Chain::default();
     let mut lineage = chain
         .append(
@@ -302,7 +302,7 @@ proptest! {
 
         let sources = history_sources(&head, |id| family.get(id).cloned());
         prop_assert_eq!(sources.last().map(|source| &source.upstream_id), Some(&head));
-        // Reading goes along the same references as climbing, and no further; what is carried is not read twice.
+        // Reading follows the same references as climbing, and no more; a carried history is not read twice.
         let followed = climbed.iter().filter(|ancestor| ancestor.relation_of_child == Relation::Follows);
         for (source, ancestor) in sources.iter().rev().skip(1).zip(followed) {
             prop_assert_eq!(&source.upstream_id, &ancestor.upstream_id);

@@ -1,11 +1,11 @@
-//! Where something stands in a TOML text. Pure.
+//! Finds positions in a TOML text. Pure.
 
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The line of an error, and what it says: on one line, with the names under which it stands.
+/// Returns the line of an error and its message: on one line, with the path of the setting.
 pub(super) fn of_error(text: &str, error: &toml::de::Error) -> (usize, String) {
     let words: Vec<&str> = error.message().split_whitespace().collect();
     let words = words.join(" ");
@@ -26,8 +26,7 @@ pub(super) fn of_error(text: &str, error: &toml::de::Error) -> (usize, String) {
     (line(text, span.start), said)
 }
 
-/// What is said of a value at this place of the text, or within it, that is of another type than expected or out of its
-/// range.
+/// Returns the message for a value of the wrong type or out of range, at this position or around it.
 fn of_wrong_value(
     names: &[String],
     value: &Spanned<DeValue<'_>>,
@@ -45,15 +44,15 @@ fn of_wrong_value(
     let found = match found.get_ref() {
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
-        DeValue::String(text) if text.lines().nth(1).is_some() => "a text of several lines",
+        DeValue::String(text) if text.lines().nth(1).is_some() => "a multi-line string",
         _ => text.get(found.span()).unwrap_or("this"),
     };
     format!("{what} must be {expected}, not {found}")
 }
 
-/// What the parser expected where a value is of another type or out of its range, without the names of Rust's types.
+/// Returns what the parser expected in place of a value of the wrong type or out of range, without Rust's type names.
 fn expected(words: &str) -> Option<&str> {
-    // Of a value that is one of several words, which are strings all.
+    // For an enumeration, whose values are all strings.
     if words.starts_with("wanted ") {
         return Some("a string");
     }
@@ -75,7 +74,7 @@ fn expected(words: &str) -> Option<&str> {
     })
 }
 
-/// The line of the value under these names, or under as many of them as there are.
+/// Returns the line of the value with this path of names, or of its last existing parent.
 pub(super) fn of_names(text: &str, names: &[&str]) -> usize {
     let Ok(table) = DeTable::parse(text) else {
         return 1;
@@ -93,14 +92,14 @@ pub(super) fn of_names(text: &str, names: &[&str]) -> usize {
     line(text, found)
 }
 
-/// What stands at a place of the text.
+/// The setting at a position of the text.
 struct Place<'t, 'v> {
     names: Vec<String>,
-    /// None at a name.
+    /// `None` if the position is in a name.
     value: Option<&'t Spanned<DeValue<'v>>>,
 }
 
-/// What stands at this place of the text.
+/// Returns the setting at this position.
 fn place_at<'t, 'v>(table: &'t DeTable<'v>, at: usize) -> Option<Place<'t, 'v>> {
     let holds = |span: Range<usize>| span.contains(&at);
     table.iter().find_map(|(key, value)| {
@@ -123,7 +122,7 @@ fn place_at<'t, 'v>(table: &'t DeTable<'v>, at: usize) -> Option<Place<'t, 'v>> 
     })
 }
 
-/// The line of a place, from 1 on.
+/// Returns the line of a position, starting at 1.
 fn line(text: &str, at: usize) -> usize {
     let before = text.as_bytes().iter().take(at);
     1 + before.filter(|byte| **byte == b'\n').count()

@@ -1,4 +1,4 @@
-//! What a configuration file may say, and what holds where it says nothing.
+//! The settings of the configuration file, and their defaults.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::keeping::KeepRules;
 
-/// A machine: a folder on `PATH`, and the variables that are set.
+/// A machine with a folder on `PATH` and variables.
 struct Machine {
     programs: TempDir,
     variables: Vec<(&'static str, &'static str)>,
@@ -21,7 +21,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// One with these programs on `PATH`.
+    /// Creates a machine with these programs on `PATH`.
     fn with(programs: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for program in programs {
@@ -75,7 +75,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn nothing_configured_is_a_whole_configuration() {
+fn an_empty_configuration_is_valid() {
     let config = Config::parse("").unwrap();
     let limits = &config.limits;
     assert_eq!(
@@ -97,7 +97,7 @@ fn nothing_configured_is_a_whole_configuration() {
 }
 
 #[test]
-fn what_is_not_named_keeps_its_default() {
+fn absent_settings_keep_their_defaults() {
     let config = Config::parse("[limits]\nidle_minutes = 0\ncancel_grace_ms = 250").unwrap();
     assert_eq!(config.limits.max_line_bytes, 16 * 1024 * 1024);
     let rules = config.rules(|| TimeZone::UTC);
@@ -106,7 +106,7 @@ fn what_is_not_named_keeps_its_default() {
 }
 
 #[test]
-fn what_is_done_with_questions_is_said_of_each_agent() {
+fn each_agent_has_its_own_interrupt_policy() {
     let machine = Machine::with(&[]);
     let of = |value: &str, name: &str| {
         let text = format!("[agents.{name}]\n{value}");
@@ -126,7 +126,7 @@ fn what_is_done_with_questions_is_said_of_each_agent() {
 }
 
 #[test]
-fn what_would_let_nothing_happen_is_refused() {
+fn limits_that_allow_nothing_are_refused() {
     let config = Config::parse("[limits]\nsession_open_ms = 1").unwrap();
     assert_eq!(config.limits.session_open_ms, 1);
     let said = refusal("[limits]\nsession_open_ms = 0");
@@ -153,21 +153,21 @@ fn minutes_without_end_do_not_overflow() {
 }
 
 #[test]
-fn the_default_agent_is_named_else_first_configured_else_first_found_else_loopback() {
+fn the_default_agent_is_the_named_else_the_first_configured_else_the_first_found_else_loopback() {
     let two = "[agents.zebra]\ncommand = \"z\"\n[agents.ant]\ncommand = \"a\"\n";
     let named = format!("default_agent = \"ant\"\n{two}");
     let named_found = format!("default_agent = \"codex\"\n{two}");
     let table: [(&[&str], &str, &str, &str); 7] = [
         (&[], "", "loopback", "loopback"),
         (&["codex-acp"], "", "codex, loopback", "codex"),
-        // Of several that are found the order of the kinds decides, not that of the folder.
+        // The order of the kinds decides, not the order in the folder.
         (
             &["codex-acp", "claude-agent-acp"],
             "",
             "claude, codex, loopback",
             "claude",
         ),
-        // The order of the file, which is not that of the alphabet.
+        // The order of the file, which is not alphabetical.
         (&[], two, "zebra, ant, loopback", "zebra"),
         (&["codex-acp"], two, "zebra, ant, codex, loopback", "zebra"),
         (&[], &named, "zebra, ant, loopback", "ant"),
@@ -189,16 +189,16 @@ fn the_default_agent_is_named_else_first_configured_else_first_found_else_loopba
 }
 
 #[test]
-fn a_default_that_is_no_agent_is_refused_with_those_that_are() {
+fn an_unknown_default_is_refused_with_the_known_agents() {
     assert_eq!(
         refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\""),
-        "line 1: default_agent is \"claud\", which is none of the agents: mine, loopback"
+        "line 1: unknown default_agent \"claud\"; known agents: mine, loopback"
     );
 }
 
-/// What was said to an agent whose program is not there can be read all the same.
+/// The transcripts of an agent without its program can still be read.
 #[test]
-fn an_agent_that_left_transcripts_is_known_without_its_program_and_never_the_default() {
+fn an_agent_with_transcripts_is_known_without_its_program_and_never_the_default() {
     let home = tempfile::tempdir().unwrap();
     let at_home = |programs: &[&str]| Machine {
         home: Some(home.path().to_path_buf()),
@@ -233,7 +233,7 @@ fn an_agent_that_left_transcripts_is_known_without_its_program_and_never_the_def
          [agents.claude] to the program's full path"
     );
 
-    // The folder that the agent's own variable names.
+    // The folder in the agent's own variable.
     let folder = home.path().to_str().unwrap().to_owned().leak();
     let mut elsewhere = Machine::with(&[]);
     elsewhere.variables = vec![("CODEX_HOME", folder)];
@@ -241,7 +241,7 @@ fn an_agent_that_left_transcripts_is_known_without_its_program_and_never_the_def
 }
 
 #[test]
-fn a_program_that_is_found_is_named_whole_and_gets_its_kinds_arguments() {
+fn a_found_program_has_its_full_path_and_its_kinds_arguments() {
     let machine = Machine::with(&["claude-code-acp", "gemini"]);
     let claude = machine.agent("", "claude");
     assert_eq!(
@@ -253,7 +253,7 @@ fn a_program_that_is_found_is_named_whole_and_gets_its_kinds_arguments() {
 }
 
 #[test]
-fn a_configured_agent_takes_the_place_of_one_that_is_found() {
+fn a_configured_agent_replaces_a_found_one() {
     let machine = Machine::with(&["claude-agent-acp"]);
     let text = "[agents.claude]\ncommand = \"/opt/adapter\"\nargs = [\"--fast\"]\nenv = { A = \"1\" }";
     let agent = machine.agent(text, "claude");
@@ -291,7 +291,7 @@ fn a_kind_is_given_or_follows_from_the_name() {
 fn a_known_kind_without_a_command_is_its_usual_program() {
     let agent = Machine::with(&[]).agent("[agents.claude]", "claude");
     assert_eq!(agent.launch.command.program, Path::new("claude-agent-acp"));
-    // Taken out also where the agent is configured: as root it would start no session.
+    // Removed for a configured agent too: as root it would start no session.
     assert_eq!(agent.launch.command.env_remove, ["IS_SANDBOX"]);
     let agent = Machine::with(&[]).agent("[agents.opencode]", "opencode");
     assert_eq!(agent.launch.command.args, ["acp"]);
@@ -340,12 +340,12 @@ fn transcripts_are_where_the_file_says_else_the_agents_variable_else_its_kinds_f
     let table: [(&[(&str, &str)], &str, &str); 7] = [
         (&[], "[agents.claude]", "/home/u/.claude"),
         (&daemon, "[agents.claude]", "/var/claude"),
-        // The agent's own environment goes before the daemon's.
+        // The agent's own environment overrides the daemon's.
         (&daemon, own, "/srv/claude"),
         (&[], own_home, "/home/w/.claude"),
         (&daemon, named, "/data/claude"),
         (&[], "[agents.claude]\ntranscripts = \"~/kept\"", "/home/u/kept"),
-        // An empty variable is as good as none.
+        // An empty variable counts as unset.
         (&[("CLAUDE_CONFIG_DIR", "")], "[agents.claude]", "/home/u/.claude"),
     ];
     for (variables, text, expected) in table {
@@ -354,7 +354,7 @@ fn transcripts_are_where_the_file_says_else_the_agents_variable_else_its_kinds_f
 }
 
 #[test]
-fn an_agent_of_no_known_kind_has_no_transcripts_unless_told() {
+fn a_generic_agent_has_no_transcripts_unless_configured() {
     let machine = Machine::with(&[]);
     let text = "[agents.mine]\ncommand = \"m\"";
     assert_eq!(machine.agent(text, "mine").transcripts, None);
@@ -375,7 +375,7 @@ fn a_tilde_is_the_home_folder() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_what_to_do() {
+fn invalid_settings_are_refused_with_a_hint() {
     let table = [
         (
             "[agents.mine]\ncommand = \"bin/agent\"",
@@ -387,11 +387,11 @@ fn what_cannot_be_used_is_refused_with_what_to_do() {
         ),
         (
             "[agents.mine]",
-            "agent \"mine\": it has no command; give the program that speaks ACP, as command = \"…\"",
+            "agent \"mine\": no command; set command = \"…\" to the program that speaks ACP",
         ),
         (
             "[agents.mine]\ncommand = \"  \"",
-            "agent \"mine\": it has no command; give the program that speaks ACP, as command = \"…\"",
+            "agent \"mine\": no command; set command = \"…\" to the program that speaks ACP",
         ),
         (
             "[agents.mine]\ncommand = \"m\"\nkind = \"clade\"",
@@ -399,7 +399,7 @@ fn what_cannot_be_used_is_refused_with_what_to_do() {
         ),
         (
             "[agents.loopback]\ntranscripts = \"/t\"",
-            "agent \"loopback\": it takes no args and no transcripts: it runs over the daemon's own data folder",
+            "agent \"loopback\": it takes no args and no transcripts, because it uses the daemon's data folder",
         ),
         (
             "[limits]\nmax_line_bytes = 100",
@@ -427,7 +427,7 @@ fn what_cannot_be_used_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_key_that_is_not_known_is_told_with_its_line() {
+fn an_unknown_key_is_reported_with_its_line() {
     for (text, line, key) in [
         ("\ndefault_agnet = \"x\"", "line 2", "default_agnet"),
         ("[limits]\nidle = 3", "line 2", "idle"),
@@ -444,9 +444,9 @@ fn a_key_that_is_not_known_is_told_with_its_line() {
     );
 }
 
-/// Every setting, each with a value of every type that it does not take.
+/// Every setting, each with a value of every wrong type.
 #[test]
-fn a_wrong_type_is_told_in_plain_words() {
+fn a_wrong_type_is_reported_in_plain_words() {
     const NUMBER: &str = "a number";
     const WHOLE: &str = "a whole number, 0 or more";
     let settings = [
@@ -483,7 +483,7 @@ fn a_wrong_type_is_told_in_plain_words() {
         ("-7", "-7", "a number"),
         ("1.5", "1.5", "a number"),
         ("true", "true", "true or false"),
-        // Of a table an array is its entries in their order.
+        // As a table, an array is its entries in order.
         ("[]", "an array", "an array, a table"),
         ("{}", "a table", "a table"),
     ];
@@ -505,7 +505,7 @@ fn a_wrong_type_is_told_in_plain_words() {
 }
 
 #[test]
-fn what_is_kept_can_be_turned_off_and_bounded() {
+fn backups_can_be_turned_off_and_limited() {
     let rules = |text: &str| Config::parse(text).unwrap().keep.rules();
     let (is_on, days, bytes) = (true, None, None);
     assert_eq!(rules(""), KeepRules { is_on, days, bytes });
@@ -541,7 +541,7 @@ fn the_documentation_shows_a_whole_configuration_with_the_defaults() {
     let usual = Config::parse("").unwrap();
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", usual.limits));
     assert!(Machine::with(&[]).catalog(shown).is_ok());
-    // An unknown key is refused with those that there are.
+    // The error for an unknown key lists the known ones.
     let known = Config::parse("[limits]\nx = 1").unwrap_err().to_string();
     let limits: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
     assert!(limits.len() >= 7, "{known}");

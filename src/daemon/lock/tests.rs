@@ -1,4 +1,4 @@
-//! The lock on real files. Locks belong to an opened file, so one process can play both sides.
+//! Tests with real lock files. Locks belong to an open file, so one process can play both sides.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,7 +18,7 @@ fn info(socket: &str) -> LockInfo {
 }
 
 #[test]
-fn a_held_lock_says_who_holds_it_and_a_released_one_who_did() {
+fn a_lock_file_names_its_holder_even_after_its_release() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(LOCK);
     assert_eq!(read_lock(&path).unwrap(), None);
@@ -44,7 +44,7 @@ fn a_held_lock_says_who_holds_it_and_a_released_one_who_did() {
 }
 
 #[test]
-fn a_second_daemon_is_told_pid_and_socket() {
+fn a_second_daemon_gets_the_pid_and_socket_of_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(LOCK);
     let first = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
@@ -67,7 +67,7 @@ fn a_second_daemon_is_told_pid_and_socket() {
     DaemonLock::acquire(&path, &info("/b.sock")).unwrap();
 }
 
-/// A process that the dead daemon was about to start has its lock for a moment more.
+/// A process that the dead daemon was starting holds the lock a moment longer.
 #[test]
 fn the_lock_of_a_dead_daemon_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn the_lock_of_a_dead_daemon_is_waited_for() {
         })
         .unwrap();
     assert_eq!(pauses, 3);
-    // But not for ever.
+    // But not forever.
     let _stays = DaemonLock::acquire(&path, &dead).unwrap();
     let mut waited = Duration::ZERO;
     let error = next().take(|pause| waited += pause).unwrap_err();
@@ -120,7 +120,7 @@ fn publishing_keeps_the_file_and_leaves_nothing_of_a_longer_text() {
 }
 
 #[test]
-fn what_a_killed_daemon_left_does_not_hinder() {
+fn the_file_of_a_killed_daemon_does_not_prevent_a_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(LOCK);
     for left in ["", "{\"pid\":", "not json at all\n\n"] {
@@ -140,7 +140,7 @@ fn what_a_killed_daemon_left_does_not_hinder() {
 }
 
 #[test]
-fn a_daemon_that_has_not_said_who_it_is_still_holds_the_lock() {
+fn a_daemon_without_info_still_holds_the_lock() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(LOCK);
     let file = File::create(&path).unwrap();
@@ -160,7 +160,7 @@ fn a_daemon_that_has_not_said_who_it_is_still_holds_the_lock() {
 }
 
 #[test]
-fn somebody_who_only_looks_never_keeps_a_daemon_from_starting() {
+fn readers_never_prevent_a_daemon_from_starting() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(LOCK);
     fs::write(&path, "").unwrap();
@@ -192,10 +192,10 @@ fn a_missing_folder_is_named() {
     assert!(error.to_string().contains("none/sessiond.lock"), "{error}");
 }
 
-/// It is dead though its number is still taken: who waits for its lock does not wait for one that lives.
+/// The process is dead although its pid is still taken.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_killed_process_is_dead_before_anybody_has_asked_for_its_end() {
+fn a_killed_process_is_dead_before_it_is_reaped() {
     use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
     let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();

@@ -1,4 +1,4 @@
-//! What a loss of power would leave of what was written: for the tests of all who write.
+//! Simulates what a power failure would leave of written files. For the tests of all code that writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::*;
 
-/// A folder as the disk has it by what was synced: files with what they held at their last sync, and the names that a folder
-/// had at its own. What is there at the beginning is on disk.
+/// A folder as synced to disk: the content of each file at its last sync, and the names in each folder at its last
+/// sync. What exists at the beginning counts as synced.
 pub(crate) struct Disk(Arc<Mutex<State>>);
 
 struct State {
@@ -18,18 +18,18 @@ struct State {
     names: Vec<Name>,
 }
 
-/// A name that was given.
+/// A rename.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) from: PathBuf,
     pub(crate) to: PathBuf,
-    /// Whether all that it names was on disk.
+    /// Whether everything below the name was synced.
     pub(crate) is_whole: bool,
     /// What else would have been lost at that moment.
     pub(crate) lost: BTreeSet<PathBuf>,
 }
 
-/// Those that are looked at now. Tests run side by side, each with a folder of its own.
+/// The active disks. Tests run in parallel, each with its own folder.
 static DISKS: Mutex<Vec<Arc<Mutex<State>>>> = Mutex::new(Vec::new());
 
 impl Disk {
@@ -46,18 +46,17 @@ impl Disk {
         Self(state)
     }
 
-    /// What is there and would be lost, by its path below the folder: files of which something is not on disk, and what has
-    /// its name not on disk.
+    /// Returns the paths below the folder that would be lost: files with unsynced content, and unsynced names.
     pub(crate) fn lost(&self) -> BTreeSet<PathBuf> {
         lock(&self.0).lost()
     }
 
-    /// The names that were given, in their order.
+    /// Returns the renames in order.
     pub(crate) fn names(&self) -> Vec<Name> {
         lock(&self.0).names.clone()
     }
 
-    /// All that was written is on disk, and was so before it had its name. Gives how many names were given.
+    /// Checks that everything is synced, and was synced before its rename. Returns the number of renames.
     pub(crate) fn check_lasts(&self, what: &str) -> usize {
         let names = self.names();
         for name in &names {
@@ -118,7 +117,7 @@ impl State {
         }
     }
 
-    /// Whether a file is on disk as it is; what is none is.
+    /// Whether the current content of a file is synced. True for anything but a file.
     fn has_content(&self, path: &Path) -> bool {
         if kind(path) != Kind::File {
             return true;
@@ -127,7 +126,7 @@ impl State {
         self.files.get(&inode) == Some(&fs::read(path).expect("a file"))
     }
 
-    /// Whether a file, or all in a folder, is on disk, whatever its own name is.
+    /// Whether a file, or everything in a folder, is synced, regardless of its own name.
     fn is_whole(&self, path: &Path) -> bool {
         let mut lost = BTreeSet::new();
         if kind(path) == Kind::Folder {
@@ -164,11 +163,11 @@ fn entries(folder: &Path) -> BTreeMap<OsString, u64> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A test that failed is not to fail the others.
+    // A failed test must not fail the others.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hands the folder that a path is in to `tell`, where it is looked at.
+/// Calls `tell` for each active disk that contains the path.
 fn tell(path: &Path, tell: impl Fn(&mut State)) {
     let disks = lock(&DISKS).clone();
     for disk in disks {
@@ -187,7 +186,7 @@ pub(super) fn synced(step: Step<'_>) {
 }
 
 pub(super) fn named(from: &Path, to: &Path) {
-    // What is not there will not get a name.
+    // A rename of a missing file fails.
     if from.symlink_metadata().is_ok() {
         tell(to, |state| {
             let name = Name {
@@ -201,7 +200,7 @@ pub(super) fn named(from: &Path, to: &Path) {
     }
 }
 
-/// What cannot be synced says so: the system is asked.
+/// Syncs call the system: something that cannot be synced gives an error.
 #[test]
 fn the_system_is_asked_to_sync() {
     let device = Path::new("/dev/null");
@@ -212,7 +211,7 @@ fn the_system_is_asked_to_sync() {
 }
 
 #[test]
-fn a_new_file_is_whole_when_it_is_synced_and_lasts_when_its_folder_is() {
+fn a_new_file_survives_after_it_and_its_folder_are_synced() {
     let held = tempfile::tempdir().expect("a folder");
     let disk = Disk::of(held.path());
     let at = |name: &str| held.path().join(name);
@@ -230,9 +229,9 @@ fn a_new_file_is_whole_when_it_is_synced_and_lasts_when_its_folder_is() {
     assert_eq!(disk.check_lasts("a file"), 1);
 }
 
-/// A kill may come after a folder is made and before its name is synced.
+/// A kill may come after a folder is created and before its name is synced.
 #[test]
-fn a_folder_that_an_earlier_call_made_lasts_too() {
+fn a_folder_created_by_an_earlier_call_survives_too() {
     for made in ["a", "a/b", "a/b/c"] {
         let held = tempfile::tempdir().expect("a folder");
         let folder = held.path().join("a/b/c");
@@ -247,7 +246,7 @@ fn a_folder_that_an_earlier_call_made_lasts_too() {
 }
 
 #[test]
-fn a_file_that_takes_the_place_of_what_a_kill_left_follows_no_link() {
+fn replacing_a_leftover_file_does_not_follow_a_link() {
     let held = tempfile::tempdir().expect("a folder");
     let (foreign, path) = (held.path().join("foreign"), held.path().join("file"));
     fs::write(&foreign, "mine").expect("written");
@@ -257,9 +256,9 @@ fn a_file_that_takes_the_place_of_what_a_kill_left_follows_no_link() {
     assert_eq!(fs::read(&foreign).expect("a file"), b"mine");
 }
 
-/// What is done in another order, or not at all, is seen.
+/// Steps that are missing or in another order are detected.
 #[test]
-fn what_would_be_lost_is_told() {
+fn possible_losses_are_detected() {
     let held = tempfile::tempdir().expect("a folder");
     fs::write(held.path().join("there"), "before").expect("written");
     let disk = Disk::of(held.path());
@@ -272,7 +271,7 @@ fn what_would_be_lost_is_told() {
     sync_file(&File::open(at("there")).expect("a file"), &at("there")).expect("synced");
     lost(&[]);
 
-    // Named before it is synced.
+    // Renamed before it is synced.
     let mut file = NewFile::create(&at(".new")).expect("a file");
     file.write_all(b"words").expect("written");
     file.flush().expect("written");
@@ -283,7 +282,7 @@ fn what_would_be_lost_is_told() {
     sync_folder(held.path()).expect("synced");
     lost(&[]);
 
-    // A folder of which a file is not synced, and one of which a name is not.
+    // A folder with an unsynced file, and one with an unsynced name.
     for (folder, is_whole) in [("half", false), ("unnamed", false), ("whole", true)] {
         fs::create_dir(at(folder)).expect("a folder");
         let file = at(folder).join("file");

@@ -1,4 +1,4 @@
-//! Intents on temporary folders, as kills leave them.
+//! Intents in temporary folders, as kills leave them.
 
 use std::os::unix::ffi::OsStringExt;
 
@@ -46,7 +46,7 @@ fn taken(from: &Path, to: &Path) -> Step {
     })
 }
 
-/// All that is below a folder, with the texts of files.
+/// Returns everything below a folder, with the text of files.
 fn tree(folder: &Path) -> Vec<(PathBuf, Option<String>)> {
     let mut found = Vec::new();
     for path in entries(folder).unwrap() {
@@ -60,7 +60,7 @@ fn tree(folder: &Path) -> Vec<(PathBuf, Option<String>)> {
     found
 }
 
-/// The data folder, the agent's, and the file in it that is moved.
+/// Returns the data folder, and the file in the agent's folder that is moved.
 fn places() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let held = tempfile::tempdir().unwrap();
     let (data, from) = (held.path().join("data"), held.path().join("agent/a.jsonl"));
@@ -78,7 +78,7 @@ fn settled<S: Serialize + DeserializeOwned>(
     settle(kind, &existing(kind, data).unwrap(), &nobody, decide)
 }
 
-/// Makes so many changes. Gives whether these are all.
+/// Makes this many changes. Returns whether these are all.
 fn changed(intent: &mut Intent<String>, data: &Path, from: &Path, is_in_place: bool, changes: usize) -> bool {
     let folder = from.parent().unwrap().join("new");
     let to = match is_in_place {
@@ -116,7 +116,7 @@ fn changed(intent: &mut Intent<String>, data: &Path, from: &Path, is_in_place: b
 }
 
 #[test]
-fn wherever_a_kill_comes_all_of_it_is_undone_or_done() {
+fn after_a_kill_at_any_step_everything_is_undone_or_done() {
     for is_in_place in [false, true] {
         for changes in 0.. {
             let (held, data, from) = places();
@@ -154,7 +154,7 @@ fn wherever_a_kill_comes_all_of_it_is_undone_or_done() {
 }
 
 #[test]
-fn what_is_not_what_was_written_stays() {
+fn changed_files_stay() {
     for what in ["grown", "replaced", "owned", "hash"] {
         let (_held, data, from) = places();
         let mut intent = Intent::begin(&COPIES, &data, "c", String::new(), Vec::new()).unwrap();
@@ -180,7 +180,7 @@ fn what_is_not_what_was_written_stays() {
     }
 }
 
-/// The store may have forgotten the record, and the new file is all that is left then.
+/// The store may have lost the record, and then the new file is the only copy.
 #[test]
 fn a_new_file_without_its_original_stays() {
     for is_in_place in [false, true] {
@@ -195,7 +195,7 @@ fn a_new_file_without_its_original_stays() {
     }
 }
 
-/// What somebody began anew in the old place stays, and so do the original and what was made of it.
+/// A new file in the old place stays, and so do the original and its copy.
 #[test]
 fn an_original_that_cannot_be_put_back_is_kept() {
     let (_held, data, from) = places();
@@ -206,7 +206,7 @@ fn an_original_that_cannot_be_put_back_is_kept() {
     assert_eq!(fs::read_to_string(&from).unwrap(), "stub\n");
     assert_eq!(fs::read_to_string(data.join("moves/m/kept/0")).unwrap(), "old\n");
     assert!(from.with_file_name("new/a.jsonl").exists());
-    // The same will do.
+    // An identical file in the old place is fine.
     fs::write(&from, "old\n").unwrap();
     let intent = Intent::find(&MOVES, &data, "m").unwrap();
     assert!(intent.undo(&nobody));
@@ -272,20 +272,20 @@ fn logs_that_cannot_be_used_are_kept_and_nothing_is_undone() {
 }
 
 #[test]
-fn a_path_that_is_no_text_is_the_same_when_it_is_read() {
+fn a_path_that_is_not_utf8_survives_a_round_trip() {
     let (_held, data, _) = places();
     let path: PathBuf = OsString::from_vec(b"/agent/\xff".to_vec()).into();
     let groups = vec![vec![Step::Temporary(path), Step::Folder("/agent/é".into())]];
     Intent::begin(&COPIES, &data, "c", String::new(), groups.clone()).unwrap();
     assert_eq!(Intent::find(&COPIES, &data, "c").unwrap().groups(), groups);
-    // As imports wrote them.
+    // The form that imports wrote.
     let old: Step = serde_json::from_value(json!({"temporary": {"Unix": [47, 97]}})).unwrap();
     assert_eq!(old, Step::Temporary("/a".into()));
 }
 
-/// A kill after a log was written and before it got its name, and one before the log.
+/// A kill after a log was written and before its rename, and one before the log.
 #[test]
-fn a_log_without_its_name_is_of_work_that_did_not_begin() {
+fn a_log_without_its_name_means_that_work_did_not_begin() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path();
     let all = data.join(COPIES.folder);

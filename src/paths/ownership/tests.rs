@@ -18,16 +18,16 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-fn fault(path: &Path, own: u32, may_be_systems: bool) -> Option<(PathBuf, Fault)> {
+fn fault(path: &Path, own: u32, may_be_system_owned: bool) -> Option<(PathBuf, Fault)> {
     let user = user(own);
-    match walk(path, user, may_be_systems, None) {
+    match walk(path, user, may_be_system_owned, None) {
         Err(Stop::Found(found)) => Some((found.culprit, found.fault)),
         Ok(()) | Err(Stop::Io(_)) => None,
     }
 }
 
 #[test]
-fn what_the_system_owns_is_believed_only_as_a_configuration() {
+fn a_file_of_the_system_is_trusted_only_as_configuration() {
     let path = Path::new("/etc/passwd");
     assert_eq!(fault(path, STRANGER, true), None);
     assert_eq!(
@@ -37,7 +37,7 @@ fn what_the_system_owns_is_believed_only_as_a_configuration() {
 }
 
 #[test]
-fn what_is_not_there_is_judged_by_what_is_above_it() {
+fn a_missing_entry_is_judged_by_its_parents() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     let path = folder.join("a/b/c");
@@ -73,7 +73,7 @@ fn missing_folders_are_made_private() {
         let error = claim(Role::Data, &folder.join(path)).unwrap_err();
         assert!(matches!(error, ClaimError::Make { .. }), "{path}: {error:?}");
     }
-    // A disk that is not mounted must not be replaced by a folder.
+    // An unmounted disk must not be replaced by a folder.
     symlink(folder.join("disk/data"), folder.join("link")).unwrap();
     claim(Role::Data, &folder.join("link")).unwrap_err();
     assert!(!folder.join("disk").exists());
@@ -83,14 +83,14 @@ fn missing_folders_are_made_private() {
     assert!(folder.join("disk/data/below").is_dir());
 }
 
-/// In a sticky folder anybody may make what is missing, also between a look and the making.
+/// In a sticky folder any user may create a missing entry, even between the check and the creation.
 #[test]
 fn a_folder_that_another_user_makes_first_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     mode(&folder, 0o1777);
     let home = folder.join("home");
-    // The folder above is root's, as `/tmp` is, and whatever this process makes is another user's.
+    // The parent is root's, like `/tmp`, and everything that this process creates is another user's.
     let user = User {
         system: own_uid(),
         ..user(STRANGER)
@@ -108,7 +108,7 @@ fn a_folder_that_another_user_makes_first_is_refused() {
 }
 
 #[test]
-fn a_configuration_is_judged_by_what_was_opened() {
+fn a_configuration_is_judged_by_the_opened_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     let file = folder.join("config.toml");
@@ -118,16 +118,16 @@ fn a_configuration_is_judged_by_what_was_opened() {
     fs::write(&file, "").unwrap();
     assert_eq!(opened(&file), Ok(Ok(())));
     assert_eq!(opened(&folder), Ok(Err(io::ErrorKind::InvalidInput)));
-    // What was opened there before.
+    // Another file was opened before.
     let other = folder.join("other.toml");
     fs::write(&other, "").unwrap();
     mode(&other, 0o602);
-    let untrusted = believed(&file, File::open(&other)).unwrap_err();
+    let untrusted = trusted(&file, File::open(&other)).unwrap_err();
     assert_eq!((untrusted.culprit, untrusted.fault), (file, Fault::Writable));
 }
 
 #[test]
-fn the_group_may_write_where_nobody_else_is_in_it() {
+fn a_private_group_may_write() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     let gid = folder.metadata().unwrap().gid();
@@ -166,7 +166,7 @@ fn a_private_group_has_one_member() {
     }
 }
 
-/// A directory service knows the user, and the system's files do not.
+/// A directory service knows the user, but the system's files do not.
 #[test]
 fn a_private_group_of_an_unlisted_user_has_the_users_number() {
     let users = "root:x:0:0::/root:/bin/sh\nada:x:1000:5002::/:/bin/sh\n";
@@ -210,7 +210,7 @@ fn links_are_walked_as_the_system_walks_them() {
 }
 
 #[test]
-fn the_hint_is_what_helps() {
+fn the_hint_fits_the_fault() {
     let untrusted = |role, fault, owner| Untrusted {
         role,
         path: "/t/my home".into(),
@@ -241,9 +241,9 @@ fn the_hint_is_what_helps() {
     }
 }
 
-/// In a container the user may have a number that owns nothing, and a home of another user.
+/// In a container, the user may have a number that owns nothing, and another user's home.
 #[test]
-fn the_hint_names_no_folder_that_would_be_refused() {
+fn the_hint_suggests_no_folder_that_would_be_refused() {
     let home = Path::new("/opt/app/home");
     for role in [Role::Home, Role::Configuration, Role::Data] {
         let untrusted = Untrusted {
@@ -272,13 +272,13 @@ fn the_hint_names_no_folder_that_would_be_refused() {
 fn the_null_device_is_an_empty_configuration() {
     let null = Path::new("/dev/null");
     assert!(open_configuration(null).unwrap().is_ok());
-    // As a folder or as data it is what it is.
+    // As data it is not trusted.
     assert_eq!(fault(null, STRANGER, true), None);
     assert!(fault(null, STRANGER, false).is_some());
 }
 
 #[test]
-fn only_a_file_of_ones_own_is_opened() {
+fn only_an_own_file_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "text").unwrap();

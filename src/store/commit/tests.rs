@@ -7,7 +7,7 @@ use crate::store::open;
 use crate::store::tests::{change, id, record, request, wait};
 use crate::store::{Store, StoreOptions};
 
-/// A writer whose trees are in memory and whose journal is a file that can be made to fail.
+/// A writer with trees in memory and a journal file that can fail.
 fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
     let file = FaultyFile::default();
     let journal = Journal::over(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
@@ -17,7 +17,7 @@ fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
     (writer, shared, file)
 }
 
-/// A writer in a folder, with nothing in its place.
+/// A writer in a folder, with its real files.
 fn writer_on_disk(folder: &Path) -> (Writer, Arc<Shared>) {
     let opened = open::open(folder, false).unwrap();
     let shared = Arc::new(Shared::new(opened.keyspace, Some(opened.bodies), &opened.mark));
@@ -27,7 +27,7 @@ fn writer_on_disk(folder: &Path) -> (Writer, Arc<Shared>) {
         journal,
         trust,
         opened.mark,
-        Some(opened.places),
+        Some(opened.paths),
     );
     (writer, shared)
 }
@@ -53,7 +53,7 @@ fn lines(file: &FaultyFile) -> usize {
 }
 
 #[test]
-fn what_cannot_be_written_down_fails_alone() {
+fn an_unencodable_change_fails_alone() {
     let (mut writer, shared, file) = writer();
     let too_long = Change {
         upstream: vec![(
@@ -83,7 +83,7 @@ fn a_change_sees_those_before_it_in_its_group() {
 }
 
 #[test]
-fn when_the_disk_is_full_nothing_is_applied_and_later_changes_are_tried() {
+fn a_full_disk_applies_nothing_and_later_changes_are_tried() {
     let (mut writer, shared, file) = writer();
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
     file.state.lock().unwrap().room = Some(100);
@@ -114,9 +114,9 @@ fn a_failed_sync_fails_the_commit() {
     assert!(shared.conversation(id(1)).unwrap().is_none());
 }
 
-/// What the journal has is acknowledged, whatever becomes of the database.
+/// Changes in the journal are acknowledged even if the database fails.
 #[test]
-fn a_database_that_fails_is_replaced_from_the_journal_and_rebuilt_at_the_next_start() {
+fn a_failed_database_is_replaced_from_the_journal_and_rebuilt_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     for number in 1..=3 {
@@ -133,7 +133,7 @@ fn a_database_that_fails_is_replaced_from_the_journal_and_rebuilt_at_the_next_st
     let figures = shared.figures();
     assert_eq!(figures.conversations, 6);
     assert!(figures.failure.is_none() && figures.database_failure.is_some());
-    assert!(!writer.trust.as_ref().unwrap().is_given().unwrap());
+    assert!(!writer.trust.as_ref().unwrap().is_trusted().unwrap());
     writer.close().unwrap();
     drop((writer, shared));
     let opened = open::open(folder.path(), false).unwrap();
@@ -141,9 +141,9 @@ fn a_database_that_fails_is_replaced_from_the_journal_and_rebuilt_at_the_next_st
     assert_eq!((opened.mark.conversations, opened.mark.position.sequence), (6, 6));
 }
 
-/// A change that cannot even be looked up is refused once, and may be sent again.
+/// A change that cannot be looked up is refused once, and may be sent again.
 #[test]
-fn a_database_that_cannot_be_read_refuses_one_change_at_most() {
+fn an_unreadable_database_refuses_at_most_one_change() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
@@ -159,7 +159,7 @@ fn a_database_that_cannot_be_read_refuses_one_change_at_most() {
 }
 
 #[test]
-fn a_database_that_a_reader_found_failed_is_replaced_although_nothing_is_committed() {
+fn a_database_failure_found_by_a_reader_is_handled_without_a_commit() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
@@ -174,7 +174,7 @@ fn a_database_that_a_reader_found_failed_is_replaced_although_nothing_is_committ
 }
 
 #[test]
-fn while_the_journal_cannot_be_read_either_changes_are_refused() {
+fn changes_are_refused_if_journal_and_database_are_unreadable() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
@@ -190,7 +190,7 @@ fn while_the_journal_cannot_be_read_either_changes_are_refused() {
     assert_eq!(
         std::fs::metadata(&away).unwrap().len(),
         before.end_offset,
-        "lines that were not carried out are taken back"
+        "unapplied lines are taken back"
     );
     std::fs::rename(&away, &journal).unwrap();
     assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
@@ -199,7 +199,7 @@ fn while_the_journal_cannot_be_read_either_changes_are_refused() {
 }
 
 #[test]
-fn requests_past_their_time_are_forgotten_at_a_start() {
+fn expired_requests_are_deleted_at_a_start() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     let now = Timestamp::now().as_second();
@@ -225,7 +225,7 @@ fn requests_past_their_time_are_forgotten_at_a_start() {
             .unwrap()
             .is_some()
     };
-    // A newer one of the same conversation sees to those before it.
+    // A newer request of the same conversation deletes the expired ones before it.
     assert!(!known(Some(7), "old 1") && known(Some(8), "old 1") && known(None, "old"));
 
     let (line, mut jobs) = mpsc::channel(1);
@@ -248,10 +248,10 @@ fn requests_past_their_time_are_forgotten_at_a_start() {
     assert!(known(Some(7), "new"));
 }
 
-/// A journal that is damaged behind the daemon's back is told and written anew, so that a database that is lost later is built
-/// again with all that was acknowledged.
+/// A journal damaged by another process is reported and rewritten, so that a database lost later can be rebuilt from
+/// all acknowledged changes.
 #[test]
-fn a_damaged_journal_is_written_anew_and_serves_a_database_that_is_lost() {
+fn a_damaged_journal_is_rewritten_and_rebuilds_a_lost_database() {
     type Damage = fn(&mut Vec<u8>);
     let table: [(&str, Damage); 5] = [
         ("a line", |bytes| {
@@ -298,9 +298,9 @@ fn a_damaged_journal_is_written_anew_and_serves_a_database_that_is_lost() {
     }
 }
 
-/// Where the database fails and the journal is damaged too, the next start has what the one has and the other has not.
+/// If the database failed and the journal is damaged too, the next start merges them.
 #[test]
-fn a_database_that_failed_is_used_again_where_the_journal_is_damaged() {
+fn a_failed_database_is_used_again_if_the_journal_is_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     for number in 1..=3 {
@@ -315,8 +315,8 @@ fn a_database_that_failed_is_used_again_where_the_journal_is_damaged() {
     shared.fail_database(true);
     assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
     assert!(
-        writer.renew().is_err(),
-        "the journal is not written anew without what the database has"
+        writer.rewrite_journal().is_err(),
+        "the journal is not rewritten without the database's changes"
     );
     writer.close().unwrap();
     drop((writer, shared));

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// A file in memory whose writes, syncs and cuts fail when they are told to.
+/// A file in memory whose writes, syncs and cuts can be made to fail.
 #[derive(Clone, Default)]
 pub(crate) struct FaultyFile {
     pub(crate) state: Arc<Mutex<FaultyState>>,
@@ -102,7 +102,7 @@ fn edit(fixture: &Fixture, with: impl FnOnce(Vec<u8>) -> Vec<u8>) {
 }
 
 #[test]
-fn what_was_appended_is_read_in_order() {
+fn appended_lines_are_read_in_order() {
     let fixture = journal_of(3);
     let (changes, scanned) = scan_all(&fixture, 0);
     assert_eq!(changes, ["1", "2", "3"]);
@@ -115,11 +115,11 @@ fn what_was_appended_is_read_in_order() {
 }
 
 #[test]
-fn a_torn_end_is_told_from_damage() {
+fn a_torn_end_is_distinguished_from_damage() {
     let line_3 = encode_line(3, "3").len() as u64;
     /// What happened to a journal of three lines.
     type Damage = fn(Vec<u8>) -> Vec<u8>;
-    /// Name, damage, changes that are read, bytes torn off, damaged regions, missing sequences.
+    /// Name, damage, changes read, bytes torn off, damaged regions, missing sequences.
     type Case = (
         &'static str,
         Damage,
@@ -212,7 +212,7 @@ fn a_torn_end_is_told_from_damage() {
 }
 
 #[test]
-fn a_line_that_comes_twice_counts_once() {
+fn a_repeated_line_counts_once() {
     let fixture = journal_of(2);
     edit(&fixture, |mut bytes| {
         bytes.extend(encode_line(2, "2"));
@@ -233,7 +233,7 @@ fn compacted_lines_share_their_sequence() {
         new.push(change).unwrap();
     }
     new.sync().unwrap();
-    assert!(!path.exists(), "nothing is in place before it is put there");
+    assert!(!path.exists(), "the journal is not in place before the rename");
     let position = new.put_in_place().unwrap();
     assert!(holds(&path, &position).unwrap());
     let mut journal = Journal::open(&path, position).unwrap();
@@ -252,7 +252,7 @@ fn compacted_lines_share_their_sequence() {
 }
 
 #[test]
-fn a_position_is_held_only_where_its_line_stands() {
+fn a_position_holds_only_if_its_line_exists() {
     let fixture = journal_of(3);
     let (_, scanned) = scan_all(&fixture, 0);
     let good = scanned.position;
@@ -293,7 +293,7 @@ fn a_position_is_held_only_where_its_line_stands() {
 }
 
 #[test]
-fn a_header_is_told_from_anything_else() {
+fn only_a_header_is_read_as_a_header() {
     let fixture = journal_of(1);
     assert!(read_header(&fixture.path).unwrap().is_some());
     for content in [
@@ -305,7 +305,7 @@ fn a_header_is_told_from_anything_else() {
         std::fs::write(&fixture.path, content).unwrap();
         assert_eq!(read_header(&fixture.path).unwrap(), None, "{content:?}");
     }
-    // Of a newer one nothing but the format has to be known.
+    // Of a newer journal, only the format must be known.
     for content in [
         "{\"journal\":2,\"generation\":\"00000000-0000-0000-0000-000000000000\",\"base\":0}\n",
         "{\"lines\":\"cbor\",\"journal\":17,\"writtenBy\":\"session-bridge 9.9.9\"}\n",
@@ -340,7 +340,7 @@ fn a_failed_append_leaves_nothing() {
             file.state.lock().unwrap().bytes.clone(),
         );
         fault(&mut file.state.lock().unwrap());
-        // Longer than what is appended afterwards, which would not cover it.
+        // Longer than the lines appended afterwards, which would not overwrite all of it.
         let never = format!("\"{}\"", "never ".repeat(100));
         assert!(append(&mut journal, &never).is_err(), "{name}");
         assert!(append(&mut journal, &never).is_err(), "{name}");
@@ -350,7 +350,7 @@ fn a_failed_append_leaves_nothing() {
             assert_eq!(
                 state.bytes == before.1,
                 !state.cut_fails,
-                "{name}: cut off at once where that works"
+                "{name}: cut off at once if possible"
             );
             state.room = None;
             state.sync_fails = false;
@@ -375,17 +375,17 @@ fn an_append_can_be_taken_back() {
 }
 
 #[test]
-fn what_is_written_to_a_file_that_was_removed_does_not_count() {
+fn appends_to_a_removed_file_fail() {
     let fixture = journal_of(1);
     let mut journal = Journal::open(&fixture.path, scan_all(&fixture, 0).1.position).unwrap();
-    // As when a folder is moved with all that is in it: whoever looks for the file there finds what is written.
+    // A moved folder: the file can still be found in its new place.
     let moved = fixture.path.with_extension("moved");
     std::fs::rename(&fixture.path, &moved).unwrap();
     append(&mut journal, "2").unwrap();
     std::fs::remove_file(&moved).unwrap();
     let removed = |outcome| matches!(outcome, Err(StoreError::Removed { .. }));
     assert!(removed(append(&mut journal, "3")));
-    // Also where another daemon has begun anew there.
+    // The same when another daemon has created a new file there.
     create(&fixture.path).unwrap();
     assert!(removed(append(&mut journal, "3")));
 }

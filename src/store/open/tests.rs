@@ -12,7 +12,7 @@ fn open_store(folder: &Path) -> (Store, OpenReport) {
     Store::open(folder, StoreOptions::default()).unwrap()
 }
 
-/// Everything that a store holds, as a reader sees it.
+/// Everything in a store, as a reader sees it.
 fn contents(store: &Store) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for item in store.recent(None) {
@@ -41,7 +41,7 @@ fn contents(store: &Store) -> BTreeMap<String, String> {
     all
 }
 
-/// A store with a bit of everything, closed or just dropped; and what it held.
+/// Fills a store with all kinds of records, and closes or drops it. Returns its content.
 fn filled(folder: &Path) -> BTreeMap<String, String> {
     let (store, _) = open_store(folder);
     for number in 0..30_u8 {
@@ -67,8 +67,8 @@ fn filled(folder: &Path) -> BTreeMap<String, String> {
     contents(&store)
 }
 
-fn places(folder: &Path) -> Places {
-    Places::in_folder(folder)
+fn paths(folder: &Path) -> StorePaths {
+    StorePaths::in_folder(folder)
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -81,7 +81,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_store_that_was_never_written_to_opens_again_as_it_is() {
+fn an_unused_store_reopens_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     for start in 0..3 {
         let (store, report) = open_store(folder.path());
@@ -116,37 +116,37 @@ fn a_closed_store_opens_without_replay() {
 }
 
 #[test]
-fn a_database_that_is_gone_damaged_or_not_believed_is_rebuilt() {
-    type Damage = fn(&Places);
+fn a_missing_damaged_or_untrusted_database_is_rebuilt() {
+    type Damage = fn(&StorePaths);
     let cases: [(&str, Damage, RebuildReason, bool); 6] = [
         (
             "gone",
-            |places| fs::remove_dir_all(&places.database).unwrap(),
+            |paths| fs::remove_dir_all(&paths.database).unwrap(),
             RebuildReason::Missing,
             false,
         ),
         (
             "garbage in its file",
-            |places| fs::write(places.database.join("db"), [0xA5; 70_000]).unwrap(),
+            |paths| fs::write(paths.database.join("db"), [0xA5; 70_000]).unwrap(),
             RebuildReason::WillNotOpen,
             true,
         ),
         (
             "garbage in its configuration",
-            |places| fs::write(places.database.join("conf"), "segment_size: many\n____").unwrap(),
+            |paths| fs::write(paths.database.join("conf"), "segment_size: many\n____").unwrap(),
             RebuildReason::WillNotOpen,
             true,
         ),
         (
             "a machine that went down",
-            |places| fs::write(&places.trust, "another boot").unwrap(),
+            |paths| fs::write(&paths.trust, "another boot").unwrap(),
             RebuildReason::Untrusted,
             true,
         ),
         (
             "a mark that cannot be read",
-            |places| {
-                let keyspace = Keyspace::open(&places.database).unwrap();
+            |paths| {
+                let keyspace = Keyspace::open(&paths.database).unwrap();
                 let mut draft = Draft::over(&keyspace);
                 draft.put(Space::Meta, b"mark", b"{".to_vec());
                 keyspace.apply(draft.into_writes()).unwrap();
@@ -156,8 +156,8 @@ fn a_database_that_is_gone_damaged_or_not_believed_is_rebuilt() {
         ),
         (
             "another form",
-            |places| {
-                let keyspace = Keyspace::open(&places.database).unwrap();
+            |paths| {
+                let keyspace = Keyspace::open(&paths.database).unwrap();
                 let mut mark = Mark::read(&keyspace).unwrap().unwrap();
                 mark.format = FORMAT + 1;
                 compact::adopt(&keyspace, &mark).unwrap();
@@ -169,7 +169,7 @@ fn a_database_that_is_gone_damaged_or_not_believed_is_rebuilt() {
     for (name, damage, reason, is_kept) in cases {
         let folder = tempfile::tempdir().unwrap();
         let before = filled(folder.path());
-        damage(&places(folder.path()));
+        damage(&paths(folder.path()));
         let (store, report) = open_store(folder.path());
         assert_eq!((report.rebuilt, report.replayed), (Some(reason), 31), "{name}");
         assert_eq!(report.set_aside.is_some(), is_kept, "{name}");
@@ -191,7 +191,7 @@ fn a_database_that_is_gone_damaged_or_not_believed_is_rebuilt() {
 }
 
 #[test]
-fn all_that_were_set_aside_are_kept() {
+fn all_set_aside_files_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
     for number in 1..=6 {
@@ -215,7 +215,7 @@ fn all_that_were_set_aside_are_kept() {
 }
 
 #[test]
-fn a_database_in_the_making_is_no_database() {
+fn an_unfinished_database_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
     fs::create_dir(folder.path().join("store.next")).unwrap();
@@ -227,12 +227,12 @@ fn a_database_in_the_making_is_no_database() {
 }
 
 #[test]
-fn a_database_that_is_behind_is_replayed() {
+fn an_outdated_database_is_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
-    let places = places(folder.path());
-    // The trees as a crash may leave them: closed well, with the journal gone on.
-    let journal = fs::read(&places.journal).unwrap();
+    let paths = paths(folder.path());
+    // The trees as a crash may leave them: closed, while the journal continued.
+    let journal = fs::read(&paths.journal).unwrap();
     let copy = tempfile::tempdir().unwrap();
     let shorter: Vec<u8> = journal
         .split_inclusive(|byte| *byte == b'\n')
@@ -242,7 +242,7 @@ fn a_database_that_is_behind_is_replayed() {
         .collect();
     fs::write(copy.path().join("journal.jsonl"), shorter).unwrap();
     fs::create_dir(copy.path().join("bodies")).unwrap();
-    for body in fs::read_dir(&places.bodies).unwrap() {
+    for body in fs::read_dir(&paths.bodies).unwrap() {
         let body = body.unwrap();
         fs::copy(body.path(), copy.path().join("bodies").join(body.file_name())).unwrap();
     }
@@ -258,20 +258,20 @@ fn a_database_that_is_behind_is_replayed() {
     assert_eq!(contents(&store), before);
 }
 
-/// What the database has was acknowledged: its journal has lost its end.
+/// The changes in the database were acknowledged: the journal has lost its end.
 #[test]
-fn a_journal_that_has_lost_its_end_is_written_anew_from_the_database() {
+fn a_journal_without_its_end_is_rewritten_from_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
-    let places = places(folder.path());
-    let journal = fs::read(&places.journal).unwrap();
+    let paths = paths(folder.path());
+    let journal = fs::read(&paths.journal).unwrap();
     let shorter: Vec<u8> = journal
         .split_inclusive(|byte| *byte == b'\n')
         .take(21)
         .flatten()
         .copied()
         .collect();
-    fs::write(&places.journal, &shorter).unwrap();
+    fs::write(&paths.journal, &shorter).unwrap();
     let (store, report) = open_store(folder.path());
     assert_eq!(
         (report.rebuilt, report.restored, report.may_have_lost()),
@@ -282,7 +282,7 @@ fn a_journal_that_has_lost_its_end_is_written_anew_from_the_database() {
     assert_eq!(store.status().sequence, Sequence(31));
 }
 
-/// A database of another journal says nothing about this one.
+/// A database of another journal is unrelated to this one.
 #[test]
 fn a_database_of_another_journal_is_set_aside() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,34 +292,34 @@ fn a_database_of_another_journal_is_set_aside() {
     let (store, _) = open_store(other.path());
     wait(store.commit(change(record(1, 1)))).unwrap();
     drop(store);
-    fs::remove_dir_all(places(folder.path()).database).unwrap();
-    fs::rename(places(other.path()).database, places(folder.path()).database).unwrap();
+    fs::remove_dir_all(paths(folder.path()).database).unwrap();
+    fs::rename(paths(other.path()).database, paths(folder.path()).database).unwrap();
     let (store, report) = open_store(folder.path());
     assert_eq!(report.rebuilt, Some(RebuildReason::NotOfThisJournal));
     assert!(report.set_aside.is_some_and(|aside| aside.is_dir()));
     assert_eq!(contents(&store), before);
 }
 
-/// Nothing is read, changed or set aside, also of the database beside it, and an end that looks torn stays.
+/// Nothing is read, changed or set aside, including the database, and an end that looks torn stays.
 #[test]
-fn a_journal_of_a_newer_format_is_left_as_it_is() {
+fn a_journal_of_a_newer_format_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
-    let places = places(folder.path());
-    let mut journal = fs::read_to_string(&places.journal).unwrap().replacen(
+    let paths = paths(folder.path());
+    let mut journal = fs::read_to_string(&paths.journal).unwrap().replacen(
         "{\"journal\":1,",
         "{\"journal\":2,\"more\":true,",
         1,
     );
     journal.push_str("{\"what\":\"is not known yet");
-    fs::write(&places.journal, &journal).unwrap();
+    fs::write(&paths.journal, &journal).unwrap();
     let all = || -> Vec<_> {
         let files = names(folder.path())
             .into_iter()
             .map(|name| folder.path().join(name));
-        let inner = names(&places.database)
+        let inner = names(&paths.database)
             .into_iter()
-            .map(|name| places.database.join(name));
+            .map(|name| paths.database.join(name));
         files
             .chain(inner)
             .map(|path| {
@@ -351,18 +351,18 @@ fn a_journal_of_a_newer_format_is_left_as_it_is() {
 }
 
 #[test]
-fn a_journal_that_is_gone_is_written_anew_from_the_database() {
+fn a_missing_journal_is_rewritten_from_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
-    let places = places(folder.path());
-    fs::remove_file(&places.journal).unwrap();
+    let paths = paths(folder.path());
+    fs::remove_file(&paths.journal).unwrap();
     let (store, report) = open_store(folder.path());
     assert!(report.is_damaged() && !report.may_have_lost());
     assert_eq!(contents(&store), before);
     assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
     let before = contents(&store);
     drop(store);
-    fs::remove_dir_all(&places.database).unwrap();
+    fs::remove_dir_all(&paths.database).unwrap();
     assert_eq!(contents(&open_store(folder.path()).0), before);
 }
 
@@ -370,28 +370,28 @@ fn a_journal_that_is_gone_is_written_anew_from_the_database() {
 fn an_unfinished_end_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
-    let places = places(folder.path());
-    let whole = fs::read(&places.journal).unwrap();
+    let paths = paths(folder.path());
+    let whole = fs::read(&paths.journal).unwrap();
     let torn = [whole.as_slice(), b"{\"seq\":32,\"sum\":\"0000"].concat();
-    fs::write(&places.journal, torn).unwrap();
+    fs::write(&paths.journal, torn).unwrap();
     let (store, report) = open_store(folder.path());
     assert_eq!(report.cut_off.map(|region| region.bytes), Some(21));
     assert_eq!((report.rebuilt, report.journal_kept), (None, None));
-    assert_eq!(fs::read(&places.journal).unwrap(), whole);
+    assert_eq!(fs::read(&paths.journal).unwrap(), whole);
     assert_eq!(contents(&store), before);
     assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
 }
 
 #[test]
-fn damage_in_the_middle_is_told_and_kept_and_the_rest_counts() {
+fn damage_in_the_middle_is_reported_and_kept_and_the_rest_counts() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
-    let places = places(folder.path());
-    let damaged = String::from_utf8(fs::read(&places.journal).unwrap())
+    let paths = paths(folder.path());
+    let damaged = String::from_utf8(fs::read(&paths.journal).unwrap())
         .unwrap()
         .replace("{\"seq\":7,", "{\"seq\":8,");
-    fs::write(&places.journal, &damaged).unwrap();
-    fs::remove_dir_all(&places.database).unwrap();
+    fs::write(&paths.journal, &damaged).unwrap();
+    fs::remove_dir_all(&paths.database).unwrap();
     let (store, report) = open_store(folder.path());
     assert_eq!(
         (report.damaged.len(), report.missing, report.replayed),
@@ -402,7 +402,7 @@ fn damage_in_the_middle_is_told_and_kept_and_the_rest_counts() {
     let before = contents(&store);
     store.settle_opening().unwrap();
     drop(store);
-    fs::remove_dir_all(&places.database).unwrap();
+    fs::remove_dir_all(&paths.database).unwrap();
     let (store, report) = open_store(folder.path());
     assert_eq!(
         (report.damaged.len(), report.missing),
@@ -418,12 +418,12 @@ fn a_journal_without_its_header_is_read_and_replaced() {
     for is_rebuilt in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let before = filled(folder.path());
-        let places = places(folder.path());
-        let mut bytes = fs::read(&places.journal).unwrap();
+        let paths = paths(folder.path());
+        let mut bytes = fs::read(&paths.journal).unwrap();
         bytes[1] = b'?';
-        fs::write(&places.journal, bytes).unwrap();
+        fs::write(&paths.journal, bytes).unwrap();
         if is_rebuilt {
-            fs::remove_dir_all(&places.database).unwrap();
+            fs::remove_dir_all(&paths.database).unwrap();
         }
         let (store, report) = open_store(folder.path());
         assert!(report.journal_kept.is_some());
@@ -439,7 +439,7 @@ fn a_journal_without_its_header_is_read_and_replaced() {
     }
 }
 
-/// How far a compaction comes before the crash.
+/// How far a compaction got before the crash.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Until {
     Written,
@@ -453,11 +453,11 @@ fn a_compaction_may_end_after_any_step() {
         for is_rebuilt in [false, true] {
             let folder = tempfile::tempdir().unwrap();
             let before = filled(folder.path());
-            let places = places(folder.path());
+            let paths = paths(folder.path());
             {
-                let keyspace = Keyspace::open(&places.database).unwrap();
+                let keyspace = Keyspace::open(&paths.database).unwrap();
                 let mark = Mark::read(&keyspace).unwrap().unwrap();
-                let compacted = compact::write(&places.journal, &keyspace, &mark).unwrap();
+                let compacted = compact::write(&paths.journal, &keyspace, &mark).unwrap();
                 if until != Until::Written {
                     let (mark, _) = compacted.put_in_place().unwrap();
                     if until == Until::Adopted {
@@ -466,7 +466,7 @@ fn a_compaction_may_end_after_any_step() {
                 }
             }
             if is_rebuilt {
-                fs::remove_dir_all(&places.database).unwrap();
+                fs::remove_dir_all(&paths.database).unwrap();
             }
             let (store, report) = open_store(folder.path());
             assert_eq!(report.rebuilt.is_some(), is_rebuilt, "{until:?}");
@@ -490,7 +490,8 @@ fn a_compaction_may_end_after_any_step() {
     }
 }
 
-/// Fills a journal that is to be compacted at the next start, with one body in use and one that is not. Gives what is stored.
+/// Fills a journal that the next start compacts, with one referenced body and one unreferenced. Returns the store's
+/// content.
 fn filled_to_compact(folder: &Path) -> BTreeMap<String, String> {
     filled(folder);
     let (store, _) = open_store(folder);
@@ -511,9 +512,9 @@ fn filled_to_compact(folder: &Path) -> BTreeMap<String, String> {
     contents(&store)
 }
 
-/// What only a damaged journal names that is kept is all that is left of it.
+/// A body referenced only by a damaged journal must be kept.
 #[test]
-fn no_body_goes_while_a_damaged_journal_is_kept() {
+fn no_body_is_removed_while_a_damaged_journal_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled_to_compact(folder.path());
     let damaged = folder.path().join(format!("{DAMAGED}-1"));
@@ -521,16 +522,16 @@ fn no_body_goes_while_a_damaged_journal_is_kept() {
     let (store, report) = open_store(folder.path());
     assert!(report.compacted.is_some());
     assert_eq!((report.bodies_removed, contents(&store)), (0, before));
-    assert_eq!(fs::read_dir(places(folder.path()).bodies).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(paths(folder.path()).bodies).unwrap().count(), 2);
 }
 
-/// F34: what nothing refers to any more goes at the next start.
+/// F34: the next start removes what nothing refers to any more.
 #[test]
-fn a_long_journal_is_compacted_and_unused_bodies_go() {
+fn a_long_journal_is_compacted_and_unused_bodies_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled_to_compact(folder.path());
-    let places = places(folder.path());
-    assert_eq!(fs::read_dir(&places.bodies).unwrap().count(), 2);
+    let paths = paths(folder.path());
+    assert_eq!(fs::read_dir(&paths.bodies).unwrap().count(), 2);
 
     let (store, report) = open_store(folder.path());
     let (long, short) = report.compacted.unwrap();
@@ -538,8 +539,8 @@ fn a_long_journal_is_compacted_and_unused_bodies_go() {
     assert_eq!(report.bodies_removed, 1);
     assert_eq!(contents(&store), before);
     drop(store);
-    assert_eq!(fs::metadata(&places.journal).unwrap().len(), short);
-    fs::remove_dir_all(&places.database).unwrap();
+    assert_eq!(fs::metadata(&paths.journal).unwrap().len(), short);
+    fs::remove_dir_all(&paths.database).unwrap();
     let (store, report) = open_store(folder.path());
     assert!(report.compacted.is_none());
     assert_eq!(contents(&store), before);
@@ -549,7 +550,7 @@ fn a_long_journal_is_compacted_and_unused_bodies_go() {
 fn nothing_over_the_limit_is_in_the_trees() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
-    let keyspace = Keyspace::open(&places(folder.path()).database).unwrap();
+    let keyspace = Keyspace::open(&paths(folder.path()).database).unwrap();
     for space in Space::ALL {
         let pairs = keyspace
             .page(space, std::ops::Bound::Unbounded, PAGE_ENTRIES * 100)
@@ -565,14 +566,14 @@ fn nothing_over_the_limit_is_in_the_trees() {
 }
 
 #[test]
-fn a_newer_record_from_the_journal_is_kept_as_it_is() {
+fn a_newer_record_from_the_journal_is_kept_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
-    let places = places(folder.path());
+    let paths = paths(folder.path());
     let line = r#"{"conversations":[{"record":{"version":9,"id":"7b000000-0000-4000-8000-000000000000","agent":"claude","cwd":"/home/u/project","createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z","mood":"new"}}]}"#;
-    let mut bytes = fs::read(&places.journal).unwrap();
+    let mut bytes = fs::read(&paths.journal).unwrap();
     bytes.extend(journal::encode_line(32, line));
-    fs::write(&places.journal, bytes).unwrap();
+    fs::write(&paths.journal, bytes).unwrap();
     let (store, _) = open_store(folder.path());
     let known = "7b000000-0000-4000-8000-000000000000".parse().unwrap();
     let read = store.conversation(known).unwrap().unwrap();
@@ -586,14 +587,14 @@ fn a_newer_record_from_the_journal_is_kept_as_it_is() {
         Err(StoreError::NewerRecord { version: 9, .. })
     ));
     drop(store);
-    let keyspace = Keyspace::open(&places.database).unwrap();
+    let keyspace = Keyspace::open(&paths.database).unwrap();
     let mark = Mark::read(&keyspace).unwrap().unwrap();
-    compact::write(&places.journal, &keyspace, &mark)
+    compact::write(&paths.journal, &keyspace, &mark)
         .unwrap()
         .put_in_place()
         .unwrap();
     assert!(
-        fs::read_to_string(&places.journal)
+        fs::read_to_string(&paths.journal)
             .unwrap()
             .contains("\"mood\":\"new\"")
     );

@@ -70,9 +70,9 @@ fn a_chunk_in_another_form_is_an_error() {
 }
 
 proptest! {
-    /// The map behaves as an ordered map, whether changes share a batch or not.
+    /// The packed map behaves like an ordered map, whether or not changes share a batch.
     #[test]
-    fn it_is_an_ordered_map(
+    fn packed_entries_form_an_ordered_map(
         steps in proptest::collection::vec((any::<bool>(), 0..200_u16, 0..900_usize), 1..200),
         batch in 1..9_usize,
         page_length in 1..40_usize,

@@ -1,4 +1,4 @@
-//! What goes out by itself, as it is kept.
+//! Scheduled continuations, as stored.
 
 use bridge_protocol::conversation::Continuation;
 use bridge_protocol::raw::PromptContent;
@@ -7,52 +7,52 @@ use serde::{Deserialize, Serialize};
 
 use super::is_false;
 
-/// What goes out by itself at a time.
+/// A scheduled continuation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingContinuation {
-    /// When.
+    /// When it is due.
     pub at: Timestamp,
-    /// When that was reckoned, where nobody named the time: it is as long to wait from then, whatever becomes of the clock.
+    /// When the time was calculated, if no user set it. If the clock is changed, the wait from then stays the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// How often it has been sent, or its session was not to be had.
+    /// How often it was sent, or its session could not be opened.
     #[serde(default)]
     pub attempts: u32,
-    /// Whether it has been sent since it was made.
+    /// Whether it was sent since it was scheduled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub sent: bool,
-    /// Whether its agent ended with turns of several conversations under way, any of which may be the cause: it goes out in
-    /// a process of its own, and not again where that one ends too.
+    /// Whether its agent process ended while turns of several conversations ran, any of which may be the cause. It is
+    /// then sent in a separate process, and not again if that one ends too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
-    /// Whether the prompts that are held go out behind it.
+    /// Whether the held prompts are sent after it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub line: bool,
-    /// What is said where the prompt that was cut short is in the transcript, or where there is none; behind that prompt,
-    /// where it goes out.
+    /// The text to send if the interrupted prompt is in the transcript, or if there is none. If the interrupted
+    /// prompt is sent again, the text follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptContent>,
-    /// What somebody wants to be said later, before whose time this came up.
+    /// The user's text for a later time, which this continuation came before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub later: Option<LaterText>,
 }
 
-/// A text for a time of its own.
+/// A text with a time of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaterText {
-    /// When.
+    /// When it is due.
     pub at: Timestamp,
-    /// What is said then.
+    /// The text.
     pub text: PromptContent,
-    /// Whether the prompts that are held go out behind it.
+    /// Whether the held prompts are sent after it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub line: bool,
 }
 
 impl PendingContinuation {
-    /// One that goes out at once.
+    /// Creates a continuation that is due at once.
     #[must_use]
     pub fn at_once(now: Timestamp) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl PendingContinuation {
         }
     }
 
-    /// What comes up once this is done, or given up: what somebody wants to be said later, whose time may be over by now.
+    /// Returns the continuation after this one was done or given up: the later text, which may be overdue by now.
     #[must_use]
     pub fn next(self, now: Timestamp) -> Option<Self> {
         let later = self.later?;
@@ -83,8 +83,8 @@ impl PendingContinuation {
         })
     }
 
-    /// What is left once the turn that was cut short is done with: no word that it be gone on with, but the text and the held
-    /// prompts that go out all the same.
+    /// Returns what is left once the interrupted turn is settled: no prompt to continue it, but the text and the held
+    /// prompts.
     #[must_use]
     pub fn without_word(self, now: Timestamp) -> Option<Self> {
         match self.text.is_none() && !self.line {
@@ -93,8 +93,8 @@ impl PendingContinuation {
         }
     }
 
-    /// It once this prompt has gone out for it: a text that the prompt ends with has been said, or is cut short with it, and
-    /// is no text for the next time as well.
+    /// Returns this continuation after `prompt` was sent for it. A text at the end of the prompt was sent, or is part
+    /// of the interrupted prompt, so it is removed.
     #[must_use]
     pub fn having_sent(self, prompt: &PromptContent) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl PendingContinuation {
         }
     }
 
-    /// Its text, and the time of that, where this is to come behind what is gone on with first.
+    /// Returns the text and its due time, if it has to wait for something that is continued first.
     #[must_use]
     pub fn put_off(self) -> Option<LaterText> {
         let (at, line) = (self.at, self.line);
@@ -111,13 +111,13 @@ impl PendingContinuation {
         text.or(self.later)
     }
 
-    /// Whether the clock has been set back behind the moment at which the wait was reckoned.
+    /// Whether the clock was set back to before the wait was calculated.
     #[must_use]
     pub fn is_of_another_clock(&self, now: Timestamp) -> bool {
         self.since.is_some_and(|since| since > now)
     }
 
-    /// When its conversation is woken: at its time, or at once to reckon that anew.
+    /// When to wake the conversation: when the continuation is due, or at once to recalculate the time.
     #[must_use]
     pub fn wakes_at(&self, now: Timestamp) -> Timestamp {
         if self.is_of_another_clock(now) {

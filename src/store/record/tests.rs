@@ -13,7 +13,7 @@ fn read(text: &str) -> String {
 }
 
 #[test]
-fn ids_and_their_prefixes_are_told_from_other_names() {
+fn ids_and_prefixes_are_distinguished_from_other_names() {
     let cases = [
         ("", "other"),
         ("01234", "other"),
@@ -71,13 +71,13 @@ fn a_cursor_reads_back_and_nothing_else_does() {
 
 #[test]
 fn a_record_of_the_first_version_stays_readable() {
-    // What the first release writes at least; kept as it is when members are added.
+    // What the first release writes. Do not change it when members are added.
     let text = r#"{"version":1,"id":"01234567-89ab-4def-8123-456789abcdef","agent":"claude",
         "cwd":"/home/u/project","createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z"}"#;
     let record: ConversationRecord = serde_json::from_str(text).unwrap();
     let at = "2026-01-02T03:04:05Z".parse().unwrap();
     let expected = ConversationRecord {
-        // A record that names none; a new one begins at 1.
+        // This record has no revision; a new one starts at 1.
         revision: 0,
         ..ConversationRecord::new(
             "01234567-89ab-4def-8123-456789abcdef".parse().unwrap(),
@@ -92,7 +92,7 @@ fn a_record_of_the_first_version_stays_readable() {
 
 /// The clock may have been set back while the daemon was down.
 #[test]
-fn a_wait_of_another_clock_is_looked_at_at_once() {
+fn a_wait_is_recalculated_at_once_after_the_clock_was_set_back() {
     let second = |second| Timestamp::from_second(second).unwrap();
     let wait = |since: Option<i64>| PendingContinuation {
         at: second(1_000),
@@ -116,7 +116,7 @@ fn a_wait_of_another_clock_is_looked_at_at_once() {
             "{since:?} {now}"
         );
     }
-    // What an earlier version wrote says no more than the time.
+    // A record of an earlier version has only the time.
     let old = r#"{"at":"1970-01-01T00:16:40Z","attempts":1}"#;
     assert_eq!(
         serde_json::from_str::<PendingContinuation>(old).unwrap(),

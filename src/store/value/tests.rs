@@ -53,31 +53,31 @@ fn stored(record: &ConversationRecord, bodies: &Bodies) -> Value {
     value
 }
 
-fn places(value: &Value) -> Vec<&str> {
+fn paths(value: &Value) -> Vec<&str> {
     value.bodies.keys().map(String::as_str).collect()
 }
 
 #[test]
-fn what_is_small_stays_in_one_piece() {
+fn a_small_record_stays_in_one_piece() {
     let folder = tempfile::tempdir().unwrap();
     let bodies = Bodies::in_folder(folder.path().join("bodies"));
-    assert!(places(&stored(&with_prompt("short"), &bodies)).is_empty());
+    assert!(paths(&stored(&with_prompt("short"), &bodies)).is_empty());
     assert!(!folder.path().join("bodies").exists());
 }
 
 #[test]
-fn what_is_large_moves_member_by_member() {
+fn a_large_record_moves_member_by_member() {
     let folder = tempfile::tempdir().unwrap();
     let bodies = Bodies::in_folder(folder.path().to_owned());
     let long = "long ".repeat(10_000);
-    assert_eq!(places(&stored(&with_prompt(&long), &bodies)), ["/turn/prompt"]);
+    assert_eq!(paths(&stored(&with_prompt(&long), &bodies)), ["/turn/prompt"]);
 
     let mut several = with_prompt(&long);
     several.settings.system_prompt = Some(long.clone());
     several.failure = Some(long.clone());
     several.settings.mcp_servers = Some(vec![RawJson::from(json!({"name": long}))]);
     assert_eq!(
-        places(&stored(&several, &bodies)),
+        paths(&stored(&several, &bodies)),
         [
             "/failure",
             "/settings/mcpServers",
@@ -100,7 +100,7 @@ fn the_next_phase_of_a_long_turn_writes_no_new_body() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// A line of prompts of this length.
+/// A conversation with this many queued prompts of this length.
 fn with_line(prompts: u64, length: usize) -> ConversationRecord {
     let waiting = |place: u64| WaitingPrompt {
         turn_id: TurnId::new(format!("turn-{place}")),
@@ -117,21 +117,21 @@ fn with_line(prompts: u64, length: usize) -> ConversationRecord {
 }
 
 #[test]
-fn a_prompt_that_leaves_the_line_has_no_other_written_again() {
+fn removing_a_queued_prompt_rewrites_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let bodies = Bodies::in_folder(folder.path().to_owned());
     let mut record = with_line(3, 20_000);
     assert_eq!(
-        places(&stored(&record, &bodies)),
+        paths(&stored(&record, &bodies)),
         ["/waiting/1", "/waiting/2", "/waiting/3"]
     );
     record.waiting.remove(&1);
-    assert_eq!(places(&stored(&record, &bodies)), ["/waiting/2", "/waiting/3"]);
+    assert_eq!(paths(&stored(&record, &bodies)), ["/waiting/2", "/waiting/3"]);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
 #[test]
-fn a_line_of_any_length_fits() {
+fn a_queue_of_any_length_fits() {
     let folder = tempfile::tempdir().unwrap();
     let bodies = Bodies::in_folder(folder.path().to_owned());
     for length in [10, 600, 20_000] {
@@ -149,7 +149,7 @@ fn json_that_passes_through_keeps_its_bytes() {
     );
     let mut record = record();
     record.settings.config = Some([("option".to_owned(), RawJson::from_text(unread).unwrap())].into());
-    assert_eq!(places(&stored(&record, &bodies)), ["/settings/config"]);
+    assert_eq!(paths(&stored(&record, &bodies)), ["/settings/config"]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn many_small_members_move_with_their_structure() {
         .collect();
     let record = BTreeMap::from([("settings", members)]);
     let value = Value::of("settings", &record, STRUCTURES, Some(&bodies)).unwrap();
-    assert_eq!(places(&value), ["/settings"]);
+    assert_eq!(paths(&value), ["/settings"]);
     let flat: BTreeMap<String, String> = (0..100)
         .map(|number| (format!("m{number}"), "x".repeat(100)))
         .collect();

@@ -1,5 +1,5 @@
-//! What the real agents said when something went wrong, and what it must be taken for: where that decides about a session,
-//! which no client sees. Failures of turns are judged from outside, in `tests/daemon/failure_captures.rs`.
+//! What real agents sent when something failed, and its expected classification, for errors about sessions, which no
+//! client sees. `tests/daemon/failure_captures.rs` tests failures of turns.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/failures")
 }
 
-/// What a session does with the lines of one call: signs from the notifications, then the answer.
+/// Processes the lines of one call as a session does: signs from the notifications, then the answer.
 fn judge(agent: AgentKind, capture: &str) -> Option<Failure> {
     let mut signs = TurnSigns::default();
     let mut failure = None;
@@ -42,7 +42,7 @@ fn judge(agent: AgentKind, capture: &str) -> Option<Failure> {
     failure
 }
 
-/// What a capture must be taken for: kind, whether trying later may help, reset time, unknown session.
+/// The expected classification: kind, retryable, reset time, unknown session.
 type Expected = Option<(FailureKind, bool, Option<&'static str>, bool)>;
 
 const CAPTURES: &[(&str, Expected)] = &[
@@ -77,7 +77,7 @@ const CAPTURES: &[(&str, Expected)] = &[
 ];
 
 #[test]
-fn every_capture_is_taken_for_what_it_is() {
+fn every_capture_is_classified_as_expected() {
     for (name, expected) in CAPTURES {
         let capture = fs::read_to_string(folder().join(format!("{name}.jsonl"))).unwrap();
         let agents: &[AgentKind] = if name.starts_with("claude") {

@@ -1,4 +1,4 @@
-//! Refusals and failures of the model's server, told as Claude tells them.
+//! Refusals and failures of the model's server, reported as Claude reports them.
 
 use std::io;
 
@@ -22,13 +22,13 @@ impl Turn<'_> {
         if now_ms >= ends_ms {
             return Ok(Flow::Continue(()));
         }
-        // Told in whole seconds, rounded up: whoever waits that long is let through.
+        // In whole seconds, rounded up, so that a client that waits that long is accepted.
         let resets_at = ends_ms.div_euclid(1_000) + i64::from(ends_ms.rem_euclid(1_000) > 0);
         let text = match jiff::Timestamp::from_second(resets_at) {
             Ok(at) => format!("You've hit your limit · resets {} (UTC)", at.strftime("%-I:%M%P")),
             Err(_) => "You've hit your limit".to_owned(),
         };
-        let used = report::tokens(self.keeper.bytes());
+        let used = report::tokens(self.transcript.bytes());
         report::limit(
             &self.agent.output,
             self.session,
@@ -61,9 +61,9 @@ impl Turn<'_> {
         Ok(Flow::Break(End::Failed(error)))
     }
 
-    /// An error stands in the transcript and goes out as a message of its own.
+    /// Writes an error to the transcript and sends it as a separate message.
     fn say_error(&mut self, text: &str) -> io::Result<()> {
-        self.keeper.api_error(text)?;
+        self.transcript.api_error(text)?;
         self.message_id = Uuid::new_v4().to_string();
         self.chunk(text);
         Ok(())

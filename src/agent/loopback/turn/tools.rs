@@ -1,4 +1,4 @@
-//! Calls of tools, and the question that may come first.
+//! Tool calls, and the question that may precede them.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{Directive, End, Flow, PERMISSION_TOOL, Turn, new_message_id};
 
-/// A call as the transcript has it.
+/// A tool call as written to the transcript.
 #[derive(Serialize)]
 struct ToolUse<'a> {
     #[serde(rename = "type")]
@@ -21,7 +21,7 @@ struct ToolUse<'a> {
     input: &'a RawValue,
 }
 
-/// A call as it goes over the wire.
+/// A tool call as sent to the client.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolCallUpdate<'a> {
@@ -35,7 +35,7 @@ struct ToolCallUpdate<'a> {
     content: [Value; 0],
 }
 
-/// What a call is to do, and how it is shown.
+/// What a call does, and how it is shown.
 struct Call<'a> {
     name: &'a str,
     title: &'a str,
@@ -56,7 +56,7 @@ impl Turn<'_> {
         Ok(Flow::Continue(()))
     }
 
-    /// Calls a tool that writes a file below the working directory.
+    /// Calls a tool that writes a file in the working directory.
     pub(super) fn write_file(&mut self, path: &str, text: &str) -> io::Result<Flow> {
         let input_json = json!({ "path": path, "content": text }).to_string();
         let id = self.begin(&Call {
@@ -72,8 +72,8 @@ impl Turn<'_> {
         Ok(Flow::Continue(()))
     }
 
-    /// Asks the person; without an allowance the rest of the prompt is not done. What comes next is what is asked about: a
-    /// file's change is sent as a diff, a command as the tool's input, as real agents do.
+    /// Asks the user. Without permission, the rest of the prompt is not executed. The question is about the next
+    /// directive: a file's change is sent as a diff, a command as the tool's input, as real agents do.
     pub(super) fn ask(&mut self, question: &str, next: Option<&Directive>) -> io::Result<Flow> {
         let input_json = json!({ "question": question }).to_string();
         let call = Call {
@@ -90,7 +90,7 @@ impl Turn<'_> {
         match next {
             Some(Directive::Write { path, text }) => {
                 let file = self.settings.cwd.join(path);
-                // A pipe would lose what is read from it.
+                // Reading from a pipe would consume its content.
                 let old = file.is_file().then(|| fs::read_to_string(file).ok()).flatten();
                 asked["kind"] = json!("edit");
                 asked["content"] = json!([{ "type": "diff", "path": path, "oldText": old, "newText": text }]);
@@ -131,7 +131,7 @@ impl Turn<'_> {
                 self.end(&id, "cancelled", true)?;
                 Ok(Flow::Break(End::Interrupted))
             }
-            // An error in place of an answer allows nothing either.
+            // An error instead of an answer permits nothing either.
             _ => {
                 self.end(&id, "refused", true)?;
                 self.say(&format!("refused: {question}"))?;
@@ -149,7 +149,8 @@ impl Turn<'_> {
             name: call.name,
             input,
         };
-        self.keeper.reply(&self.message_id, self.settings.model, &block)?;
+        self.transcript
+            .reply(&self.message_id, self.settings.model, &block)?;
         self.agent.output.update(
             &self.session.id,
             &ToolCallUpdate {
@@ -163,12 +164,12 @@ impl Turn<'_> {
                 content: [],
             },
         );
-        self.said_last = false;
+        self.ends_with_text = false;
         Ok(id)
     }
 
     fn end(&mut self, id: &str, text: &str, is_error: bool) -> io::Result<()> {
-        self.keeper.tool_result(id, text, is_error)?;
+        self.transcript.tool_result(id, text, is_error)?;
         self.agent.output.update(
             &self.session.id,
             &json!({
@@ -179,7 +180,7 @@ impl Turn<'_> {
                 "content": [{ "type": "content", "content": { "type": "text", "text": text } }],
             }),
         );
-        // Behind a result the model is asked anew, and answers with another message.
+        // After a tool result, the model answers with another message.
         self.message_id = new_message_id();
         Ok(())
     }

@@ -1,30 +1,30 @@
-//! What is damaged from outside, and what survives of it: a table of damage to each file of a store.
+//! External damage to each file of a store, and what survives.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::{contents, filled, names, open_store, places};
+use super::{contents, filled, names, open_store, paths};
 use crate::store::apply::Mark;
 use crate::store::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
-use crate::store::open::Places;
+use crate::store::open::StorePaths;
 use crate::store::tests::{change, id, record, wait};
 use crate::store::{Change, Sequence, Store, TranscriptRoot};
 
-/// How the last life ended.
+/// How the last run ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
     /// The store was closed.
     Closed,
-    /// The process was killed, some time after its last change.
+    /// The process was killed some time after the last change.
     Killed,
-    /// The machine went down, some time after the last change.
+    /// The machine lost power some time after the last change.
     PowerLost,
 }
 
 const ENDS: [End; 3] = [End::Closed, End::Killed, End::PowerLost];
 
-/// A store with a bit of everything, whose last change is short, and what it held.
+/// A store with all kinds of records, whose last change is short, and its content.
 struct Original {
     folder: tempfile::TempDir,
     contents: BTreeMap<String, String>,
@@ -43,7 +43,7 @@ impl Original {
         wait(store.commit(last)).unwrap();
         let contents = contents(&store);
         drop(store);
-        let journal = fs::read(places(folder.path()).journal).unwrap();
+        let journal = fs::read(paths(folder.path()).journal).unwrap();
         Self {
             folder,
             contents,
@@ -51,7 +51,7 @@ impl Original {
         }
     }
 
-    /// A copy of it, as it is after this end.
+    /// Copies the store, as this end leaves it.
     fn copy(&self, end: End) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         copy_folder(self.folder.path(), copy.path());
@@ -65,18 +65,18 @@ impl Original {
         lines.iter().rposition(|byte| *byte == b'\n').unwrap() + 1
     }
 
-    /// Does some damage to a copy, and expects that everything is there all the same.
+    /// Damages a copy, opens it, and expects that nothing is lost.
     #[track_caller]
     fn opens_with_all(
         &self,
         what: &str,
         end: End,
-        damage: impl FnOnce(&Places),
+        damage: impl FnOnce(&StorePaths),
     ) -> (Store, tempfile::TempDir) {
         let copy = self.copy(end);
-        let places = places(copy.path());
-        damage(&places);
-        let damaged = fs::read(&places.journal).ok();
+        let paths = paths(copy.path());
+        damage(&paths);
+        let damaged = fs::read(&paths.journal).ok();
         let (store, report) = open_store(copy.path());
         assert_eq!(sound(&store), self.contents, "{what}, {end:?}: {report:?}");
         assert_eq!(report.missing, 0, "{what}, {end:?}: {report:?}");
@@ -91,9 +91,9 @@ impl Original {
         (store, copy)
     }
 
-    /// The same in this life and the next ones, and by the journal alone too.
+    /// The same for this run and the next ones, and for the journal alone.
     #[track_caller]
-    fn survives(&self, what: &str, end: End, damage: impl FnOnce(&Places)) {
+    fn survives(&self, what: &str, end: End, damage: impl FnOnce(&StorePaths)) {
         let (store, copy) = self.opens_with_all(what, end, damage);
         store.settle_opening().unwrap();
         let what = format!("{what}, {end:?}");
@@ -111,21 +111,21 @@ impl Original {
             "{what}: {report:?}"
         );
         drop(store);
-        fs::remove_dir_all(places(copy.path()).database).unwrap();
+        fs::remove_dir_all(paths(copy.path()).database).unwrap();
         let (store, report) = open_store(copy.path());
         assert_eq!(contents(&store), before, "{what}: the journal alone, {report:?}");
     }
 }
 
-/// Leaves a closed store as it is after this end.
+/// Makes a closed store look as this end leaves it.
 pub(super) fn end_as(folder: &Path, end: End) {
     match end {
         End::Closed => {}
         End::Killed => {
             let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-            fs::write(places(folder).trust, boot.trim()).unwrap();
+            fs::write(paths(folder).trust, boot.trim()).unwrap();
         }
-        End::PowerLost => fs::write(places(folder).trust, "another boot").unwrap(),
+        End::PowerLost => fs::write(paths(folder).trust, "another boot").unwrap(),
     }
 }
 
@@ -142,11 +142,11 @@ pub(super) fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// What a store holds, where the first read may be the one that finds the database damaged.
+/// Returns the content of a store. The first read may be the one that finds the damaged database.
 pub(super) fn sound(store: &Store) -> BTreeMap<String, String> {
     let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| contents(store)));
     found.unwrap_or_else(|_| {
-        // It is in line behind what a failed read asks for.
+        // This commit is queued after the fail-over that the failed read requested.
         wait(store.commit(Change::default())).unwrap();
         contents(store)
     })
@@ -162,14 +162,14 @@ pub(super) fn rewrite(path: &Path, with: impl FnOnce(&mut Vec<u8>)) {
 fn a_flipped_bit_anywhere_in_the_last_line_loses_nothing() {
     let original = Original::new();
     for at in original.last_line()..original.journal.len() {
-        original.opens_with_all(&format!("byte {at} of the journal"), End::Closed, |places| {
-            rewrite(&places.journal, |bytes| bytes[at] ^= 1 << (at % 8));
+        original.opens_with_all(&format!("byte {at} of the journal"), End::Closed, |paths| {
+            rewrite(&paths.journal, |bytes| bytes[at] ^= 1 << (at % 8));
         });
     }
     for end in ENDS {
         let at = original.last_line() + 20;
-        original.survives("the last line", end, |places| {
-            rewrite(&places.journal, |bytes| bytes[at] ^= 1);
+        original.survives("the last line", end, |paths| {
+            rewrite(&paths.journal, |bytes| bytes[at] ^= 1);
         });
     }
 }
@@ -204,14 +204,14 @@ fn a_journal_that_was_cut_emptied_or_overwritten_loses_nothing() {
     let original = Original::new();
     for end in ENDS {
         for (what, damage) in table {
-            original.survives(what, end, |places| rewrite(&places.journal, damage));
+            original.survives(what, end, |paths| rewrite(&paths.journal, damage));
         }
-        original.survives("missing", end, |places| fs::remove_file(&places.journal).unwrap());
+        original.survives("missing", end, |paths| fs::remove_file(&paths.journal).unwrap());
     }
 }
 
 #[test]
-fn a_bit_in_each_part_of_the_journal_loses_nothing() {
+fn a_flipped_bit_in_any_part_of_the_journal_loses_nothing() {
     let original = Original::new();
     let text = String::from_utf8(original.journal.clone()).unwrap();
     let lines: Vec<usize> = text.match_indices("{\"seq\":").map(|(at, _)| at).collect();
@@ -226,22 +226,22 @@ fn a_bit_in_each_part_of_the_journal_loses_nothing() {
                 if end == End::PowerLost { seventh + 60 } else { 1 },
             ),
         ] {
-            original.survives(what, end, |places| {
-                rewrite(&places.journal, |bytes| bytes[at] ^= 1);
+            original.survives(what, end, |paths| {
+                rewrite(&paths.journal, |bytes| bytes[at] ^= 1);
             });
         }
     }
-    // One in a line that the database stands behind is found when the journal is next read.
+    // A flipped bit in a line before the database's position is found when the journal is next read.
     for at in [second + 8, second + 18, seventh + 60, last - 1] {
         let copy = original.copy(End::Closed);
-        rewrite(&places(copy.path()).journal, |bytes| bytes[at] ^= 1);
+        rewrite(&paths(copy.path()).journal, |bytes| bytes[at] ^= 1);
         let (store, _) = open_store(copy.path());
         if let Some(found) = store.check_journal().unwrap() {
             assert!(!found.damaged.is_empty() || found.missing > 0, "byte {at}");
         }
         assert_eq!(contents(&store), original.contents, "byte {at}");
         drop(store);
-        fs::remove_dir_all(places(copy.path()).database).unwrap();
+        fs::remove_dir_all(paths(copy.path()).database).unwrap();
         assert_eq!(
             contents(&open_store(copy.path()).0),
             original.contents,
@@ -266,37 +266,37 @@ fn a_database_that_was_cut_emptied_or_overwritten_loses_nothing() {
     for end in ENDS {
         for file in ["db", "conf"] {
             for (what, damage) in table {
-                original.survives(&format!("{file} {what}"), end, |places| {
-                    rewrite(&places.database.join(file), damage);
+                original.survives(&format!("{file} {what}"), end, |paths| {
+                    rewrite(&paths.database.join(file), damage);
                 });
             }
-            original.survives(&format!("{file} missing"), end, |places| {
-                fs::remove_file(places.database.join(file)).unwrap();
+            original.survives(&format!("{file} missing"), end, |paths| {
+                fs::remove_file(paths.database.join(file)).unwrap();
             });
         }
-        original.survives("the database missing", end, |places| {
-            fs::remove_dir_all(&places.database).unwrap();
+        original.survives("the database missing", end, |paths| {
+            fs::remove_dir_all(&paths.database).unwrap();
         });
-        original.survives("what it is believed by missing", end, |places| {
-            fs::remove_file(&places.trust).unwrap();
+        original.survives("what it is believed by missing", end, |paths| {
+            fs::remove_file(&paths.trust).unwrap();
         });
-        original.survives("what it is believed by emptied", end, |places| {
-            fs::write(&places.trust, "").unwrap();
+        original.survives("what it is believed by emptied", end, |paths| {
+            fs::write(&paths.trust, "").unwrap();
         });
     }
 }
 
 #[test]
-fn a_bit_in_each_part_of_the_database_loses_nothing() {
+fn a_flipped_bit_in_any_part_of_the_database_loses_nothing() {
     let original = Original::new();
-    let files: Vec<_> = fs::read_dir(places(original.folder.path()).database)
+    let files: Vec<_> = fs::read_dir(paths(original.folder.path()).database)
         .unwrap()
         .map(|file| file.unwrap().path())
         .filter(|path| path.is_file())
         .collect();
     for file in files {
         let bytes = fs::read(&file).unwrap();
-        // What is written of it, and no more of what is not.
+        // Only the used part of the file.
         let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
         for part in 0..24 {
             let at = used * part / 24;
@@ -304,15 +304,15 @@ fn a_bit_in_each_part_of_the_database_loses_nothing() {
             original.survives(
                 &format!("byte {at} of {}", name.display()),
                 End::Closed,
-                |places| {
-                    rewrite(&places.database.join(name), |bytes| bytes[at] ^= 1 << (part % 8));
+                |paths| {
+                    rewrite(&paths.database.join(name), |bytes| bytes[at] ^= 1 << (part % 8));
                 },
             );
         }
     }
 }
 
-/// The values that can be damaged, each in its tree.
+/// The trees whose values are damaged.
 const DAMAGED: [Space; 8] = [
     Space::Conversations,
     Space::Upstream,
@@ -324,9 +324,9 @@ const DAMAGED: [Space; 8] = [
     Space::Meta,
 ];
 
-/// Makes each value of a tree one that cannot be read.
-fn damage_values(places: &Places, space: Space) {
-    let keyspace = Keyspace::open(&places.database).unwrap();
+/// Makes all values of a tree unreadable.
+fn damage_values(paths: &StorePaths, space: Space) {
+    let keyspace = Keyspace::open(&paths.database).unwrap();
     let pairs = keyspace
         .page(space, std::ops::Bound::Unbounded, PAGE_ENTRIES * 100)
         .unwrap();
@@ -344,31 +344,31 @@ fn damaged_values_of_a_database_lose_nothing() {
     let original = Original::new();
     for space in DAMAGED {
         for end in ENDS {
-            original.survives(space.name(), end, |places| damage_values(places, space));
+            original.survives(space.name(), end, |paths| damage_values(paths, space));
         }
     }
 }
 
-/// A database that has lost a value does not make good lines of the journal be dropped, and no journal is written from it.
+/// Good lines of the journal are kept if the database has lost values, and no journal is written from that database.
 #[test]
-fn damaged_values_that_a_replay_meets_cost_no_line() {
+fn damaged_values_found_in_a_replay_cost_no_line() {
     let original = Original::new();
     let lines: Vec<&[u8]> = original.journal.split_inclusive(|byte| *byte == b'\n').collect();
     for space in DAMAGED {
         let behind = tempfile::tempdir().unwrap();
-        fs::write(places(behind.path()).journal, lines[..21].concat()).unwrap();
+        fs::write(paths(behind.path()).journal, lines[..21].concat()).unwrap();
         copy_folder(
-            &places(original.folder.path()).bodies,
-            &places(behind.path()).bodies,
+            &paths(original.folder.path()).bodies,
+            &paths(behind.path()).bodies,
         );
         drop(open_store(behind.path()));
-        damage_values(&places(behind.path()), space);
-        fs::write(places(behind.path()).journal, &original.journal).unwrap();
+        damage_values(&paths(behind.path()), space);
+        fs::write(paths(behind.path()).journal, &original.journal).unwrap();
         let (store, report) = open_store(behind.path());
         assert_eq!(sound(&store), original.contents, "{}: {report:?}", space.name());
         assert!(report.damaged.is_empty(), "{}: {report:?}", space.name());
         drop(store);
-        fs::remove_dir_all(places(behind.path()).database).unwrap();
+        fs::remove_dir_all(paths(behind.path()).database).unwrap();
         assert_eq!(
             contents(&open_store(behind.path()).0),
             original.contents,
@@ -378,14 +378,14 @@ fn damaged_values_that_a_replay_meets_cost_no_line() {
     }
 }
 
-/// Where both are damaged, what one of them has is not thrown away.
+/// If both are damaged, nothing that one of them still has is thrown away.
 #[test]
-fn what_is_set_aside_while_the_journal_is_damaged_is_kept() {
+fn a_database_set_aside_with_a_damaged_journal_is_kept() {
     let original = Original::new();
     let copy = original.copy(End::Closed);
-    let places = places(copy.path());
-    rewrite(&places.journal, |bytes| bytes.truncate(bytes.len() / 2));
-    fs::write(places.database.join("db"), [0xA5; 70_000]).unwrap();
+    let paths = paths(copy.path());
+    rewrite(&paths.journal, |bytes| bytes.truncate(bytes.len() / 2));
+    fs::write(paths.database.join("db"), [0xA5; 70_000]).unwrap();
     let (store, report) = open_store(copy.path());
     assert!(
         report.journal_kept.is_some() && report.set_aside.is_some(),
@@ -394,12 +394,12 @@ fn what_is_set_aside_while_the_journal_is_damaged_is_kept() {
     assert!(store.count() > 0);
     drop(store);
     for _ in 0..5 {
-        fs::write(&places.trust, "another boot").unwrap();
+        fs::write(&paths.trust, "another boot").unwrap();
         drop(open_store(copy.path()));
     }
     assert!(report.set_aside.unwrap().exists(), "{:?}", names(copy.path()));
     assert!(
-        Mark::read(&Keyspace::open(&places.database).unwrap())
+        Mark::read(&Keyspace::open(&paths.database).unwrap())
             .unwrap()
             .is_some()
     );

@@ -1,12 +1,11 @@
-//! Starts at which one of the two files has less than the other, or neither has all: nothing is thrown away, and what may be
-//! lost is reported.
+//! Starts with a journal or a database that lacks changes: nothing is thrown away, and possible losses are reported.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use super::damage::{End, copy_folder, end_as, rewrite, sound};
-use super::{contents, filled, names, open_store, places};
+use super::{contents, filled, names, open_store, paths};
 use crate::store::apply::Mark;
 use crate::store::compact;
 use crate::store::journal;
@@ -14,12 +13,12 @@ use crate::store::keyspace::{Draft, Keyspace, Space};
 use crate::store::tests::{change, id, record, wait};
 use crate::store::{Store, StoreOptions};
 
-/// Replaces the journal of a closed store by a compacted one.
+/// Compacts the journal of a closed store.
 fn compacted(folder: &Path) {
-    let places = places(folder);
-    let keyspace = Keyspace::open(&places.database).unwrap();
+    let paths = paths(folder);
+    let keyspace = Keyspace::open(&paths.database).unwrap();
     let mark = Mark::read(&keyspace).unwrap().unwrap();
-    let (mark, _) = compact::write(&places.journal, &keyspace, &mark)
+    let (mark, _) = compact::write(&paths.journal, &keyspace, &mark)
         .unwrap()
         .put_in_place()
         .unwrap();
@@ -27,7 +26,7 @@ fn compacted(folder: &Path) {
     keyspace.close();
 }
 
-/// All files below a folder, with what is in them.
+/// All files below a folder, with their content.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for name in names(folder) {
@@ -43,7 +42,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_journal_from_a_backup_does_not_cost_what_the_database_has() {
+fn an_old_journal_does_not_lose_what_the_database_has() {
     for (is_compacted, end) in [false, true]
         .into_iter()
         .flat_map(|is_compacted| [End::Closed, End::Killed, End::PowerLost].map(|end| (is_compacted, end)))
@@ -51,8 +50,8 @@ fn a_journal_from_a_backup_does_not_cost_what_the_database_has() {
         let what = format!("compacted: {is_compacted}, {end:?}");
         let folder = tempfile::tempdir().unwrap();
         filled(folder.path());
-        let places = places(folder.path());
-        let backup = fs::read(&places.journal).unwrap();
+        let paths = paths(folder.path());
+        let backup = fs::read(&paths.journal).unwrap();
         if is_compacted {
             compacted(folder.path());
         }
@@ -63,7 +62,7 @@ fn a_journal_from_a_backup_does_not_cost_what_the_database_has() {
         let before = contents(&store);
         drop(store);
         end_as(folder.path(), end);
-        fs::write(&places.journal, &backup).unwrap();
+        fs::write(&paths.journal, &backup).unwrap();
 
         let (store, report) = open_store(folder.path());
         assert_eq!(contents(&store), before, "{what}: {report:?}");
@@ -72,7 +71,7 @@ fn a_journal_from_a_backup_does_not_cost_what_the_database_has() {
         let kept = report.journal_kept.unwrap_or_else(|| panic!("{what}"));
         assert_eq!(fs::read(kept).unwrap(), backup, "{what}");
         drop(store);
-        fs::remove_dir_all(&places.database).unwrap();
+        fs::remove_dir_all(&paths.database).unwrap();
         assert_eq!(
             contents(&open_store(folder.path()).0),
             before,
@@ -81,9 +80,9 @@ fn a_journal_from_a_backup_does_not_cost_what_the_database_has() {
     }
 }
 
-/// Neither is a state of the other: what each of them has is there.
+/// Neither is a state of the other: the changes of both are kept.
 #[test]
-fn a_longer_database_of_another_store_is_taken_together_with_the_journal() {
+fn a_longer_database_of_another_store_is_merged_with_the_journal() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     filled(folder.path());
     filled(other.path());
@@ -95,8 +94,8 @@ fn a_longer_database_of_another_store_is_taken_together_with_the_journal() {
     let (store, _) = open_store(folder.path());
     wait(store.commit(change(record(80, 900)))).unwrap();
     drop(store);
-    fs::remove_dir_all(places(folder.path()).database).unwrap();
-    copy_folder(&places(other.path()).database, &places(folder.path()).database);
+    fs::remove_dir_all(paths(folder.path()).database).unwrap();
+    copy_folder(&paths(other.path()).database, &paths(folder.path()).database);
     let (store, report) = open_store(folder.path());
     for number in (60..69).chain([80]) {
         assert!(
@@ -115,10 +114,10 @@ fn a_journal_of_nothing_but_garbage_without_a_database_may_have_lost_changes() {
     for has_header in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         filled(folder.path());
-        let places = places(folder.path());
-        fs::remove_dir_all(&places.database).unwrap();
+        let paths = paths(folder.path());
+        fs::remove_dir_all(&paths.database).unwrap();
         let mut garbage = Vec::new();
-        rewrite(&places.journal, |bytes| {
+        rewrite(&paths.journal, |bytes| {
             let header = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
             bytes.truncate(if has_header { header } else { 0 });
             bytes.extend(b"gar\nbage\n");
@@ -133,9 +132,9 @@ fn a_journal_of_nothing_but_garbage_without_a_database_may_have_lost_changes() {
     }
 }
 
-/// Where both are damaged, each gives what can be read in it.
+/// If both are damaged, what is readable in each is kept.
 #[test]
-fn one_unreadable_value_costs_no_other_where_the_journal_is_damaged_too() {
+fn one_unreadable_value_with_a_damaged_journal_costs_no_other() {
     for space in [
         Space::Conversations,
         Space::Lineage,
@@ -154,8 +153,8 @@ fn one_unreadable_value_costs_no_other_where_the_journal_is_damaged_too() {
             }
             let ids: Vec<_> = store.recent(None).map(|item| item.unwrap().1.id).collect();
             drop(store);
-            let places = places(folder.path());
-            let keyspace = Keyspace::open(&places.database).unwrap();
+            let paths = paths(folder.path());
+            let keyspace = Keyspace::open(&paths.database).unwrap();
             let (key, _) = keyspace
                 .page(space, std::ops::Bound::Unbounded, 1)
                 .unwrap()
@@ -165,7 +164,7 @@ fn one_unreadable_value_costs_no_other_where_the_journal_is_damaged_too() {
             keyspace.apply(draft.into_writes()).unwrap();
             keyspace.sync().unwrap();
             keyspace.close();
-            rewrite(&places.journal, |bytes| {
+            rewrite(&paths.journal, |bytes| {
                 let half = bytes.len() / 2;
                 bytes.truncate(half);
             });
@@ -189,9 +188,9 @@ fn one_unreadable_value_costs_no_other_where_the_journal_is_damaged_too() {
     }
 }
 
-/// A newer version wrote a line with a valid checksum and unknown content. There is no other copy of that line.
+/// A newer version wrote a valid line with unknown content. No other copy of that line exists.
 #[test]
-fn a_change_that_is_not_known_ends_the_start_and_nothing_is_changed() {
+fn an_unknown_change_fails_the_start_and_changes_nothing() {
     let known = r#""record":{"version":1,"id":"7b000000-0000-4000-8000-000000000000","agent":"claude","cwd":"/p","createdAt":"2026-01-02T03:04:05Z","updatedAt":"2026-01-02T03:04:05Z"}"#;
     let lines = [
         r#"{"rooms":[{"id":1}]}"#.to_owned(),
@@ -204,13 +203,13 @@ fn a_change_that_is_not_known_ends_the_start_and_nothing_is_changed() {
         for has_database in [true, false] {
             let folder = tempfile::tempdir().unwrap();
             let before = filled(folder.path());
-            let places = places(folder.path());
-            let whole = fs::read(&places.journal).unwrap();
-            rewrite(&places.journal, |bytes| {
+            let paths = paths(folder.path());
+            let whole = fs::read(&paths.journal).unwrap();
+            rewrite(&paths.journal, |bytes| {
                 bytes.extend(journal::encode_line(32, &line));
             });
             if !has_database {
-                fs::remove_dir_all(&places.database).unwrap();
+                fs::remove_dir_all(&paths.database).unwrap();
             }
             let all = files(folder.path());
             for _start in 0..2 {
@@ -225,19 +224,19 @@ fn a_change_that_is_not_known_ends_the_start_and_nothing_is_changed() {
                 all.retain(keeps);
                 assert!(found == all, "{line}: {:?}", found.keys());
             }
-            fs::write(&places.journal, &whole).unwrap();
+            fs::write(&paths.journal, &whole).unwrap();
             assert_eq!(contents(&open_store(folder.path()).0), before, "{line}");
         }
     }
 }
 
-/// The version that wrote it may have used the database too, so that this one does not meet the line at its start.
+/// The newer version may have updated the database too, so that this version skips the line when it starts.
 #[test]
-fn a_change_that_is_not_known_is_not_lost_in_a_compaction() {
+fn an_unknown_change_is_not_lost_in_a_compaction() {
     let folder = tempfile::tempdir().unwrap();
     super::filled_to_compact(folder.path());
-    let places = places(folder.path());
-    let text = String::from_utf8(fs::read(&places.journal).unwrap()).unwrap();
+    let paths = paths(folder.path());
+    let text = String::from_utf8(fs::read(&paths.journal).unwrap()).unwrap();
     let mut lines: Vec<Vec<u8>> = text
         .split_inclusive('\n')
         .map(|line| line.as_bytes().to_vec())
@@ -247,8 +246,8 @@ fn a_change_that_is_not_known_is_not_lost_in_a_compaction() {
     let longer = journal::encode_line(3, &more);
     let by = longer.len() - lines[3].len();
     lines[3] = longer;
-    fs::write(&places.journal, lines.concat()).unwrap();
-    let keyspace = Keyspace::open(&places.database).unwrap();
+    fs::write(&paths.journal, lines.concat()).unwrap();
+    let keyspace = Keyspace::open(&paths.database).unwrap();
     let mut mark = Mark::read(&keyspace).unwrap().unwrap();
     mark.position.line_offset += by as u64;
     mark.position.end_offset += by as u64;
@@ -256,7 +255,7 @@ fn a_change_that_is_not_known_is_not_lost_in_a_compaction() {
     keyspace.sync().unwrap();
     keyspace.close();
     assert!(Store::open(folder.path(), StoreOptions::default()).is_err());
-    assert_eq!(fs::read(&places.journal).unwrap(), lines.concat());
+    assert_eq!(fs::read(&paths.journal).unwrap(), lines.concat());
 }
 
 #[test]
@@ -264,18 +263,18 @@ fn bodies_without_a_journal_and_a_database_are_kept() {
     for has_trust in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         filled(folder.path());
-        let places = places(folder.path());
-        let bodies = files(&places.bodies);
+        let paths = paths(folder.path());
+        let bodies = files(&paths.bodies);
         assert!(!bodies.is_empty());
-        fs::remove_dir_all(&places.database).unwrap();
-        fs::remove_file(&places.journal).unwrap();
+        fs::remove_dir_all(&paths.database).unwrap();
+        fs::remove_file(&paths.journal).unwrap();
         if !has_trust {
-            fs::remove_file(&places.trust).unwrap();
+            fs::remove_file(&paths.trust).unwrap();
         }
         let (store, report) = open_store(folder.path());
         assert!(report.is_damaged() && report.may_have_lost(), "{report:?}");
         drop(store);
-        // Also in the next lives, which compact.
+        // The same after the next starts, which compact.
         super::filled_to_compact(folder.path());
         drop(open_store(folder.path()));
         let left = files(folder.path());
@@ -289,17 +288,17 @@ fn bodies_without_a_journal_and_a_database_are_kept() {
     }
 }
 
-/// A process that replaces this one, or a start after a kill, finds nothing of it in the repaired files.
+/// A later process finds no trace of the losses in the repaired files.
 #[test]
-fn what_was_lost_is_known_until_it_is_settled() {
+fn losses_are_reported_until_they_are_settled() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
-    let places = places(folder.path());
-    let text = fs::read_to_string(&places.journal).unwrap();
+    let paths = paths(folder.path());
+    let text = fs::read_to_string(&paths.journal).unwrap();
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     lines.remove(5);
-    fs::write(&places.journal, lines.concat()).unwrap();
-    fs::remove_dir_all(&places.database).unwrap();
+    fs::write(&paths.journal, lines.concat()).unwrap();
+    fs::remove_dir_all(&paths.database).unwrap();
     let (store, first) = open_store(folder.path());
     assert_eq!(first.missing, 1);
     drop(store);
@@ -322,13 +321,13 @@ fn what_was_lost_is_known_until_it_is_settled() {
     );
 }
 
-/// Of a newer version, or damaged: what it says is not known, and it is not overwritten.
+/// A report from a newer version, or a damaged one: its content is unknown, and it is not overwritten.
 #[test]
-fn a_note_of_losses_that_cannot_be_read_is_set_aside_and_counts_as_one() {
+fn an_unreadable_report_is_set_aside_and_counts_as_a_loss() {
     for text in ["{", "{\"version\":2,\"isDamaged\":false}", ""] {
         let folder = tempfile::tempdir().unwrap();
         let before = filled(folder.path());
-        fs::write(places(folder.path()).report, text).unwrap();
+        fs::write(paths(folder.path()).report, text).unwrap();
         let (store, report) = open_store(folder.path());
         assert!(report.may_have_lost(), "{text}: {report:?}");
         assert_eq!(contents(&store), before, "{text}");
@@ -337,35 +336,35 @@ fn a_note_of_losses_that_cannot_be_read_is_set_aside_and_counts_as_one() {
     }
 }
 
-/// A kill may come while a database is built, between any two of its steps.
+/// A kill may come between any two steps of building a database.
 #[test]
-fn a_kill_while_both_are_put_together_loses_nothing() {
+fn a_kill_during_a_merge_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
-    let places = places(folder.path());
-    rewrite(&places.journal, |bytes| {
+    let paths = paths(folder.path());
+    rewrite(&paths.journal, |bytes| {
         let half = bytes.len() / 2;
         bytes.truncate(half);
     });
     let repaired = tempfile::tempdir().unwrap();
     copy_folder(folder.path(), repaired.path());
     drop(open_store(repaired.path()));
-    let made = super::places(repaired.path());
+    let made = super::paths(repaired.path());
 
     let steps: [&dyn Fn(); 4] = [
-        &|| copy_folder(&made.database, &places.making),
+        &|| copy_folder(&made.database, &paths.making),
         &|| {
-            fs::remove_file(&places.trust).unwrap();
+            fs::remove_file(&paths.trust).unwrap();
         },
         &|| {
-            fs::copy(&made.journal, &places.journal).unwrap();
+            fs::copy(&made.journal, &paths.journal).unwrap();
         },
         &|| {
-            fs::rename(&places.database, folder.path().join("store.damaged-1")).unwrap();
+            fs::rename(&paths.database, folder.path().join("store.damaged-1")).unwrap();
         },
     ];
     for (number, step) in steps.iter().enumerate() {
-        copy_folder(&made.database, &places.making);
+        copy_folder(&made.database, &paths.making);
         step();
         let killed = tempfile::tempdir().unwrap();
         copy_folder(folder.path(), killed.path());
@@ -378,9 +377,9 @@ fn a_kill_while_both_are_put_together_loses_nothing() {
     }
 }
 
-/// The journal alone does not say that it is an older one, but the store said how far it was when it was closed.
+/// The journal alone does not show that it is old, but the store recorded its last change when it was closed.
 #[test]
-fn a_journal_from_a_backup_without_a_database_is_known_to_have_lost_changes() {
+fn an_old_journal_without_a_database_is_reported_as_a_loss() {
     for database in ["missing", "garbage", "as old"] {
         let folder = tempfile::tempdir().unwrap();
         filled(folder.path());
@@ -391,15 +390,15 @@ fn a_journal_from_a_backup_without_a_database_is_known_to_have_lost_changes() {
             wait(store.commit(change(record(60 + number, 900)))).unwrap();
         }
         drop(store);
-        let places = places(folder.path());
-        fs::copy(super::places(backup.path()).journal, &places.journal).unwrap();
-        fs::remove_dir_all(&places.database).unwrap();
+        let paths = paths(folder.path());
+        fs::copy(super::paths(backup.path()).journal, &paths.journal).unwrap();
+        fs::remove_dir_all(&paths.database).unwrap();
         match database {
             "garbage" => {
-                fs::create_dir(&places.database).unwrap();
-                fs::write(places.database.join("db"), [0xA5; 70_000]).unwrap();
+                fs::create_dir(&paths.database).unwrap();
+                fs::write(paths.database.join("db"), [0xA5; 70_000]).unwrap();
             }
-            "as old" => copy_folder(&super::places(backup.path()).database, &places.database),
+            "as old" => copy_folder(&super::paths(backup.path()).database, &paths.database),
             _ => {}
         }
         for _start in 0..2 {
@@ -413,31 +412,31 @@ fn a_journal_from_a_backup_without_a_database_is_known_to_have_lost_changes() {
     }
 }
 
-/// Whatever cannot be had any more of two damaged files, no start is silent about it.
+/// If two damaged files lose something, the start reports it.
 #[test]
-fn a_bit_in_the_database_beside_half_a_journal_loses_nothing_unnoticed() {
+fn a_flipped_bit_in_the_database_with_half_a_journal_is_reported() {
     let original = tempfile::tempdir().unwrap();
     let before = filled(original.path());
-    rewrite(&places(original.path()).journal, |bytes| {
+    rewrite(&paths(original.path()).journal, |bytes| {
         let half = bytes.len() / 2;
         bytes.truncate(half);
     });
     let (_, half) = {
         let alone = tempfile::tempdir().unwrap();
         copy_folder(original.path(), alone.path());
-        fs::remove_dir_all(places(alone.path()).database).unwrap();
+        fs::remove_dir_all(paths(alone.path()).database).unwrap();
         let (store, _) = open_store(alone.path());
         let ids: Vec<_> = store.recent(None).map(|item| item.unwrap().1.id).collect();
         (alone, ids)
     };
-    let file = places(original.path()).database.join("db");
+    let file = paths(original.path()).database.join("db");
     let bytes = fs::read(&file).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
     for part in 0..24 {
         let at = used * part / 24;
         let folder = tempfile::tempdir().unwrap();
         copy_folder(original.path(), folder.path());
-        rewrite(&places(folder.path()).database.join("db"), |bytes| {
+        rewrite(&paths(folder.path()).database.join("db"), |bytes| {
             bytes[at] ^= 1 << (part % 8);
         });
         let (store, report) = open_store(folder.path());

@@ -1,7 +1,7 @@
-//! Writing a session's transcript, in Claude's format.
+//! Writes a session's transcript in Claude's format.
 //!
-//! Owns the shape of the records and the rule that each is appended with one write as it happens. What stands
-//! in the file is the session's whole memory: the place to go on from is read from it at every prompt.
+//! Owns the form of the records. Each record is appended with one write as it happens. The file is the session's only
+//! memory: every prompt reads from it where to continue.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,7 +18,7 @@ use crate::transcript::{TranscriptError, reading};
 
 /// A transcript that is open for appending.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct TranscriptWriter {
     path: PathBuf,
     file: File,
     file_id: String,
@@ -27,7 +27,7 @@ pub(super) struct Keeper {
     needs_newline: bool,
 }
 
-/// Who wrote a record's message, and what sets it apart.
+/// The author of a record's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Author {
     Person,
@@ -38,8 +38,8 @@ enum Author {
     OwnCommand,
 }
 
-impl Keeper {
-    /// Opens the transcript below `root`. One that `must_exist` and does not is None; any other is created.
+impl TranscriptWriter {
+    /// Opens the transcript below `root`. `None` if it `must_exist` but does not; otherwise a missing one is created.
     pub(super) fn open(
         root: &Path,
         file_id: &str,
@@ -77,7 +77,7 @@ impl Keeper {
         &self.path
     }
 
-    /// The uuid of the record that the next one follows.
+    /// Returns the UUID of the record that the next one follows.
     pub(super) fn leaf(&self) -> Option<&str> {
         self.leaf.as_deref()
     }
@@ -138,7 +138,7 @@ impl Keeper {
         )
     }
 
-    /// Appends a command of the agent's own, without arguments and without output.
+    /// Appends a command of the agent itself, without arguments and output.
     pub(super) fn own_command(&mut self, name: &str) -> io::Result<String> {
         let text = format!(
             "<command-name>/{name}</command-name>\n            <command-message>{name}</command-message>\n            \
@@ -191,7 +191,7 @@ impl Keeper {
     }
 }
 
-/// Now, as the records have it.
+/// Returns the current time in the form of the records.
 pub(super) fn now_text() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
@@ -207,7 +207,7 @@ fn new_path(root: &Path, file_id: &str, cwd: &Path) -> Result<PathBuf, Transcrip
     Ok(folder.join(file_name(file_id)?))
 }
 
-/// A killed writer may have left a line without its end; what follows must not run into it.
+/// A killed writer may have left a line without its newline; the next record must not join it.
 fn lacks_newline(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(false);

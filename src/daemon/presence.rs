@@ -1,0 +1,175 @@
+//! Watches whether the daemon can still be found: its lock file, and the socket for clients.
+//!
+//! A socket can disappear while the daemon runs, for example with the runtime folder of a user whose last session
+//! ended. A data folder can be removed. This module owns when to check. It does not know what is done about it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::lock::DaemonLock;
+use crate::server::SocketFile;
+
+/// How often to check, in addition to watching the socket's folder. The lock's folder is not watched, because every
+/// change is written there.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// How long after an event to check. By then, a program that removes all of the daemon's folders is done, and finds
+/// no new socket in one of them.
+const CHECK_AFTER: Duration = Duration::from_millis(200);
+
+/// How often to retry listening, for example while the runtime folder is missing.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+
+/// What was moved or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// The lock file. Nobody finds this daemon by its data folder any more, and another may start.
+    Lock,
+    /// The socket. Nobody can connect any more.
+    Socket,
+}
+
+/// Watches the daemon's lock file and socket.
+pub(super) struct PresenceWatch<'a> {
+    lock: &'a DaemonLock,
+    socket: SocketFile,
+    /// Reports events in the socket's folder. `None` if it cannot be watched.
+    watcher: Option<RecommendedWatcher>,
+    changed: Arc<Notify>,
+    next_check: Instant,
+}
+
+impl<'a> PresenceWatch<'a> {
+    pub(super) fn new(lock: &'a DaemonLock, socket: SocketFile) -> Self {
+        let changed = Arc::new(Notify::new());
+        Self {
+            lock,
+            watcher: watch(socket.path(), &changed),
+            socket,
+            changed,
+            // Also covers what happened before the watch.
+            next_check: Instant::now(),
+        }
+    }
+
+    /// Waits until something was moved or removed. Cancel safe.
+    pub(super) async fn wait_until_lost(&mut self) -> Lost {
+        loop {
+            tokio::select! {
+                () = self.changed.notified() => {
+                    self.next_check = self.next_check.min(Instant::now() + CHECK_AFTER);
+                    continue;
+                }
+                () = tokio::time::sleep_until(self.next_check) => {}
+            }
+            self.next_check = Instant::now() + CHECK_EVERY;
+            if self.lock.is_astray() {
+                return Lost::Lock;
+            }
+            if self.socket.is_astray() {
+                return Lost::Socket;
+            }
+        }
+    }
+
+    /// Switches to the daemon's new socket.
+    pub(super) fn replace_socket(&mut self, socket: SocketFile) {
+        self.watcher = watch(socket.path(), &self.changed);
+        self.socket = socket;
+    }
+
+    /// Called if listening on a new socket failed. The old one is reported as lost again after a while. Events in its
+    /// folder are ignored, because the retries may cause them.
+    pub(super) fn retry_later(&mut self) {
+        self.watcher = None;
+        self.next_check = Instant::now() + RETRY_EVERY;
+    }
+}
+
+/// Watches the folder of the socket.
+fn watch(socket: &Path, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    let folder = socket.parent()?;
+    let changed = Arc::clone(changed);
+    let watching = notify::recommended_watcher(move |_| changed.notify_one()).and_then(|mut watcher| {
+        watcher.watch(folder, RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    match watching {
+        Ok(watcher) => Some(watcher),
+        Err(error) => {
+            tracing::debug!(folder = %folder.display(), %error, "cannot watch the socket's folder; checking it regularly");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use std::fs;
+
+    use super::*;
+    use crate::daemon::lock::LockInfo;
+    use crate::server::PrivateSocket;
+
+    fn lock(folder: &Path) -> DaemonLock {
+        let info = LockInfo {
+            pid: 1,
+            socket: "/nowhere".into(),
+            acp_socket: None,
+            home: None,
+            config: None,
+            started_at: jiff::Timestamp::UNIX_EPOCH,
+        };
+        DaemonLock::acquire(&folder.join(crate::paths::names::LOCK), &info).unwrap()
+    }
+
+    /// Includes the listener, which keeps the inode from being reused.
+    fn bound(path: &Path) -> (tokio::net::UnixListener, SocketFile) {
+        let PrivateSocket { listener, file } = PrivateSocket::bind(path).unwrap();
+        (listener, file)
+    }
+
+    #[tokio::test]
+    async fn a_removed_socket_is_reported_and_its_replacement_is_watched() {
+        let (data, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (lock, path) = (lock(data.path()), run.path().join("folder/s.sock"));
+        let (first, file) = bound(&path);
+        let mut listeners = vec![first];
+        let mut presence = PresenceWatch::new(&lock, file);
+        for _ in 0..2 {
+            fs::remove_dir_all(path.parent().unwrap()).unwrap();
+            assert_eq!(presence.wait_until_lost().await, Lost::Socket);
+            let (listener, file) = bound(&path);
+            listeners.push(listener);
+            presence.replace_socket(file);
+        }
+        // Another file in its place counts too.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert_eq!(presence.wait_until_lost().await, Lost::Socket);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removed_lock_is_reported_without_a_watch() {
+        let (data, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let lock = lock(data.path());
+        let (_listener, file) = bound(&run.path().join("s.sock"));
+        let mut presence = PresenceWatch::new(&lock, file);
+        presence.retry_later();
+        let began = Instant::now();
+        let lost = tokio::time::timeout(CHECK_EVERY * 3, presence.wait_until_lost()).await;
+        assert!(lost.is_err(), "{lost:?}: nothing was moved");
+        // Another file at its path does not count.
+        fs::remove_file(lock.path()).unwrap();
+        fs::write(lock.path(), "").unwrap();
+        assert_eq!(presence.wait_until_lost().await, Lost::Lock);
+        assert!(began.elapsed() <= CHECK_EVERY * 4);
+    }
+}
