@@ -1,8 +1,8 @@
 //! How a conversation changes: one input in, effects out. Pure: no I/O, no clock, no runtime.
 //!
-//! `apply` runs to its end; what takes time comes back as another input. What must be durable before it is told is an
-//! [`Effect::Write`] with a [`Milestone`], one a step, and is told when that milestone comes back. The state (`prompting`,
-//! `awaiting`) is no promise and is told at once; ids, ends and answers wait for the disk.
+//! `apply` runs to its end; slow work comes back as another input. What must be durable before it is reported is an
+//! [`Effect::Write`] with a [`Milestone`], at most one in each step, and is reported when that milestone comes back. The
+//! state (`prompting`, `awaiting`) is not a promise and is reported at once; ids, ends and answers wait for the disk.
 
 mod branching;
 mod calls;
@@ -33,7 +33,7 @@ use super::effect::{Deadline, Effect, Effects, Input, Ledger, Milestone, Now, Wr
 use super::error::{ConversationError, StoreFailure};
 use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 
-/// After how long a write that failed is tried again by itself, in milliseconds: a full disk takes a person to mend.
+/// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
 pub(super) const REWRITE_AFTER_MS: u64 = 5_000;
 
 /// What a call has changed.
@@ -42,7 +42,7 @@ struct Changed {
     before: Box<ConversationRecord>,
     /// What goes down with the record.
     ledger: Ledger,
-    /// What everyone is told once it is on disk.
+    /// Events to send once it is on disk.
     events: Vec<Event>,
 }
 
@@ -58,7 +58,7 @@ impl Changed {
 }
 
 impl<R> Model<R> {
-    /// Takes one input and tells what is to be done, answers last.
+    /// Takes one input and returns the effects, answers last.
     pub fn apply(&mut self, input: Input<R>, now: Now) -> Effects<R> {
         let before = self.state();
         let mut effects = Effects::default();
@@ -163,7 +163,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Starts a job and tells its number.
+    /// Starts a job and returns its number.
     fn start_job(&mut self, kind: JobKind<R>) -> u64 {
         self.last_job += 1;
         self.job = Some(Job {
@@ -309,7 +309,7 @@ impl<R> Model<R> {
         request.record(Some(self.record.id), now)
     }
 
-    /// A change is on disk, or could not be written: what waited for it goes on.
+    /// A change is on disk, or could not be written: whatever waited for it continues.
     fn written(
         &mut self,
         part: WritePart<R>,
@@ -393,7 +393,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes note of what is on disk now and what is not, and tells what had to wait for it.
+    /// Records what is on disk and what is not, and reports what waited for it.
     fn note_written(
         &mut self,
         milestone: &Milestone<R>,
@@ -456,8 +456,8 @@ impl<R> Model<R> {
         effects.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
     }
 
-    /// Takes a change back that its caller is told has failed, unless something has changed since, and strikes out
-    /// what the ledger says of it. What earlier writes left behind stays in the ledger.
+    /// Undoes a change that is reported to its caller as failed, unless something has changed since, and removes its entries from
+    /// the ledger. Entries of earlier writes stay in the ledger.
     fn take_back(&mut self, milestone: &Milestone<R>, ledger: &mut Ledger) {
         let (before, request): (Option<&ConversationRecord>, _) = match milestone {
             Milestone::Answer { before, request, .. } | Milestone::Forked { before, request, .. } => {

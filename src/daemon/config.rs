@@ -204,7 +204,7 @@ pub enum ConfigProblem {
         problem: String,
     },
     /// The default is none of the agents.
-    #[error("default_agent is \"{name}\", which is none of the agents: {known}")]
+    #[error("default_agent is \"{name}\", which is not configured; the agents are: {known}")]
     UnknownDefault {
         /// What was given.
         name: String,
@@ -232,7 +232,7 @@ pub enum ConfigProblem {
     },
     /// A bound of what is kept cannot be used.
     #[error(
-        "keep.{name} must be at least {least}; without it there is no such bound, and enabled = false keeps nothing"
+        "keep.{name} must be at least {least}; omit it for no limit, or set enabled = false to make no backups"
     )]
     Keep {
         /// Which.

@@ -53,7 +53,7 @@ pub enum StartError {
     #[error("cannot open the store")]
     Store(#[from] StoreError),
     /// The last life's turns could not be ended.
-    #[error("cannot end the turns that the last life left")]
+    #[error("cannot end the turns that an earlier daemon left unfinished")]
     LastLife(#[source] ConversationError),
     /// What a service manager passed cannot be used.
     #[error("the service manager passed no listening Unix socket")]

@@ -214,7 +214,7 @@ impl Drop for DaemonLock {
     fn drop(&mut self) {
         // Closing is not enough: a child that is just being started has the file open too, until it is another program.
         if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
-            tracing::warn!(path = %self.path.display(), %error, "the lock was not given back");
+            tracing::warn!(path = %self.path.display(), %error, "the lock was not released");
         }
     }
 }

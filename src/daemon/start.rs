@@ -153,11 +153,11 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         registry.settle_trees().await;
         // A later start may delete files as though the store had everything, so no plan from before a loss may be left.
         if is_settled.contains(&false) {
-            tracing::warn!("the next start reports the damage of the store once more, if there was any");
+            tracing::warn!("the next start reports any damage of the store again");
         } else if let Err(error) = store.settle_opening() {
             tracing::warn!(
                 error = chain_text(&error),
-                "the next start reports the same damage of the store once more"
+                "the next start reports the same damage of the store again"
             );
         }
         registry.watch_transcripts().await;
@@ -380,7 +380,7 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
         Err(error) => {
             tracing::error!(
                 error = chain_text(&error),
-                "cannot read which processes the last life left"
+                "cannot read which processes an earlier daemon left running"
             );
             Vec::new()
         }
@@ -397,18 +397,20 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
                 tracing::info!(
                     pid = ended.pid,
                     name = ended.name,
-                    "a process of the last life was ended"
+                    "ended a process that an earlier daemon left running"
                 );
             }
             for survivor in &report.survivors {
                 tracing::error!(
                     pid = survivor.pid,
                     name = survivor.name,
-                    "a process of the last life cannot be ended"
+                    "cannot end a process that an earlier daemon left running"
                 );
             }
         }
-        Err(error) => tracing::error!(%error, "the processes of the last life were not ended"),
+        Err(error) => {
+            tracing::error!(%error, "did not end the processes that an earlier daemon left running")
+        }
     }
     let marks: Vec<String> = remembered.into_iter().map(|process| process.mark).collect();
     if !marks.is_empty()
@@ -421,7 +423,7 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
     {
         tracing::warn!(
             error = chain_text(&error),
-            "cannot remove the records of the last life's processes"
+            "cannot remove the records of an earlier daemon's processes"
         );
     }
 }

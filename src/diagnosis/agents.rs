@@ -348,7 +348,7 @@ fn fault(folder: &Path) -> Option<Fault> {
             fault(
                 Severity::Error,
                 format!(
-                    "{place}, the folder of its transcripts, is a link to {}, which is not there",
+                    "{place}, the folder of its transcripts, is a link to {}, which does not exist",
                     to.display()
                 ),
                 "restore what the link points to, or remove the link",
@@ -361,8 +361,8 @@ fn fault(folder: &Path) -> Option<Fault> {
         ),
         Ok(metadata) if !metadata.is_dir() => fault(
             Severity::Error,
-            format!("{place}, the folder of its transcripts, is no folder"),
-            "move it out of the way, or set transcripts below the agent's section of the configuration to the folder",
+            format!("{place}, the folder of its transcripts, is not a folder"),
+            "move it away, or set transcripts in the agent's section of the configuration to the right folder",
         ),
         Ok(_) if access(folder, Access::READ_OK | Access::EXEC_OK).is_err() => fault(
             Severity::Error,
@@ -414,12 +414,12 @@ mod tests {
         assert_eq!(said(), None);
         fs::remove_dir(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(said().unwrap().1.ends_with("is no folder"));
+        assert!(said().unwrap().1.ends_with("is not a folder"));
         fs::remove_file(&folder).unwrap();
         symlink(home.path().join("elsewhere"), &folder).unwrap();
         let (severity, what) = said().unwrap();
         assert!(
-            severity == Severity::Error && what.contains("elsewhere, which is not there"),
+            severity == Severity::Error && what.contains("elsewhere"),
             "{what}"
         );
         fs::create_dir(home.path().join("elsewhere")).unwrap();

@@ -44,7 +44,7 @@ pub(super) fn room(services: &Services) -> Vec<Diagnostic> {
         match look(&place) {
             Ok(room) => found.push(judged(room).about(folder.to_string_lossy())),
             Err(error) => {
-                tracing::warn!(folder = %place.display(), %error, "the room on a disk is not known");
+                tracing::warn!(folder = %place.display(), %error, "the free space of a disk is unknown");
             }
         }
     }

@@ -54,12 +54,12 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
     let status = services.store.status();
     let data = services.data.to_string_lossy();
     let store = if let Some(failure) = &status.failure {
-        let what = format!("changes cannot be stored any more: {}", chain_text(failure));
+        let what = format!("changes can no longer be stored: {}", chain_text(failure));
         Diagnostic::new(DiagnosticKind::Store, Severity::Error, what).next(
             "check the free space and the permissions of the data folder; confirmed changes are not lost",
         )
     } else if status.is_ephemeral {
-        let what = "everything is kept in memory only and is gone when the daemon stops";
+        let what = "all data is in memory only and is lost when the daemon stops";
         Diagnostic::new(DiagnosticKind::Store, Severity::Note, what)
             .next("start sessiond without --ephemeral")
     } else {
@@ -165,25 +165,25 @@ fn journal(services: &Services) -> Option<Diagnostic> {
         Ok(Some(damage)) => damage,
         Err(error) => {
             let what = format!(
-                "the journal could not be checked, or written anew: {}",
+                "the journal could not be checked or rewritten: {}",
                 chain_text(&error)
             );
             let found = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
             return Some(found.about(services.data.to_string_lossy()).next(
-                "look for room, permissions and the health of the disk, and ask again; where that is no help, save a copy of the data folder",
+                "check the free space, the permissions and the health of the disk, and run sessionctl doctor again; if that does not help, save a copy of the data folder",
             ));
         }
     };
     let bytes = damage.damaged.iter().map(|region| region.bytes).sum();
     let what = format!(
-        "{} of the journal could not be read any more, with {} that no other line has; it was written anew from the database",
+        "{} of the journal could not be read, with {} that no other line has; it was rewritten from the database",
         size(bytes),
         count(damage.missing, "change"),
     );
     let found = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
         .about(damage.kept.to_string_lossy())
         .fact("damagedBytes", bytes)
-        .next("something has changed a file of the daemon's, or the disk is failing: check both; the damaged file is kept there");
+        .next("another program changed a file of the daemon, or the disk is failing: check both; the damaged file was kept there");
     Some(found)
 }
 

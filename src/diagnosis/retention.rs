@@ -144,7 +144,7 @@ fn judged(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
             )),
         (true, Some(ours)) if ours <= vendor.days => of(
             Severity::Warning,
-            format!("{deletes}, and backups are kept for {}, which is no longer", count(ours, "day")),
+            format!("{deletes}, and backups are kept only for {}", count(ours, "day")),
         )
         .next("raise days below [keep], or leave it out"),
         (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; backups are kept for {}", count(ours, "day"))),

@@ -1,4 +1,4 @@
-//! The way to another folder: the session is closed, the files go, and then the chain says so.
+//! Moving to another folder: the session is closed, the files move, and then the chain records it.
 
 use bridge_protocol::conversation::{MoveAnswer, MovedFolder, UndoAnswer};
 use bridge_protocol::event::Event;
@@ -15,7 +15,7 @@ use super::Changed;
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
     pub(super) fn hold(&mut self, reply: R, effects: &mut Effects<R>) {
-        let refusal = self.refuses_to_leave_agent("go on elsewhere");
+        let refusal = self.refuses_to_leave_agent("move");
         self.held = refusal.is_none();
         let answer = refusal.map_or(Ok(Answer::Done), Err);
         effects.push(Effect::Answer(reply, answer));
@@ -23,7 +23,7 @@ impl<R> Model<R> {
 
     /// Begins a move, unless something else has to end first.
     pub(super) fn move_to(&mut self, call: MoveCall<R>, now: Now, effects: &mut Effects<R>) {
-        if let Some(refusal) = self.refuses_to_leave_agent("go on elsewhere") {
+        if let Some(refusal) = self.refuses_to_leave_agent("move") {
             self.answer(call.reply, call.request.as_ref(), Err(refusal), effects);
             return;
         }
@@ -74,7 +74,7 @@ impl<R> Model<R> {
         })
     }
 
-    /// Nobody of ours writes to the transcripts any more.
+    /// None of the daemon's agents writes to the transcripts any more.
     pub(super) fn move_files(&mut self, call: MoveCall<R>, effects: &mut Effects<R>) {
         let (destination, neighbours) = (call.destination.clone(), call.neighbours.clone());
         let progress = call.progress.clone();

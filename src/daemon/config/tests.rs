@@ -192,7 +192,7 @@ fn the_default_agent_is_named_else_first_configured_else_first_found_else_loopba
 fn a_default_that_is_no_agent_is_refused_with_those_that_are() {
     assert_eq!(
         refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\""),
-        "line 1: default_agent is \"claud\", which is none of the agents: mine, loopback"
+        "line 1: default_agent is \"claud\", which is not configured; the agents are: mine, loopback"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Calls of tools, and the question that may come first.
+//! Tool calls, and the permission question before them.
 
 use std::fs;
 use std::io;

@@ -35,7 +35,8 @@ impl Actor {
         self.job = Some(Job::on_files(work, Some(progress)));
     }
 
-    /// The move is recorded. Its originals are deleted beside the loop; after a kill, the next start does it.
+    /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
+    /// them.
     pub(in crate::conversation::actor) fn keep_move(&mut self) {
         let Some(moved) = self.moved.take() else { return };
         self.finishing = Some(tokio::task::spawn_blocking(move || moved.keep()));
