@@ -9,7 +9,7 @@ fail() {
 
 # misused WORDS: how it is used, and what was wrong.
 misused() {
-    echo "Usage: packaging/deb.sh [--from DIR] FOLDER: a folder with built programs, and where the package goes" >&2
+    echo "Usage: packaging/deb.sh [--from DIR] FOLDER: the folder of an already built sessionctl, and the folder for the package" >&2
     fail "$1" 2
 }
 
@@ -22,17 +22,17 @@ if [ "${1:-}" = --from ]; then
     shift 2
 fi
 case "${1:-}" in
-    "") misused "where to?" ;;
-    -*) misused "what is \"$1\"?" ;;
+    "") misused "missing argument: FOLDER" ;;
+    -*) misused "unknown option: $1" ;;
 esac
-[ $# -eq 1 ] || misused "one folder, not \"$*\""
+[ $# -eq 1 ] || misused "too many arguments: $*"
 out="$1"
-command -v dpkg-deb >/dev/null || fail "dpkg-deb is not there"
+command -v dpkg-deb >/dev/null || fail "dpkg-deb was not found"
 
 source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
     profile="${BUILD_PROFILE:-dist}"
-    (cd "$source" && cargo build --profile "$profile" --locked --bin sessiond --bin sessionctl)
+    (cd "$source" && cargo build --profile "$profile" --locked --bin sessionctl)
     # Cargo writes the profile "dev" to the folder "debug".
     [ "$profile" != dev ] || profile=debug
     case "${CARGO_TARGET_DIR:-target}" in
@@ -46,12 +46,13 @@ trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 umask 022
 mkdir -p "$root/usr/bin" "$root/usr/lib/systemd/user" "$root/DEBIAN"
-for program in sessiond sessionctl; do
-    install -m 755 "$from/$program" "$root/usr/bin/$program"
-    if command -v strip >/dev/null; then
-        strip --strip-debug "$root/usr/bin/$program"
-    fi
-done
+install -m 755 "$from/sessionctl" "$root/usr/bin/sessionctl"
+if command -v strip >/dev/null; then
+    strip --strip-debug "$root/usr/bin/sessionctl"
+fi
+# One program under two names: its name decides what it does. A hard link, because the scripts of the package know a daemon by
+# the name that it was started under.
+ln "$root/usr/bin/sessionctl" "$root/usr/bin/sessiond"
 "$root/usr/bin/sessionctl" generate "$root/usr" >/dev/null
 # Where Debian's zsh looks.
 mkdir -p "$root/usr/share/zsh/vendor-completions"

@@ -6,12 +6,12 @@ usage() {
     cat <<'END'
 Usage: packaging/install.sh [--prefix DIR] [--from DIR] [--service]
 
-Builds both programs and installs them with completions, manual pages, documentation and the units of the service.
+Builds sessionctl and installs it, also as sessiond, with completions, manual pages, documentation and the units of the service.
 BUILD_PROFILE in the environment names the profile to build with [default: dist; it takes minutes].
 
-  --prefix DIR  where to [default: ~/.local]
-  --from DIR    install programs that are built already, from this folder
-  --service     have the daemon run as a service, from now on and from each login on
+  --prefix DIR  folder to install in [default: ~/.local]
+  --from DIR    folder of an already built sessionctl [default: build it]
+  --service     run the daemon as a service, now and after each login
 END
 }
 
@@ -42,12 +42,12 @@ while [ $# -gt 0 ]; do
         --from) folder "$@"; from="$2"; shift ;;
         --service) service=yes ;;
         -h | --help) usage; exit 0 ;;
-        *) misused "what is \"$1\"?" ;;
+        *) misused "unknown argument: \"$1\"" ;;
     esac
     shift
 done
-[ -n "$prefix" ] || fail "HOME is not set; say where to with --prefix DIR" 2
-[ -n "${HOME:-}" ] || [ -z "$service" ] || fail "HOME is not set, and a service is a user's" 2
+[ -n "$prefix" ] || fail "HOME is not set; name the folder with --prefix DIR" 2
+[ -n "${HOME:-}" ] || [ -z "$service" ] || fail "HOME is not set; --service needs it" 2
 case "$prefix" in
     /*) ;;
     *) fail "--prefix takes an absolute path, not \"$prefix\"" 2 ;;
@@ -70,26 +70,24 @@ if [ -n "$service" ] && [ "$(uname -s)" = Linux ] && command -v systemctl >/dev/
             if [ -z "$real" ] || [ "$real" = "$prefix/$unit" ] || [ "$other" -ef "$prefix/$unit" ]; then
                 :
             elif [ "${real%/"$unit"}" = "$real" ]; then
-                fail "there is a unit of your own, $other; take that away first, and what belongs to it"
+                fail "this user already has another unit, $other; remove it first, with the files that belong to it"
             elif [ -L "$other" ] || [ "$(systemctl --user is-enabled sessiond.socket sessiond.service 2>/dev/null | sort -u)" != disabled ]; then
-                fail "the service is that of ${real%/"$unit"}; take that away first: packaging/uninstall.sh --prefix '${real%/"$unit"}'"
+                fail "the service is already installed in ${real%/"$unit"}; remove it first: packaging/uninstall.sh --prefix '${real%/"$unit"}'"
             fi
             ;;
     esac
 fi
 source="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -z "$from" ]; then
-    command -v cargo >/dev/null || fail "cargo is not there; install Rust first (https://rustup.rs)"
+    command -v cargo >/dev/null || fail "cargo was not found; install Rust first (https://rustup.rs)"
     cd "$source"
     profile="${BUILD_PROFILE:-dist}"
-    cargo build --profile "$profile" --locked --bin sessiond --bin sessionctl
+    cargo build --profile "$profile" --locked --bin sessionctl
     # Cargo writes the profile "dev" to the folder "debug". It takes a relative target folder from here too.
     [ "$profile" != dev ] || profile=debug
     from="${CARGO_TARGET_DIR:-target}/$profile"
 fi
-for program in sessiond sessionctl; do
-    [ -x "$from/$program" ] || fail "there is no program $from/$program"
-done
+[ -x "$from/sessionctl" ] || fail "program not found: $from/sessionctl"
 
 bin="$prefix/bin"
 share="$prefix/share"
@@ -99,10 +97,11 @@ is_first=
 [ -f "$installed" ] || is_first=yes
 : >"$installed.new"
 
-# Under another name first: a program that runs cannot be written to.
+# One program under two names: its name decides what it does. Under another name first: a running program cannot be written to.
+cp "$from/sessionctl" "$bin/.sessionctl.new"
+chmod 755 "$bin/.sessionctl.new"
+ln -f "$bin/.sessionctl.new" "$bin/.sessiond.new"
 for program in sessiond sessionctl; do
-    cp "$from/$program" "$bin/.$program.new"
-    chmod 755 "$bin/.$program.new"
     mv -f "$bin/.$program.new" "$bin/$program"
     echo "$bin/$program" >>"$installed.new"
 done
@@ -174,8 +173,8 @@ if [ -n "$service" ]; then
     "$bin/sessionctl" --no-start stop >/dev/null 2>&1 || true
     case "$(uname -s)" in
         Linux)
-            command -v systemctl >/dev/null || fail "there is no systemctl; sessionctl starts the daemon when it is needed"
-            systemctl --user daemon-reload || fail "no systemd runs for this user; sessionctl starts the daemon when it is needed"
+            command -v systemctl >/dev/null || fail "installed in $prefix, but not as a service: systemctl was not found. sessionctl starts the daemon when needed"
+            systemctl --user daemon-reload || fail "installed in $prefix, but not as a service: systemd does not run for this user. sessionctl starts the daemon when needed"
             # Elsewhere systemd does not look.
             case "$share" in
                 "$HOME/.local/share" | "${XDG_DATA_HOME:-$HOME/.local/share}" | /usr/local/share | /usr/share) ;;
@@ -183,20 +182,22 @@ if [ -n "$service" ]; then
             esac
             # With the session, and not with the first client: what is to go on at a time needs no client. Of units that are linked each is to be named.
             systemctl --user enable --now sessiond.socket sessiond.service ||
-                fail "installed in $prefix, and the service does not start; systemctl --user status sessiond says why. When that is mended: systemctl --user restart sessiond.socket sessiond"
+                fail "installed in $prefix, but the service does not start. To see why: systemctl --user status sessiond. When it is fixed: systemctl --user restart sessiond.socket sessiond"
             ;;
         Darwin)
             launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true
             launchctl bootstrap "gui/$(id -u)" "$agent"
             ;;
-        *) fail "there is no service for this system; sessionctl starts the daemon when it is needed" ;;
+        *) fail "installed in $prefix, but not as a service: this system has no supported service manager. sessionctl starts the daemon when needed" ;;
     esac
 fi
 
-echo "installed in $prefix; packaging/uninstall.sh removes it again and leaves your data"
+remove=packaging/uninstall.sh
+[ "$prefix" = "${HOME:-}/.local" ] || remove="$remove --prefix '$prefix'"
+echo "installed in $prefix; to remove it and keep your data: $remove"
 case ":$PATH:" in
     *":$bin:"*) ;;
-    *) echo "$bin is not in your PATH yet" ;;
+    *) echo "add $bin to your PATH" ;;
 esac
 # bash and fish look below a home by themselves.
 case "$is_first:${SHELL:-}:$share" in

@@ -29,13 +29,13 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         -h | --help) usage; exit 0 ;;
-        *) misused "what is \"$1\"?" ;;
+        *) misused "unknown argument: \"$1\"" ;;
     esac
     shift
 done
 case "$prefix" in
     /*) ;;
-    "") fail "HOME is not set; say where from with --prefix DIR" 2 ;;
+    "") fail "HOME is not set; name the folder with --prefix DIR" 2 ;;
     *) fail "--prefix takes an absolute path, not \"$prefix\"" 2 ;;
 esac
 prefix="${prefix%/}"
@@ -66,7 +66,7 @@ case "$(uname -s)" in
             known="$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null)" || true
         if [ -n "$known" ] && is_ours "$known"; then
             systemctl --user stop sessiond.socket sessiond.service ||
-                echo "uninstall.sh: the service could not be stopped; see systemctl --user status sessiond" >&2
+                echo "uninstall.sh: cannot stop the service. To see why: systemctl --user status sessiond" >&2
             # What links it leaves, as those of a unit that is gone, are looked for below.
             systemctl --user disable sessiond.socket sessiond.service || true
             reload=yes
@@ -106,7 +106,7 @@ for link in "$units"/*.wants/sessiond.* "$units"/sessiond.*; do
 done
 [ -z "$reload" ] || systemctl --user daemon-reload 2>/dev/null || true
 if [ -n "$is_installed" ]; then
-    echo "removed from $prefix; conversations and configuration are where they were"
+    echo "removed from $prefix; conversations and configuration were kept"
 else
     echo "nothing is installed in $prefix"
 fi

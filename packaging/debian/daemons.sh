@@ -2,8 +2,8 @@
 # The beginning of this package's scripts.
 set -e
 
-# The daemons that run from this package, whoever's they are. Those of a container have another root. `sessionctl` starts a daemon
-# as a copy of itself; the built-in agent is one too, and its daemon ends that.
+# The daemons that run from this package, of all users. Those of a container have another root. `sessionctl` starts a daemon as
+# `sessionctl daemon`. The built-in agent is the same program too, and its daemon ends it.
 daemons() {
     for process in /proc/[0-9]*; do
         [ "$process/root" -ef / ] || continue

@@ -1,16 +1,9 @@
-//! The command line's entry point: only dispatch.
+//! The command line's entry point. Packages install this program as `sessiond` too.
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-use session_bridge::agent::loopback;
-use session_bridge::{cli, daemon};
+use session_bridge::Program;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1).peekable();
-    match arguments.peek() {
-        Some(first) if first == loopback::ARGUMENT => loopback::main(arguments.skip(1)),
-        Some(first) if first == daemon::ARGUMENT => daemon::main(arguments.skip(1)),
-        _ => cli::run(std::env::args_os(), daemon::arguments::Arguments::command),
-    }
+    Program::of_this_process().run()
 }

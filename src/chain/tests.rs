@@ -305,6 +305,7 @@ fn run(steps: &[Step]) -> (Chain, Vec<LineageEntry>) {
 }
 
 proptest! {
+    // Against F42.
     #[test]
     fn the_rules_hold_after_any_steps(steps in proptest::collection::vec(step(), 0..120)) {
         let (chain, lineage) = run(&steps);

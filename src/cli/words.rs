@@ -395,7 +395,7 @@ fn via(via: Via) -> &'static str {
         Via::Copied => "an exact copy under a new id",
         Via::Rebuilt => "a repaired copy under a new id",
         Via::OlderLink => "an older state of the history",
-        Via::Text => "a new session that was told the history in words",
+        Via::Text => "a new session that received the history as text",
         Via::Fresh => "a new session",
         _ => "in an unknown way",
     }
@@ -406,7 +406,7 @@ fn branched(via: BranchedVia) -> &'static str {
     match via {
         BranchedVia::Native => "the agent's own fork",
         BranchedVia::Cut => "a copy of the transcript up to there",
-        BranchedVia::Text => "a new session that was told the history in words",
+        BranchedVia::Text => "a new session that received the history as text",
         BranchedVia::Fresh => "a new session without history",
         _ => "in an unknown way",
     }

@@ -207,7 +207,7 @@ pub struct Actor {
     removing: Option<JoinHandle<()>>,
     /// The deletion of the originals of the last move.
     finishing: Option<JoinHandle<()>>,
-    /// The sessions that were closed, until nothing writes to them any more. The next task has the same list.
+    /// Closed sessions, until no agent writes to them. The next task shares this list.
     closed: ClosedSessions,
     /// A session that is being closed.
     closing: Option<Job>,
@@ -385,7 +385,7 @@ impl Actor {
         }
     }
 
-    /// Resolves when the session rests in a process that has reported that nobody is signed in.
+    /// Resolves when the session is idle in a process that reported a missing sign-in.
     fn leaving(&self) -> impl Future<Output = ()> + use<> {
         let session = self.session.as_ref().filter(|_| self.model.can_leave_agent());
         let signed_out = session.map(|session| session.lease.signed_out());

@@ -1,4 +1,4 @@
-//! What a call about a conversation is answered with, and the idempotency key that it may carry. Pure.
+//! Answers to calls about a conversation, and the idempotency key that a call may carry. Pure.
 
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{
@@ -147,7 +147,7 @@ pub enum Answer {
     TreeMoved(Box<TreeMoveAnswer>),
     /// The turn that an answer started.
     Responded(Option<TurnId>),
-    /// What goes out by itself.
+    /// The scheduled continuation.
     Continued(ContinueAnswer),
     /// What is still there of a conversation that was deleted.
     Deleted(DeleteAnswer),

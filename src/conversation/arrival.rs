@@ -1,4 +1,5 @@
-//! Whether a prompt reached its agent, by the transcript: it stands behind the place where that ended before. Blocks.
+//! Whether a prompt reached its agent. It did if the transcript contains it after the position where the transcript
+//! ended before the prompt was sent. Blocks.
 
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{AgentName, UpstreamId};

@@ -1,5 +1,5 @@
-//! Makes a branch of a session: of a whole one by the agent's own fork where it has one, of one up to a place by a copy of
-//! its transcript that ends there, or by a fork that is told the place where the transcripts cannot be cut.
+//! Forking a session. A fork of the whole session uses the agent's own fork, if it has one. A fork at an earlier place
+//! is a copy of the transcript that ends there; agents whose transcripts cannot be cut are asked to fork at that place.
 
 mod editing;
 mod known;
@@ -44,7 +44,7 @@ pub(super) struct BranchRequest {
     pub record: ConversationRecord,
     /// The session to branch off.
     pub from: UpstreamId,
-    /// The place at which to leave it, where somebody named one; then that says which session it is.
+    /// The place to fork at, if the caller named one; the place then determines the session.
     pub at: Option<PlaceRef>,
     /// The branch's folder.
     pub cwd: String,
@@ -206,19 +206,16 @@ async fn refuse_too_little(
             upstream_id: Some(request.from.clone()),
             via: Via::Live,
             error: Some(match look.is_unread {
-                true => {
-                    "its transcript is there and cannot be read, so it is unknown what a branch would lack"
-                        .to_owned()
-                }
+                true => "its transcript cannot be read, so it is unknown what a branch would lack".to_owned(),
                 false => format!(
-                    "its transcript has lost turns, {missing_turns} at least, and a branch would lack them too"
+                    "its transcript has lost turns (at least {missing_turns}), and a branch would lack them too"
                 ),
             }),
         }],
     })
 }
 
-/// The agent's own fork, of all or up to a place that it is told.
+/// The agent's own fork, of the whole session or up to a place.
 async fn native(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
@@ -365,7 +362,7 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
         copies.bring_files(&services.store, id, &transcript)
     };
     if let Err(error) = transcript.and_then(bring) {
-        tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "files that a fork names stay with its source");
+        tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
     }
 }
 

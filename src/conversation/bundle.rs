@@ -1,8 +1,8 @@
-//! A bundle: a conversation in one file, with which it goes on elsewhere.
+//! The format of a bundle: one file that contains a conversation, to continue it elsewhere.
 //!
-//! Owns the file's form. It is a tar archive compressed with zstd. Its first entry is `manifest.json`, which says all that
-//! is known of the conversation and names every other entry, in their order, with size and hash; so whoever reads a bundle
-//! knows what has to come before it comes. Knows no store and no agent, and not where the files come from or go.
+//! A bundle is a tar archive compressed with zstd. Its first entry is `manifest.json`, which describes the conversation
+//! and lists every other entry in order, with size and hash. A reader therefore knows each entry before it arrives. This
+//! module does not know the store, the agents, or where the files come from or go.
 
 pub(super) mod pack;
 pub(super) mod unpack;
@@ -115,7 +115,8 @@ pub(super) struct BundledSession {
     /// Whether it is there because another of these continues it by reference: none of the conversation's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) continued: bool,
-    /// The folder of its transcript below the agent's own. For people: an import puts it where this machine's agent looks.
+    /// The folder of its transcript below the agent's own. Informational: an import puts the file where this machine's
+    /// agent looks.
     pub(super) folder: String,
     /// The transcript first.
     pub(super) files: Vec<BundledFile>,
@@ -156,7 +157,7 @@ pub(super) enum Trouble {
     Changed(PathBuf),
     /// What it holds does not fit onto the disk.
     #[error(
-        "what the bundle holds has {needed} bytes, and on the disk of {} {free} are free; free some room and try again",
+        "the content of the bundle needs {needed} bytes, and {free} are free on the disk of {}; free some space and try again",
         folder.display()
     )]
     NoRoom {
@@ -173,7 +174,7 @@ pub(super) enum Trouble {
         "the bundle has version {0}, and this program reads {BUNDLE_VERSION}; use the one that wrote it or a newer one"
     )]
     Newer(u32),
-    /// Nobody waits for it any more.
+    /// The caller no longer waits for it.
     #[error(transparent)]
     Ended(#[from] EndedEarly),
 }
@@ -202,7 +203,7 @@ impl Manifest {
         files.fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
-    /// Whether it makes sense, as far as that can be said without the files. Nothing of it is believed before.
+    /// Checks the manifest, as far as that is possible without the files. Nothing in it is trusted before.
     fn check(&self) -> Result<(), String> {
         let known: BTreeSet<(&AgentName, &UpstreamId)> = self
             .lineage
@@ -263,7 +264,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// The agents that have to be there for it to go on.
+    /// The agents that the conversation needs in order to continue.
     pub(super) fn agent_names(&self) -> BTreeSet<&AgentName> {
         let sessions = self.sessions.iter().map(|session| &session.agent);
         let links = self.chain.iter().map(|link| &link.agent);
@@ -271,7 +272,8 @@ impl Manifest {
     }
 }
 
-/// Whether a bundle takes sessions of this id. Agents give their sessions UUIDs; anything else may be the name of something else
+/// Whether a bundle takes sessions of this id. Agents give their sessions UUIDs; anything else may be the name of
+/// something else
 /// in the folder of a project, as `memory` is.
 pub(super) fn is_session_id(id: &str) -> bool {
     Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)

@@ -1,4 +1,4 @@
-//! What is wrong with the transcripts of agents, as it is answered. Blocks.
+//! Checks of transcripts, as the answers to calls. Blocks.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::transcript::check::Report;
 use crate::transcript::keep::Unpacked;
 use crate::transcript::shelf::Format;
 
-/// What is wrong with what is kept of a session whose transcript is gone. Blocks.
+/// The damage in the backup of a session whose transcript is missing. Blocks.
 pub(super) fn check_kept(
     entry: &AgentEntry,
     id: &UpstreamId,

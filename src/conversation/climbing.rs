@@ -1,7 +1,8 @@
-//! Carries a climb of the ladder out: asks the planner for the next step, does it, tells it what came of it.
+//! Carries out a climb of the ladder: asks the planner for the next step, does it, and reports the result to the
+//! planner.
 //!
-//! Owns nothing that outlives the climb. Dropping the future gives the climb up; the session that it was about to
-//! open is let go of.
+//! Owns nothing that outlives the climb. Dropping the future ends the climb and releases the session that it was
+//! opening.
 
 mod goal;
 mod loading;
@@ -139,7 +140,7 @@ async fn unreported(
     tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }
 
-/// Waits until one of these processes has ended, and takes it out; tells whether one has.
+/// Waits until one of these processes has ended, and removes it; returns whether one has ended.
 async fn an_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> bool {
     if leaving.is_empty() {
         return false;
@@ -264,7 +265,7 @@ struct Climber {
     last_error: Option<ConversationError>,
     /// What is said of the process that ended under a way other than opening what is there.
     died: Option<ConversationError>,
-    /// What the head lacks if an earlier climb, or somebody else, restored it, and that was not reported.
+    /// The turns that the head lacks since it was restored by an earlier climb or by a call, if that was not reported yet.
     unreported: Option<MissingTurns>,
     /// How many turns are later than the kept copy that was restored.
     kept_lacks: u64,
@@ -383,7 +384,7 @@ impl Climber {
                     let cause = link.as_ref().and_then(|link| link.cause);
                     let resumed = climb.succeeded(answer.upstream_id.clone());
                     if let attempts @ [_, _, ..] = &resumed.attempts[..] {
-                        tracing::info!(conversation = %self.record.id, ?attempts, "brought back, not in the first way");
+                        tracing::info!(conversation = %self.record.id, ?attempts, "resumed, but not by the first way tried");
                     }
                     let capabilities = &session.lease.initialized().capabilities;
                     let opened = Opened {
@@ -551,7 +552,8 @@ impl Climber {
         }
     }
 
-    /// Sorts a failed opening: what the planner can go on from, and what no other way would mend.
+    /// Classifies a failed opening: failures after which the planner tries another way, and failures that no other way
+    /// would fix.
     fn open_failed(&mut self, error: &OpenError, generation: Generation) -> Outcome {
         let told = upstream::conversation_error(&self.entry, error);
         let text = chain_text(error);

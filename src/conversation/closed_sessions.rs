@@ -1,6 +1,6 @@
-//! The sessions that a conversation, its climbs and its branches have closed and to which an agent may still write, which it
-//! may beyond the end of the conversation's task. Moves, repairs and deletions of the conversation's files wait for their
-//! ends first.
+//! Sessions that a conversation, its climbs or its branches have closed and to which the agent may still write, even
+//! after the task of the conversation has ended. Moves, repairs and deletions of the files of the conversation wait
+//! until these sessions have ended.
 
 use std::collections::HashMap;
 use std::future::{Future, ready};
@@ -204,8 +204,8 @@ impl ClosedSessions {
         Ok(())
     }
 
-    /// Waits until nobody writes to what is opened again: until agents that are dying have ended, and turns that ran when their
-    /// sessions were closed.
+    /// Waits until nothing writes to sessions that are about to be opened again: until dying agents have ended, and turns that
+    /// were running when their sessions were closed.
     ///
     /// # Errors
     /// [`ConversationError::Busy`] if one of them could not be ended.

@@ -1,4 +1,4 @@
-//! Deleting the transcripts of a conversation that is deleted, when that was asked for.
+//! Deleting the transcripts of a deleted conversation, if the caller asked for it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
     tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
 }
 
-/// A session, and what is to be gone when it is deleted.
+/// A session, and the files to delete with it.
 type Found = (UpstreamId, BTreeSet<PathBuf>);
 
 /// A session with what its agent said to deleting it.
@@ -156,7 +156,7 @@ fn is_used_elsewhere(
     Ok(false)
 }
 
-/// What is to be told when nothing could be done about any transcript: all sessions that it ever had, be they out of the chain.
+/// The answer if no transcript could be deleted: all sessions of the conversation, including those that left the chain.
 fn untouched(services: &Services, record: &ConversationRecord, message: &str) -> Vec<RemainingTranscript> {
     let ids: BTreeSet<UpstreamId> = match services.store.lineage_all(record.id) {
         Ok(lineage) => lineage.into_iter().map(|entry| entry.upstream_id).collect(),
@@ -244,7 +244,7 @@ impl Deletion {
         places
     }
 
-    /// Removes the transcripts that their agent did not, and then what lies beside them.
+    /// Deletes the transcripts that the agent did not delete, and then the other files of their sessions.
     fn remove_files(&self, root: &Path, asked: Vec<AgentDeletion>) -> Vec<RemainingTranscript> {
         let (mut remaining, mut gone) = (Vec::new(), Vec::new());
         for AgentDeletion { id, mut places, .. } in asked {
@@ -276,11 +276,11 @@ impl Deletion {
                     ..failed(
                         &id,
                         Some(&beside),
-                        "what lies beside the transcript stays: a fork in that folder may need it".to_owned(),
+                        "its files were not deleted: a fork in the same folder may need them".to_owned(),
                     )
                 }),
                 Err(error) => {
-                    let why = format!("what lies beside the transcript stays: {}", chain_text(&error));
+                    let why = format!("its files were not deleted: {}", chain_text(&error));
                     remaining.push(failed(&id, Some(&beside), why));
                 }
             }
@@ -288,7 +288,7 @@ impl Deletion {
         remaining
     }
 
-    /// Where the transcript is. None: nowhere, or nobody here knows where this agent has them.
+    /// The path of the transcript. None if there is no file, or if the agent's folder of transcripts is unknown.
     fn find(&self, id: &UpstreamId) -> Result<Option<PathBuf>, TranscriptError> {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(None);
@@ -320,9 +320,9 @@ impl Deletion {
             Err(error) => told(&error),
             Ok(()) if format.dialect().archived(root, &path).is_some() => RemainingTranscript {
                 reason: RemainingReason::Archived,
-                ..told("the agent archived it when it was to delete it")
+                ..told("the agent archived it instead of deleting it")
             },
-            Ok(()) => told("the agent said that it deleted the session"),
+            Ok(()) => told("the agent reported the session as deleted, but its transcript still exists"),
         })
     }
 

@@ -1,4 +1,5 @@
-//! Where a move leads: one conversation into another folder, or everything of a folder that has another name now. Pure.
+//! The destination of a move: another folder for one conversation, or the new path of a renamed folder for everything in
+//! it. Pure.
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Link;

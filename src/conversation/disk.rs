@@ -1,5 +1,5 @@
-//! What the transcripts of a conversation say, as far as the ladder and the branches need it. Blocking; called from
-//! threads that may.
+//! Facts from the transcripts of a conversation that the ladder and the branches need. Blocks; call it from a blocking
+//! thread.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -198,8 +198,8 @@ struct Readable {
     turns_after: u64,
 }
 
-/// The history as text for a session that is told it in words. The nearest session that can be read is taken: the head,
-/// else an ancestor up to where its history is still ours.
+/// The history as text, for a new session. It comes from the nearest session that can be read: the head, or else an ancestor
+/// up to the place where the head's history left it.
 fn history(
     library: &Library,
     root: &Path,
@@ -270,7 +270,7 @@ fn history(
     Readable::default()
 }
 
-/// The preamble that tells the history in words.
+/// The preamble that contains the history as text.
 #[must_use]
 pub(super) fn retell(
     library: &Library,
@@ -353,7 +353,7 @@ pub(super) fn checkpoint(agent: &str, id: &UpstreamId, record_uuid: &str) -> Che
 /// Copies a session's transcript under a new id, whole and as it is or cut at a checkpoint, into the folder where the agent looks
 /// first for what runs in `to`: it may well not look where the source is (a folder that has become a link, say).
 ///
-/// The id and the place are told before anything is there.
+/// The id and the path are passed on before the file exists.
 ///
 /// # Errors
 /// When the transcript is not there, cannot be read, or the copy cannot be written. And what is answered by who is told.

@@ -1,7 +1,7 @@
-//! An earlier prompt that is being replaced: where its turn stood, and the branch on which the new one goes out. Pure data.
+//! The state of an edit: the place of the replaced turn, and the branch on which the new prompt is sent. Pure data.
 //!
-//! The branch is the head from when the agent has accepted the prompt on it. Until then the head is what it was, and a branch
-//! that is given up is in the lineage as abandoned.
+//! The branch becomes the head when the agent accepts the prompt on it. Until then the head stays as it was. A branch
+//! that is given up remains in the lineage as abandoned.
 
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Fidelity, Link};

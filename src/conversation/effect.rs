@@ -1,4 +1,4 @@
-//! What goes into a conversation and what comes out of it, as values. Pure.
+//! The inputs and effects of a conversation, as values. Pure.
 
 mod call;
 mod cut;
@@ -77,7 +77,7 @@ pub enum Input<R> {
         /// Whether the prompt that was cut short earlier is in the transcript, where there is one.
         earlier: Option<Arrival>,
     },
-    /// The time has come for the conversation to go on by itself, with this turn.
+    /// The scheduled continuation is due, and begins this turn.
     Due(TurnId),
     /// The agent answered the prompt.
     PromptAnswered {
@@ -93,7 +93,7 @@ pub enum Input<R> {
         /// Whether the agent's process is ending, so that another one may take the prompt.
         is_ending: bool,
     },
-    /// The agent asks a person.
+    /// The agent asks the user.
     Question {
         /// What kind of question.
         kind: InterruptKind,
@@ -113,7 +113,7 @@ pub enum Input<R> {
         /// What this conversation had to do with that.
         part: Part,
     },
-    /// The agent's process gets no new work, since nobody was signed in when it was asked for something.
+    /// The agent's process gets no new work, because it reported a missing sign-in.
     AgentRetired,
     /// A deadline passed.
     Elapsed(Deadline),
@@ -236,9 +236,9 @@ pub struct Opened {
     pub loaded: Option<Loaded>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
-    /// ACP's `modes`, when the agent told any.
+    /// ACP's `modes`, if the agent sent any.
     pub modes: Option<RawJson>,
-    /// ACP's `configOptions`, when the agent told any.
+    /// ACP's `configOptions`, if the agent sent any.
     pub config_options: Option<RawJson>,
 }
 
@@ -253,7 +253,7 @@ pub struct Branched {
     pub checkpoint: Option<CheckpointId>,
     /// How much of the history came along.
     pub fidelity: Fidelity,
-    /// How many turns its transcript holds; 0 where nobody can count them.
+    /// How many turns its transcript contains; 0 if they cannot be counted.
     pub turns: u64,
     /// How it was made.
     pub via: BranchedVia,
@@ -287,12 +287,12 @@ pub struct Ledger {
     pub upstream: Vec<UpstreamId>,
     /// The states of calls with an idempotency key.
     pub requests: Vec<RequestRecord>,
-    /// What everyone is told once it is on disk. (What must be told also when it is not is with the milestone.)
+    /// Events to send once the change is on disk. (Events that must be sent even if it is not are with the milestone.)
     pub events: Vec<Event>,
 }
 
 impl Ledger {
-    /// One that tells the state of a call, when the call has a key.
+    /// The one that records the state of a call, if the call has a key.
     #[must_use]
     pub fn of_request(request: Option<RequestRecord>) -> Self {
         Self {
@@ -346,11 +346,11 @@ pub enum Milestone<R> {
     SessionOpened(Box<Opened>),
     /// The prompt of this turn may be sent.
     PromptRecorded(TurnId),
-    /// The turn's end may be told.
+    /// The end of the turn may be reported.
     TurnEnded(Box<TurnResult>),
     /// The prompt of this turn waits in line.
     PromptInLine(TurnId),
-    /// Prompts that are not to be sent any more are off the record.
+    /// Prompts that will not be sent are removed from the record.
     PromptsDropped {
         /// Which.
         prompts: Vec<Dropped<R>>,
@@ -457,7 +457,7 @@ pub enum Effect<R> {
     Announce(Box<Conversation>),
     /// Tell a caller.
     Answer(R, Result<Answer, ConversationError>),
-    /// Begin work outside the state machine, as the job with this number.
+    /// Climb the ladder.
     Work(u64, Work),
     /// What was moved stays.
     KeepMove,
@@ -465,20 +465,20 @@ pub enum Effect<R> {
     LeaveMove,
     /// The copy that was made stays.
     KeepCopy,
-    /// The copy that was made is nobody's, and goes.
+    /// Delete the copy that was made: no conversation uses it.
     DropCopy,
     /// The copy from which the session that arrived was opened stays, since a later write may name it. If none does, the next start
     /// deletes it.
     LeaveCopy,
     /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
     Anchor(TurnId),
-    /// Let go of a job whose result is not wanted any more.
+    /// Drop a job whose result is no longer needed.
     AbandonJob,
     /// Give up a climb at which the agent hangs: the next one is in another process, and this one ends with its other users.
     GiveUpClimb,
-    /// Let go of a session that arrived and is not wanted: it is closed at the agent, and nobody waits for that.
+    /// Drop a session that arrived and is not needed: it is closed at the agent, without waiting.
     Discard,
-    /// Let go of the open session: nothing more is heard of it, it is closed at the agent, and nobody waits for that.
+    /// Drop the open session: its updates are ignored, and it is closed at the agent, without waiting.
     Detach,
     /// Take the open session of the last job as the conversation's own.
     Attach,
@@ -488,7 +488,7 @@ pub enum Effect<R> {
     KeepBranch,
     /// Give the open session of the last job to another conversation.
     HandOver(ConversationId, Box<Opened>),
-    /// Start nothing new in the process of the open session; it ends when nobody uses it any more.
+    /// Start nothing new in the process of the open session; the process ends when it is no longer used.
     RetireAgent,
     /// Send the prompt.
     SendPrompt(PromptContent),
@@ -500,7 +500,7 @@ pub enum Effect<R> {
     Arm(Deadline, u64),
     /// Lift a deadline.
     Disarm(Deadline),
-    /// The conversation is gone: the actor ends. Always the last effect.
+    /// The conversation is deleted: the actor ends. Always the last effect.
     End,
 }
 

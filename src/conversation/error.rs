@@ -1,4 +1,4 @@
-//! What can go wrong with a call about a conversation. No wire codes here: the room `server` maps them.
+//! Errors of calls about a conversation. The room `server` maps them to wire codes.
 
 use std::fmt;
 
@@ -113,7 +113,7 @@ pub enum ConversationError {
         /// Its JSON-RPC error.
         upstream: Option<RawJson>,
     },
-    /// What the agent answered passes by itself: a usage limit, an overloaded server, no network, a session that another
+    /// The agent's failure is temporary: a usage limit, an overloaded server, no network, a session that another
     /// program writes to, or no answer in time.
     #[error("{message}")]
     Passing {
@@ -313,7 +313,7 @@ fn tried(attempts: &[Attempt]) -> String {
         },
         // Each has its reason in the error's details; the last way was the last hope.
         [.., last] => match &last.error {
-            Some(error) => format!("{} ways were tried, and of the last: {error}", attempts.len()),
+            Some(error) => format!("{} ways were tried, the last one failed: {error}", attempts.len()),
             None => format!("{} ways were tried", attempts.len()),
         },
     }

@@ -1,8 +1,10 @@
-//! Events on their way to subscribers: encoded once, numbered, kept for a while, handed on without waiting.
+//! Sends events to subscribers: encodes each event once, numbers it, keeps it for a while, and hands it on without
+//! waiting.
 //!
-//! A [`Stream`] belongs to one conversation's actor, the [`Hub`] to the daemon: it numbers the events of all
-//! conversations and serves those who listen to all. Numbers are daemon-wide, so a cursor means the same in both.
-//! Nothing here waits for a subscriber: one that does not take an event is told where it stopped and dropped.
+//! A [`Stream`] belongs to the actor of one conversation. The [`Hub`] belongs to the daemon: it numbers the events of
+//! all conversations and serves subscribers to all of them. Numbers are unique in the daemon, so a cursor is valid for
+//! both kinds of subscription. Nothing here waits for a subscriber: one that is too slow is told the last event that it
+//! got, and is dropped.
 
 mod ring;
 
@@ -49,9 +51,9 @@ impl Encoded {
 pub enum Taken {
     /// It did.
     Yes,
-    /// It has no room: it is to be told and dropped.
+    /// Its queue is full: send `lagged` and drop it.
     Full,
-    /// It is gone.
+    /// It has disconnected.
     Gone,
 }
 
@@ -64,13 +66,13 @@ pub trait Subscriber: Send {
     /// Hands an event on without waiting.
     fn take(&mut self, event: &Encoded) -> Taken;
 
-    /// Hands an event on once there is room, for what a subscription begins with; false when it is gone.
+    /// Sends one of the first events of a subscription once there is room; false if the subscriber has disconnected.
     fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool>;
 
-    /// Tells the subscriber that it gets nothing more, and the cursor behind which it can go on.
+    /// Ends the subscription, and sends the cursor after which the subscriber can continue.
     fn lagged(self: Box<Self>, text: String);
 
-    /// Whether it is gone already.
+    /// Whether it has disconnected.
     fn is_gone(&self) -> bool;
 }
 
@@ -271,7 +273,7 @@ impl Hub {
     }
 }
 
-/// Offers an event to every seat; those that do not take it are told, where they are still there, and given up.
+/// Offers an event to every subscriber. Those that do not take it are notified, if they are still connected, and dropped.
 fn offer_to_all(seats: &mut Vec<Seat>, event: &Encoded, lagged_text: impl Fn(u64) -> String) {
     let mut index = 0;
     while let Some(seat) = seats.get_mut(index) {
@@ -421,7 +423,7 @@ impl Stream {
         self.seats.push(Seat { subscriber, last });
     }
 
-    /// An event that is told to one subscriber only and has the number of the last event that went out.
+    /// An event for one subscriber only, with the number of the last event that was sent.
     #[must_use]
     pub fn encode_snapshot(&self, event: &Event, at: &str) -> Option<Encoded> {
         let json = serde_json::to_string(event).ok()?;
@@ -463,7 +465,7 @@ impl Stream {
         self.hub.lag_everyone(self.conversation, lost, at);
     }
 
-    /// Whether anyone listens to this conversation; forgets those who are gone.
+    /// Whether the conversation has subscribers; removes those that have disconnected.
     pub fn has_subscribers(&mut self) -> bool {
         self.seats.retain(|seat| !seat.subscriber.is_gone());
         !self.seats.is_empty()

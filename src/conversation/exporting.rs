@@ -1,7 +1,7 @@
-//! Exporting a conversation: as plain JSON for other programs, or as a bundle with which it goes on elsewhere.
+//! Exporting a conversation, as plain JSON for other programs or as a bundle to continue it elsewhere.
 //!
-//! Owns what is taken along and where the file goes. The agents' files are only read, and a live or busy conversation is
-//! exported as it stands. Blocks; called from threads that may.
+//! Owns what an export contains and where its file goes. The files of the agents are only read. A conversation with a
+//! running turn is exported as it is at that moment. Blocks; call it from a blocking thread.
 
 mod files;
 mod portable;
@@ -132,7 +132,7 @@ struct Left {
     gaps: Vec<HistoryGap>,
 }
 
-/// The file as it is told.
+/// The file as the answer describes it.
 fn exported(target: &Path, left: Left, kept: Vec<UpstreamId>) -> Result<ExportAnswer, ConversationError> {
     let metadata = fs::metadata(target);
     let metadata = metadata.map_err(|error| unusable(target, &error.to_string()))?;

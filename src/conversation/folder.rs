@@ -1,7 +1,7 @@
-//! The folder that a conversation is given: whether it can be used, and how its path is kept.
+//! The folder of a conversation: whether it can be used, and in which form its path is stored.
 //!
-//! The path stays the user's own (a link is not resolved: it may lead elsewhere tomorrow), but one folder is written in
-//! one way, so that what is listed by folder is found.
+//! Links in the path are not resolved, because a link may lead elsewhere tomorrow. Apart from that, one folder has one
+//! form, so that a search by folder finds all of its conversations.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

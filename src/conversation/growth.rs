@@ -1,8 +1,8 @@
-//! What the growth of a transcript says of its conversation: turns that are over on disk, and prompts that nobody here
-//! has sent.
+//! What new records in a transcript mean for its conversation: turns that are complete on disk, and prompts that this
+//! daemon did not send.
 //!
-//! Owns the count of prompts that may stand in a live session's transcript, and the way on which conversations ask that
-//! a transcript be looked at again. What is read of transcripts comes from outside.
+//! Owns the count of prompts that may be in the transcript of a live session, and the channel through which
+//! conversations ask for another look at a transcript. It does not read transcripts itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ const ASKED: usize = 1_024;
 /// How much of a history an agent loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// The turns of the conversation's history up to where it goes on.
+    /// The turns of the conversation's history up to the place where it continues.
     pub step: u64,
     /// The messages that it loaded: those on the branch that no compaction has replaced.
     pub messages: u64,
 }
 
-/// What has become of the transcript of a conversation's head, or of an older link whose last turn was not told yet.
+/// New records in the transcript of a conversation's head, or of an older link whose last turn is not reported yet.
 #[derive(Clone, Debug)]
 pub struct Growth {
     /// The session.
@@ -57,12 +57,12 @@ impl Tally {
         self.at_most = self.at_most.map(|prompts| prompts + 1);
     }
 
-    /// The agent goes on in a transcript that it began itself; the running prompt may stand in either.
+    /// The agent continues in a transcript that it started itself; the running prompt may be in either one.
     pub fn cleared(&mut self) {
         self.at_most = Some(1);
     }
 
-    /// Whether someone else has written so many prompts; told once.
+    /// Whether another program has written so many prompts; true once only.
     pub fn is_exceeded_by(&mut self, prompts: Option<u64>) -> bool {
         match (&mut self.at_most, prompts) {
             (Some(at_most), Some(prompts)) if *at_most < prompts => {
@@ -118,7 +118,7 @@ impl TurnEnds {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until there is something to take, or the system has told of a change.
+    /// Waits until there is something to take, or the system has reported a change.
     pub async fn wait(&self) {
         self.wake.notified().await;
     }

@@ -1,8 +1,8 @@
-//! The history of a conversation over all transcripts that hold it: pages of messages and of checkpoints. Blocking;
-//! called from threads that may.
+//! The history of a conversation across all its transcripts: pages of messages and of checkpoints. Blocks; call it from
+//! a blocking thread.
 //!
-//! Owns which transcripts count and in which order, by the references of the chain, and the numbering over them. What
-//! it lacks is told beside what is there. Memory is some tens of bytes a message, and one page.
+//! Owns which transcripts belong to the history, their order, which follows the references in the chain, and the numbers
+//! of the turns. A page also lists what is missing. Memory use is some tens of bytes for each message, and one page.
 
 mod behind;
 mod opening;
@@ -44,7 +44,7 @@ use updates::{Calls, updates};
 /// several tools at once writes all calls before the first result.
 const CALLS_BEFORE: usize = 64;
 
-/// Which part of the history a page tells.
+/// Which part of the history a page contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// From the beginning.
@@ -86,7 +86,7 @@ struct Session {
 pub(super) enum Reach {
     /// In the agent's folder.
     Agent,
-    /// There, and where it has none any more in what is kept.
+    /// In the agent's folder, and if it is missing there, in the backups.
     Kept,
 }
 
@@ -269,10 +269,10 @@ impl History {
         })
     }
 
-    /// A turn by its number from 0, or the last one, and its messages. `step` is the number that it is told with.
+    /// A turn by its number from 0, or the last one, and its messages. `step` is the number in the answer.
     ///
     /// # Errors
-    /// [`ConversationError::CheckpointNotFound`] when there is no such turn.
+    /// [`ConversationError::CheckpointNotFound`] if the turn does not exist.
     pub(super) fn turn(
         mut self,
         id: &CheckpointId,
@@ -321,7 +321,7 @@ impl History {
     /// A page of messages, oldest first, as such or as updates.
     ///
     /// # Errors
-    /// [`ConversationError::InvalidParams`] when the cursor is none of this method, or its place is gone.
+    /// [`ConversationError::InvalidParams`] if the cursor is not from this method, or its position no longer exists.
     pub(super) fn page(
         mut self,
         part: &Part,
@@ -399,7 +399,7 @@ impl History {
         Ok(updates.collect())
     }
 
-    /// A cursor at a message: `b` goes on with it, `a` goes back from it, itself included.
+    /// A cursor at a message: `b` continues with it, `a` goes backwards from it; both include it.
     fn cursor(&self, side: &str, number: usize) -> Cursor {
         let id = self.session_of(number).map(|session| {
             let message = number - session.messages_before;
@@ -429,7 +429,7 @@ impl History {
         let Some(number) = found else {
             return Err(ConversationError::invalid(
                 "cursor",
-                "the place of the cursor is no longer in the history; start again without a cursor",
+                "the position of the cursor is no longer in the history; start again without a cursor",
             ));
         };
         Ok(match side {

@@ -1,8 +1,8 @@
-//! Importing a bundle: a conversation that was exported elsewhere goes on here.
+//! Importing a bundle: continues a conversation that was exported elsewhere.
 //!
-//! Owns what has to hold before anything is put in place, and where the files go. Everything is checked in a folder of the
-//! daemon's own first; what was put in place is taken away again unless the conversation is written down. Blocks; called
-//! from threads that may.
+//! Owns the checks before any file is put in place, and where the files go. Everything is first checked in a folder of
+//! the daemon. If the conversation cannot be recorded, the files are removed again. Blocks; call it from a blocking
+//! thread.
 
 mod bounds;
 mod folders;
@@ -139,7 +139,7 @@ pub(super) fn import(
     })
 }
 
-/// Whether its ids are still nobody's: somebody may have taken them meanwhile.
+/// Checks that its ids are still unused: another call may have taken them.
 ///
 /// # Errors
 /// [`ConversationError::Conflict`] when they are.
@@ -161,7 +161,7 @@ fn usable_path(path: &str) -> Result<PathBuf, ConversationError> {
     }
     let why = match fs::metadata(&path) {
         Ok(metadata) if metadata.is_file() => return Ok(path),
-        Ok(_) => format!("{} is no file", path.display()),
+        Ok(_) => format!("{} is not a file", path.display()),
         Err(error) => format!("{} cannot be read ({error})", path.display()),
     };
     Err(ConversationError::invalid("path", why))
@@ -237,7 +237,7 @@ fn plan(
     })
 }
 
-/// The agent of this machine that goes on where one of another did.
+/// The agent of this machine that replaces the one of the exporting machine.
 fn agent_here(
     services: &Services,
     manifest: &Manifest,
@@ -248,8 +248,8 @@ fn agent_here(
     let here = services.catalog.replacement_for(name, kind);
     here.cloned().ok_or_else(|| {
         ConversationError::AgentUnavailable(format!(
-            "the conversation is one of the agent \"{name}\", of the kind {kind}, and there is no such agent here; known \
-             are: {}. Agents are configured in config.toml",
+            "the conversation needs the agent \"{name}\" or another one of kind {kind}, and none is configured here; the \
+             agents are: {}. Agents are configured in config.toml",
             services.catalog.names()
         ))
     })
@@ -279,11 +279,11 @@ fn conversation_is_free(services: &Services, id: ConversationId) -> Result<(), C
     match held {
         None => Ok(()),
         Some(record) => Err(ConversationError::Conflict(format!(
-            "conversation {id} {} here; import it under new ids to have it once more",
+            "conversation {id} {} here; to import a second copy, use new ids",
             if record.deleted_at.is_some() {
                 "was deleted"
             } else {
-                "is"
+                "already exists"
             }
         ))),
     }
@@ -323,7 +323,7 @@ fn session_is_free(
     match owners.first() {
         None => Ok(()),
         Some(owner) => Err(ConversationError::Conflict(format!(
-            "the session {id} is one of conversation {owner} here; import it under new ids to have it once more"
+            "the session {id} already belongs to conversation {owner} here; to import a second copy, use new ids"
         ))),
     }
 }

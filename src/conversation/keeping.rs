@@ -1,7 +1,7 @@
-//! Keeping the transcripts of conversations: which of an agent's files are copied, and putting them back.
+//! Backups of transcripts: which files of an agent are backed up, and restoring them.
 //!
-//! Owns the way on which conversations ask that a session be kept, and what the user has set. The copies are the
-//! archive's. Blocks, but for asking.
+//! Owns the channel through which conversations ask for a backup of a session, and the settings of the user. The copies
+//! belong to the archive. Blocks, except for the request for a backup.
 
 mod moved;
 mod reading;
@@ -384,11 +384,11 @@ pub(super) fn bring_back(
     id: &UpstreamId,
 ) -> Result<(), ConversationError> {
     let gone = |what: String| {
-        ConversationError::TranscriptDamaged(format!("the transcript of session {id} is gone, and {what}"))
+        ConversationError::TranscriptDamaged(format!("the transcript of session {id} is missing, and {what}"))
     };
     let unread = |error| {
         gone(format!(
-            "what is kept of it could not be put back: {}",
+            "its backup could not be restored: {}",
             chain_text(&error)
         ))
     };
@@ -396,13 +396,13 @@ pub(super) fn bring_back(
     if let Some(lost) = lost_turns(services, entry, id).map_err(unread)? {
         return Err(gone(match is_head {
             true => format!(
-                "the kept copy lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; \
+                "its backup lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; \
                  after that it can be branched, edited and repaired",
                 record.id
             ),
             // A resume restores it only together with the head.
             false => format!(
-                "the kept copy lacks the last turns ({lost}); restore it to use the turns before them: \
+                "its backup lacks the last turns ({lost}); restore it to use the turns before them: \
                  sessionctl archive restore {id}"
             ),
         }));
@@ -412,7 +412,7 @@ pub(super) fn bring_back(
     let older = links[..place.unwrap_or_default()].iter();
     put_back_whole(services, entry, record, older.map(|link| &link.upstream_id));
     let restored = restore(services, entry, Some(folder_of(record, id)), id).map_err(unread)?;
-    tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy for a change that begins with it");
+    tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "restored a transcript from its backup for a change that needs it");
     Ok(())
 }
 
@@ -447,7 +447,7 @@ pub(super) fn is_missing(
 pub(super) fn is_kept(services: &Services, root: &Path, id: &UpstreamId) -> bool {
     let kept = services.keeper.archive.has_transcript(&key(root, id));
     kept.unwrap_or_else(|error| {
-        tracing::warn!(upstream_id = %id, %error, "what is kept of a session cannot be read");
+        tracing::warn!(upstream_id = %id, %error, "the backups of a session cannot be read");
         false
     })
 }

@@ -1,7 +1,7 @@
-//! The line of prompts that wait for the turns before them, in memory and on the record. Pure.
+//! The queue of prompts that wait for the turns before them, in memory and in the record. Pure.
 //!
-//! Each has a place on the record from when it joins the line until its turn is written down, so that the next life of the
-//! daemon knows of it. There nobody waits for it any more: it is held until somebody asks for it.
+//! A prompt has an entry in the record from when it joins the queue until its turn is recorded, so that the next daemon
+//! knows it. No caller waits for it there: it is held until a client sends its request again.
 
 use bridge_protocol::conversation::{Conversation, OnLimit, QueuedPrompt};
 use bridge_protocol::id::TurnId;
@@ -30,15 +30,15 @@ pub struct Waiting<R> {
     pub caller: Caller<R>,
     /// What to do when it meets a usage limit.
     pub on_limit: OnLimit,
-    /// Whether it is the conversation going on by itself.
+    /// Whether it is a scheduled continuation.
     pub continues: bool,
     /// Its place in the line, when it came to wait in it.
     pub place: Option<u64>,
     /// Whether its place is on disk, so that it is shown.
     pub is_kept: bool,
-    /// Whether it waited in an earlier life of the daemon and nobody in this one has asked for it by itself.
+    /// Whether an earlier daemon queued it, and no client has sent its request again since.
     pub is_held: bool,
-    /// Whether it goes out because the conversation goes on, whoever has asked for it since.
+    /// Whether it is sent because the conversation continues, even if a client has sent its request again since.
     pub is_let_out: bool,
     /// Whether the conversation goes on with it, and behind it with what else is held: until it is written down as a turn,
     /// the continuation on the record is for it.
@@ -51,7 +51,7 @@ pub struct Waiting<R> {
 }
 
 impl<R> Waiting<R> {
-    /// A prompt that somebody has just asked for, or nobody.
+    /// A new prompt, with or without a caller.
     #[must_use]
     pub fn new(turn_id: TurnId, prompt: PromptContent, asked_at: Timestamp, caller: Caller<R>) -> Self {
         Self {
@@ -124,13 +124,12 @@ impl<R> Waiting<R> {
     }
 }
 
-/// A prompt that is not to be sent any more.
+/// A prompt that will not be sent.
 #[derive(Debug)]
 pub struct Dropped<R> {
-    /// Who waits for its end, beside those who asked the same; none of a turn that the daemon started, and of a prompt that
-    /// is held.
+    /// Who waits for its end; nobody for a turn that the daemon started and for a prompt that is held.
     pub caller: Caller<R>,
-    /// What they are told, whether it could be written down or not.
+    /// The answer to their callers, whether the change could be recorded or not.
     pub result: Result<Answer, ConversationError>,
 }
 

@@ -1,4 +1,4 @@
-//! What an undo would take back, as the lineage and the disk have it. Blocking; called from threads that may.
+//! Finds what an undo would take back, from the lineage and the disk. Blocks; call it from a blocking thread.
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Via};
@@ -53,8 +53,8 @@ pub(super) fn look_back(
     Ok(undoing)
 }
 
-/// Refuses to go back to a session of which nothing is left: the next prompt would find that out, when what there is now
-/// is the head no longer. An agent whose transcripts nobody here can read is trusted to have it.
+/// Refuses to go back to a session without a transcript or backup. Otherwise the next prompt would find out, and by then the
+/// present head would no longer be the head. An agent whose transcripts cannot be read here is trusted to have the session.
 fn check_that_it_is_there(services: &Services, earlier: &EarlierHead) -> Result<(), ConversationError> {
     let link = &earlier.link;
     let entry = services.agent(&link.agent)?;
@@ -77,7 +77,7 @@ fn check_that_it_is_there(services: &Services, earlier: &EarlierHead) -> Result<
         return Ok(());
     }
     let error = format!(
-        "the session {} that it would go back to has no transcript any more, and no copy of it is kept; nothing was changed",
+        "cannot go back to session {}: its transcript is missing and has no backup; nothing was changed",
         link.upstream_id
     );
     Err(ConversationError::NotResumable {

@@ -1,9 +1,9 @@
-//! Conversations: what they are, how they change, and who carries the changes out.
+//! Conversations: what they are, how they change, and who carries out the changes.
 //!
-//! The decisions are pure: [`state`] is what a conversation is, [`transition`] how one input changes it, [`recovery`]
-//! which way to bring a session back is tried next. One task a live conversation ([`actor`]) owns everything about
-//! it, feeds inputs in and carries effects out; [`registry`] finds that task or starts it. [`events`] hands what
-//! happens to subscribers. Nothing here knows a socket or a wire code, and no two conversations share state.
+//! The decisions are pure: [`state`] is what a conversation is, [`transition`] is how one input changes it, and
+//! [`recovery`] chooses the next way to bring a session back. Each live conversation has one task ([`actor`]), which
+//! owns all its state, feeds inputs in and carries effects out. [`registry`] finds or starts that task. [`events`] sends
+//! events to subscribers. Nothing here knows a socket or a wire code, and no two conversations share state.
 
 pub mod actor;
 pub mod answer;

@@ -1,8 +1,9 @@
-//! A conversation that goes to another folder: which files that takes along, and taking them.
+//! Moving a conversation to another folder: which of its files move, and moving them.
 //!
-//! Owns what is moved with a conversation: those of its sessions that run in its folder and are nobody else's. Claude keeps
-//! transcripts by folder, so they go to where it looks in the new one, and name that. Of Codex, which finds a rollout by its
-//! id wherever it ran, nothing moves. Blocks, but for waiting until nobody writes.
+//! Owns the choice of sessions: those that run in the old folder and belong to no other conversation. Claude stores
+//! transcripts by folder, so they move to the place where Claude looks in the new folder, and the folder in them is
+//! changed. Codex finds a rollout by its id from any folder, so nothing moves. Blocks, except while it waits until no
+//! agent writes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +49,7 @@ pub(super) struct MoveRequest {
 
 /// What was moved.
 pub(super) struct Moved {
-    /// As it is told.
+    /// As the answer describes it.
     pub answer: MoveAnswer,
     /// The files, which go back unless they are kept; none when there were none.
     pub files: Option<Moving>,
@@ -65,7 +66,7 @@ enum Subject {
         /// The last entry of its lineage before.
         after: u64,
     },
-    /// That of what is no conversation's, in this move of a folder.
+    /// The ones of sessions without a conversation, in this move of a folder.
     Tree(Uuid),
 }
 
@@ -96,11 +97,11 @@ pub(super) fn dry_run(
     })
 }
 
-/// Takes the files of a conversation into another folder. They are back where they were when this fails.
+/// Moves the files of a conversation to another folder. If this fails, they are back in their old place.
 ///
 /// # Errors
-/// [`ConversationError::Busy`] when somebody writes to them, [`ConversationError::Conflict`] when something else lies where
-/// they go, and what cannot be read or written.
+/// [`ConversationError::Busy`] if a program writes to them, [`ConversationError::Conflict`] if another file has one of their
+/// new paths, and errors of reading and writing.
 pub(super) async fn carry_out(
     services: Arc<Services>,
     request: MoveRequest,
@@ -188,7 +189,7 @@ fn carry_steps(
         if !files.take_back() {
             tracing::error!(
                 name,
-                "a move that failed could not be taken back wholly; the next start tries again"
+                "a failed move could not be undone completely; the next start tries again"
             );
         }
         return Err(move_error(error));
@@ -286,7 +287,7 @@ fn plan(
                     plan.kept.push(id.clone());
                 } else if link.written {
                     plan.left_out.push(format!(
-                        "the session {id} has no transcript any more, and none is kept"
+                        "the transcript of session {id} is missing and has no backup"
                     ));
                 }
                 continue;
@@ -364,7 +365,7 @@ fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> M
     }
 }
 
-/// A step, as it is told.
+/// A step, as the answer describes it.
 pub(super) fn told_step(step: &Step) -> PlannedMove {
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     PlannedMove {
@@ -388,7 +389,7 @@ fn is_ended_early(error: &io::Error) -> bool {
 pub(super) fn move_error(error: TranscriptError) -> ConversationError {
     match error {
         TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
-            "{} is there already and differs; nothing was moved",
+            "{} already exists and differs; nothing was moved",
             path.display()
         )),
         TranscriptError::Changed { .. } | TranscriptError::InUse { .. } => {

@@ -37,7 +37,7 @@ pub fn check_setting_name(parameter: &'static str, name: &str) -> Result<(), Con
     check_length(parameter, name, SETTING_NAME_LIMIT_BYTES)
 }
 
-/// As much of a title as may be kept, cut between characters: for one that nobody can be asked to shorten.
+/// A title cut to the limit between characters, for a title that no caller can be asked to shorten.
 #[must_use]
 pub fn shortened_title(mut title: String) -> String {
     let end = (0..=title.len().min(TITLE_LIMIT_BYTES))

@@ -1,7 +1,7 @@
-//! How much of a transcript was there when its session became a conversation's that was imported, adopted or copied: none
-//! of its turns is new.
+//! The length that a transcript had when an imported, adopted or copied session joined its conversation: turns before
+//! that position are not new.
 //!
-//! Owns these notes until they are taken by whoever looks at the transcript first.
+//! Owns these notes until the first look at the transcript takes them.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::UpstreamId;
 
-/// How many are kept: more than become somebody's in the time of one look. Those behind are of transcripts that nobody
-/// ever looked at.
+/// How many notes are kept: more than the sessions that can join conversations during one look. Older notes belong to
+/// transcripts that were never looked at.
 const KEPT: usize = 1_024;
 
 /// How many bytes of which sessions are old, those that were noted first first.
@@ -38,7 +38,7 @@ impl OldBytes {
         }
     }
 
-    /// How many bytes of a session are not new; told once.
+    /// How many bytes of a session are not new; returned once only.
     #[must_use]
     pub fn take(&self, upstream_id: &UpstreamId) -> Option<u64> {
         let mut notes = self.lock();

@@ -1,7 +1,7 @@
-//! How much of a list goes into one answer. Pure.
+//! How many entries of a list fit into one answer. Pure.
 //!
-//! What is listed is bounded in number by the caller and in bytes here: the body of a conversation's settings may be
-//! large, and a page of such would be longer than any answer, for everybody who lists.
+//! The caller limits the number of entries; this module limits their bytes. Settings of conversations can be large, and
+//! a page of such conversations would be longer than any answer.
 
 use std::io;
 

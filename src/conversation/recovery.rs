@@ -1,9 +1,9 @@
-//! The ladder: which way to bring a session back is tried next. Pure: what is on disk and what the agent answered
-//! come in as facts, and the steps go out as values.
+//! The ladder: decides which way to bring a session back is tried next. Pure: the state of the disk and the answers of
+//! the agent come in as facts, and steps go out as values.
 //!
-//! The rungs are climbed once, in the order of what is lost. A [`Climb`] never starts fresh unless the caller allowed
-//! fidelity `none` or there is nothing to lose: a session that was never written, and that the agent does not know
-//! either. (It is asked first, since a crash can come between the agent's writing and ours.)
+//! Each rung is tried once, in the order of how much it loses. A [`Climb`] starts a fresh session only if the caller
+//! allows fidelity `none` or there is nothing to lose: the session was never written and the agent does not know it
+//! either. The agent is asked first, since a crash can happen between the agent's write and the daemon's.
 
 mod facts;
 mod reckoning;
@@ -15,7 +15,7 @@ use bridge_protocol::link::{Attempt, Fidelity, Resumed, RollCause, Via};
 
 pub use facts::{Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
 
-/// The most turns that a text preamble tells; see `transcript::preamble`.
+/// The most turns in a text preamble; see `transcript::preamble`.
 pub const PREAMBLE_TURNS: u64 = 20;
 
 /// One climb of the ladder.
@@ -38,7 +38,7 @@ pub struct Climb {
     restored_tried: bool,
     /// The agent has opened the head, but its transcript holds less than was acknowledged.
     head_is_short: bool,
-    /// The session that the agent has opened now lacks records; how many turns these cost nobody knows.
+    /// The session that the agent has opened lacks records; how many turns that costs is unknown.
     is_damaged: bool,
     /// How many turns the session that the agent has opened now is known to lack.
     lacking: u64,
@@ -342,7 +342,7 @@ impl Climb {
         }
     }
 
-    /// Notes how many turns are later than the kept copy that was restored: whatever goes on from that lacks them.
+    /// Records how many turns are later than the restored backup: every session that continues from it lacks them.
     pub fn note_kept_lacks(&mut self, turns: u64) {
         self.kept_lacks = turns;
     }
@@ -352,7 +352,7 @@ impl Climb {
         self.lacking = turns;
     }
 
-    /// Records that the last step worked, and tells how the session came back.
+    /// Records that the last step worked, and returns how the session was brought back.
     #[must_use]
     pub fn succeeded(mut self, upstream_id: UpstreamId) -> Resumed {
         let step = self.current.take().unwrap_or(Step::Fresh);

@@ -1,6 +1,7 @@
-//! Finds a conversation's task or starts it, and answers what can be answered without one.
+//! Finds or starts the task of a conversation, and answers calls that need no task.
 //!
-//! Owns the map from id to mailbox, and to the closed sessions that may still be written to. A task is registered before it runs.
+//! Owns the map from conversation id to mailbox, and the closed sessions to which an agent may still write. A task is
+//! registered before it runs.
 
 mod adopting;
 mod agents;
@@ -84,9 +85,9 @@ pub struct Registry {
     shelves: Arc<tokio::sync::Mutex<Shelves>>,
     /// Which of their folders cannot be watched.
     unwatched: Mutex<Vec<Unwatched>>,
-    /// What is told of transcripts once it is on disk.
+    /// Reports about transcripts that wait until the change is on disk.
     saving: Arc<Saving>,
-    /// Held by whoever reads transcripts for a caller.
+    /// Locked while transcripts are read for a caller.
     readings: Arc<Semaphore>,
     /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
@@ -278,7 +279,7 @@ impl Registry {
     /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.
     ///
     /// # Errors
-    /// When there is no such conversation or its mailbox is full.
+    /// If the conversation does not exist or its mailbox is full.
     pub fn call(
         self: &Arc<Self>,
         id: ConversationId,

@@ -1,7 +1,7 @@
-//! Repaired copies of transcripts: of the head of a conversation, and of sessions that are nobody's.
+//! Repaired copies of transcripts: of the head of a conversation, and of sessions that belong to none.
 //!
-//! Owns when a copy is made at all, and that it is only taken when it has none of what it was made for. Blocks, but for waiting
-//! until nobody writes.
+//! Owns when a copy is made, and that it is used only if the damage is gone in it. Blocks, except while it waits until
+//! no agent writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) struct RepairRequest {
 
 /// What came of it.
 pub(super) struct Done {
-    /// As it is told.
+    /// As the answer describes it.
     pub answer: CheckAnswer,
     /// The copy, where one was made.
     pub made: Option<(RepairedHead, UncommittedCopy)>,
@@ -73,7 +73,7 @@ pub(super) struct Copied {
     is_whole: bool,
 }
 
-/// Repairs the head of a conversation, once nobody of ours writes to it.
+/// Repairs the head of a conversation, once none of the daemon's agents writes to it.
 ///
 /// # Errors
 /// [`ConversationError::Busy`] when somebody writes to it, [`ConversationError::TranscriptDamaged`] when no copy would be whole,
@@ -174,7 +174,7 @@ pub(super) fn copy(
     let (made, mut copied) = make(services, dialect, damaged, folder)?;
     if content_at(&damaged.path) != before {
         return Err(ConversationError::Busy(format!(
-            "{} changed while it was being copied; somebody writes to it",
+            "{} changed while it was being copied; another program writes to it",
             damaged.path.display()
         )));
     }
@@ -201,7 +201,7 @@ pub(super) fn copy(
     answer.repaired = Some(copied.upstream_id.clone());
     answer.repairs = Some(made.repairs);
     answer.fidelity = Some(fidelity(copied.is_whole));
-    tracing::info!(upstream_id = %damaged.id, copy = %copied.upstream_id, path = %made.path.display(), "a repaired copy was made");
+    tracing::info!(upstream_id = %damaged.id, copy = %copied.upstream_id, path = %made.path.display(), "made a repaired copy");
     Ok((answer, Some(copied)))
 }
 

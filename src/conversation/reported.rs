@@ -1,9 +1,9 @@
-//! What the agent reports of a session's set-up: kept with the conversation and shown where nobody asked for anything.
-//! Pure.
+//! The configuration that the agent reports for a session: stored with the conversation, and shown where the client set
+//! nothing. Pure.
 //!
-//! It is kept apart from what a client asked for, which is applied whenever a session is opened. Of what the agent reports
-//! only the mode is applied, to a new session in place of an earlier one. This module owns what is kept of it; it must not know
-//! when it is written down.
+//! It is separate from what a client set, which is applied whenever a session is opened. Of what the agent reports, only
+//! the mode is applied, to a new session that replaces an earlier one. This module owns what is stored; it must not know
+//! when.
 
 use std::collections::BTreeMap;
 

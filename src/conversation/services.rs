@@ -1,4 +1,4 @@
-//! What every conversation needs from the rest of the daemon. Shared, and without state of any one conversation.
+//! What every conversation needs from the rest of the daemon. Shared, and without the state of any conversation.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -50,13 +50,13 @@ pub struct Services {
     pub session_deadline: Duration,
     /// Where records stand in transcripts that were read.
     pub library: Library,
-    /// Turns that have ended, for whoever watches transcripts.
+    /// Turns that have ended, for the task that watches transcripts.
     pub turn_ends: TurnEnds,
     /// How much of transcripts is not new, for the same.
     pub old_bytes: OldBytes,
     /// Copies of transcripts that are being made.
     pub copies: CopyPlans,
-    /// When conversations go on by themselves.
+    /// The queue of scheduled continuations.
     pub wakings: Wakings,
     /// Copies of transcripts.
     pub keeper: Keeper,

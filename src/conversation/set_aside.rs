@@ -67,7 +67,7 @@ pub fn all(services: &Services) -> Vec<UnusableFile> {
                 is_strange: true,
             }));
         }
-        Err(error) => tracing::warn!(error = chain_text(&error), "cannot list the kept copies"),
+        Err(error) => tracing::warn!(error = chain_text(&error), "cannot list the backups"),
     }
     found
 }

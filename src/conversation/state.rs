@@ -1,8 +1,7 @@
-//! What a live conversation is: its durable record, its session, its turn, its line of waiting prompts. Pure data and
-//! the questions that one can ask of it; how it changes is in `transition`.
+//! The state of a live conversation: its durable record, its session, its turn and its queue of prompts. Pure data and
+//! questions about it; `transition` changes it.
 //!
-//! `R` is the caller's handle for an answer. It is only carried, never looked into: the actor uses reply channels,
-//! tests use numbers.
+//! `R` is the caller's handle for an answer. It is only passed on: the actor uses reply channels, tests use numbers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +46,7 @@ pub struct Rules {
     pub idle_ms: u64,
     /// What is done with the questions of its agent.
     pub interrupts: InterruptPolicy,
-    /// The zone in which an agent that names none tells a reset time.
+    /// The time zone of an agent's reset time, if the agent names none.
     ///
     /// Asked for when it is needed: to find the system's own means to walk its database of zones.
     pub zone: fn() -> TimeZone,
@@ -75,9 +74,9 @@ pub struct Turn<R> {
     pub asked: Waiting<R>,
     /// How far it has come.
     pub phase: TurnPhase,
-    /// Whether everyone was told that it was accepted: from then on it has an end that is told.
+    /// Whether its acceptance was reported: from then on its end is reported too.
     pub announced: bool,
-    /// Whether the agent showed that it has the prompt; that nobody heard a refusal in time shows nothing.
+    /// Whether the agent showed that it has the prompt; the lack of a refusal in time is no evidence.
     pub taken: bool,
     /// Whether the agent cleared its session in this turn and has said nothing since: of the turn the new one may hold
     /// nothing.
@@ -92,9 +91,9 @@ pub struct Turn<R> {
     pub resumed: Option<Resumed>,
     /// What its updates said about a failure.
     pub signs: TurnSigns,
-    /// Ids that refused this prompt, and how they had been opened: the next climb goes on below them.
+    /// Ids that refused this prompt, and how they were opened: the next climb continues after those steps.
     pub refused: Vec<(UpstreamId, Via, String)>,
-    /// The orphaned question that this turn tells the answer of.
+    /// The orphaned question whose answer this turn sends.
     pub answers: Option<OrphanAnswer<R>>,
     /// Whether it went out a second time, since the agent died before the prompt was in its transcript.
     pub sent_again: bool,
@@ -102,7 +101,7 @@ pub struct Turn<R> {
     pub deaths: Vec<String>,
     /// Whether the daemon's stop cut it short.
     pub stopped: bool,
-    /// The questions that the agent took back, as long as it has not gone on since.
+    /// Questions that the agent withdrew, until its next update.
     pub withdrawn: Vec<Interrupt>,
     /// What it had to do with the end of its agent, once that has ended.
     pub part: Part,
@@ -112,14 +111,14 @@ pub struct Turn<R> {
     pub edit: Option<Edit>,
 }
 
-/// The answer to a question whose agent is gone, on its way to the next one.
+/// The answer to a question whose agent has ended, for the next agent.
 #[derive(Debug)]
 pub struct OrphanAnswer<R> {
     /// The question.
     pub interrupt_id: InterruptId,
     /// ACP's outcome.
     pub outcome: RawJson,
-    /// Who answered, as others are told.
+    /// Who answered, as reported to other clients.
     pub by: String,
     /// The question itself, once it is off the record and as long as that may have to be taken back.
     pub question: Option<Interrupt>,
@@ -262,7 +261,7 @@ pub struct Branching<R> {
     pub cwd: String,
     /// The title of the new conversation.
     pub title: Option<String>,
-    /// The place at which it branches off, where somebody named one.
+    /// The place of the fork, if the caller named one.
     pub at: Option<PlaceRef>,
 }
 
@@ -339,15 +338,15 @@ pub struct Model<R> {
     pub queue: VecDeque<Waiting<R>>,
     /// Work outside the state machine.
     pub job: Option<Job<R>>,
-    /// A session that is being closed; it may go on beside another job, and no session is opened until it is done.
+    /// A session that is being closed. Another job may run at the same time, but no session is opened until it is closed.
     pub closing: Option<Closing<R>>,
-    /// The climb that goes on although whom it was begun for has cancelled.
+    /// The climb that continues although the turn that started it was cancelled.
     pub unwanted_climb: Option<u64>,
     /// Who waits for the session to be open, with the fidelity asked for.
     pub resume_waiters: Vec<(Caller<R>, Fidelity)>,
     /// Calls with an idempotency key that run now.
     pub open_requests: Vec<OpenRequest<R>>,
-    /// The turn with which the conversation goes on by itself, now that its time has come, until that begins.
+    /// The turn of a scheduled continuation that is due, until it begins.
     pub due: Option<TurnId>,
     /// What the agent last said of its session.
     pub info: SessionInfo,
@@ -355,7 +354,7 @@ pub struct Model<R> {
     pub unsaved: Ledger,
     /// Results of calls with an idempotency key that their callers have heard and that are not on disk yet.
     pub heard: Vec<RequestRecord>,
-    /// Whether the record in memory is ahead of the one on disk and no write of it is under way.
+    /// Whether the record in memory is newer than the one on disk and no write is running.
     pub is_ahead: bool,
     /// How the record gets to disk when no step of its own takes it there.
     pub saving: Saving,
@@ -500,8 +499,7 @@ impl<R> Model<R> {
         self.published_chain.chain_length = chain.len();
     }
 
-    /// The turn to which what the agent says now belongs. Nothing belongs to a turn
-    /// that is over or of which nobody has been told yet.
+    /// The turn that the agent's updates belong to at present. None belong to a turn that has ended or was not reported yet.
     #[must_use]
     pub fn turn_of_updates(&self) -> Option<&TurnId> {
         self.turn
@@ -510,7 +508,7 @@ impl<R> Model<R> {
             .map(|turn| &turn.asked.turn_id)
     }
 
-    /// The running turn as a client that attaches is told of it; the updates come from the ring of events.
+    /// The running turn as a new subscriber sees it; its updates come from the ring of events.
     #[must_use]
     pub fn running(&self, updates: Vec<RawJson>, truncated: bool) -> Option<RunningTurn> {
         self.turn
@@ -541,7 +539,7 @@ impl<R> Model<R> {
     }
 }
 
-/// What a conversation that does nothing is told as; `is_unfinished` when a question is open or a prompt is held.
+/// The reported state of an idle conversation; `is_unfinished` if a question is open or a prompt is held.
 #[must_use]
 pub fn resting_state(resting: Resting, is_unfinished: bool) -> ConversationState {
     match resting {
@@ -553,7 +551,7 @@ pub fn resting_state(resting: Resting, is_unfinished: bool) -> ConversationState
     }
 }
 
-/// The wire's view of a conversation that is not live: who waited for the prompts in its line is gone with its task.
+/// The wire's view of a conversation that is not live: the callers of its queued prompts ended with its task.
 #[must_use]
 pub fn view_of_record(record: &ConversationRecord) -> Conversation {
     Conversation {

@@ -1,8 +1,8 @@
 //! How a conversation changes: one input in, effects out. Pure: no I/O, no clock, no runtime.
 //!
-//! `apply` runs to its end; what takes time comes back as another input. What must be durable before it is told is an
-//! [`Effect::Write`] with a [`Milestone`], one a step, and is told when that milestone comes back. The state (`prompting`,
-//! `awaiting`) is no promise and is told at once; ids, ends and answers wait for the disk.
+//! `apply` runs to its end; slow work comes back as another input. What must be durable before it is reported is an
+//! [`Effect::Write`] with a [`Milestone`], at most one in each step, and is reported when that milestone comes back. The
+//! state (`prompting`, `awaiting`) is not a promise and is reported at once; ids, ends and answers wait for the disk.
 
 mod branching;
 mod calls;
@@ -35,7 +35,7 @@ use super::effect::{
 use super::error::{ConversationError, StoreFailure};
 use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 
-/// After how long a write that failed is tried again by itself, in milliseconds: a full disk takes a person to mend.
+/// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
 pub(super) const REWRITE_AFTER_MS: u64 = 5_000;
 
 /// What a call has changed.
@@ -44,7 +44,7 @@ struct Changed {
     before: Box<ConversationRecord>,
     /// What goes down with the record.
     ledger: Ledger,
-    /// What everyone is told once it is on disk.
+    /// Events to send once it is on disk.
     events: Vec<Event>,
 }
 
@@ -60,7 +60,7 @@ impl Changed {
 }
 
 impl<R> Model<R> {
-    /// Takes one input and tells what is to be done, answers last.
+    /// Takes one input and returns the effects, answers last.
     pub fn apply(&mut self, input: Input<R>, now: Now) -> Effects<R> {
         self.now = now;
         let before = self.state();
@@ -306,7 +306,7 @@ impl<R> Model<R> {
         request.record(Some(self.record.id), self.now)
     }
 
-    /// A change is on disk, or could not be written: what waited for it goes on.
+    /// A change is on disk, or could not be written: whatever waited for it continues.
     fn written(&mut self, part: WritePart<R>, result: Result<(), StoreFailure>) {
         let WritePart { ledger, milestone } = part;
         self.note_written(&milestone, ledger, result.is_ok());
@@ -371,7 +371,7 @@ impl<R> Model<R> {
         self.answer(caller, result);
     }
 
-    /// Takes note of what is on disk now and what is not, and tells what had to wait for it.
+    /// Records what is on disk and what is not, and reports what waited for it.
     fn note_written(&mut self, milestone: &Milestone<R>, ledger: Ledger, is_on_disk: bool) {
         if matches!(milestone, Milestone::Saved) && self.saving == Saving::UnderWay {
             self.saving = Saving::AtOnce;
@@ -424,8 +424,8 @@ impl<R> Model<R> {
         self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
     }
 
-    /// Takes a change back that its caller is told has failed, unless something has changed since, and strikes out
-    /// what the ledger says of it. What earlier writes left behind stays in the ledger.
+    /// Undoes a change that is reported to its caller as failed, unless something has changed since, and removes its entries from
+    /// the ledger. Entries of earlier writes stay in the ledger.
     fn take_back(&mut self, milestone: &Milestone<R>, ledger: &mut Ledger) {
         let Milestone::Changed(change) = milestone else {
             return;

@@ -1,8 +1,8 @@
-//! Moves of whole folders, as they are written down while they go on and until nobody undoes them any more.
+//! Records of moves of whole folders, from their start until they can no longer be undone.
 //!
-//! Owns what is written of each: which folder went where, and which conversations with it. The files themselves move as
-//! [moves](crate::transcript::moving) of their own; this says whether all of them are done, so that a start finds what a kill
-//! has left half way. Blocks.
+//! Owns what is recorded of each: which folder moved where, and which conversations moved with it. The files move as
+//! [moves](crate::transcript::moving) of their own; this record says whether all of them are done, so that a start finds
+//! what a kill interrupted. Blocks.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use crate::files::set_aside::Unreadable;
 use crate::paths::names;
 use crate::store::ConversationRecord;
 
-/// The intents of tree moves. They have no steps of their own, and stay until the move cannot be undone any more.
+/// The intents of tree moves. They have no steps of their own, and stay until the move can no longer be undone.
 pub(crate) const KIND: Kind<Note> = Kind {
     folder: names::TREES,
     log: None,
@@ -80,7 +80,7 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum State {
-    /// Some of it may have gone.
+    /// Some of it may have moved.
     Underway,
     /// All of it has.
     Done,
@@ -127,7 +127,7 @@ impl Part {
         }
     }
 
-    /// Whether it has not gone, or has come back.
+    /// Whether it has not moved, or has moved back.
     pub(super) fn is_back(&self, record: &ConversationRecord) -> bool {
         !Destination::Tree(self.forth.clone()).is_here(record)
     }
@@ -176,7 +176,7 @@ impl TreeMove {
         })
     }
 
-    /// Writes down that all of it has gone, and what that is answered with.
+    /// Records that all of it has moved, and the answer to the call.
     pub(super) fn finish(&mut self, answer: TreeMoveAnswer) -> io::Result<()> {
         self.intent.note(Note::Answer(answer.clone()))?;
         self.answer = Some(answer);
@@ -190,7 +190,7 @@ impl TreeMove {
         Ok(())
     }
 
-    /// Forgets it: nothing of it is left, or nobody undoes it any more.
+    /// Forgets it: nothing of it is left, or it can no longer be undone.
     pub(super) fn forget(self) {
         // What could not be deleted is in the log.
         let _is_forgotten = self.intent.commit();
@@ -225,14 +225,14 @@ impl TreeMove {
         }))
     }
 
-    /// All that are known, in no order. One that cannot be read is told in the log.
+    /// All recorded moves, in no order. Records that cannot be read are logged.
     pub(super) fn all(data: &Path) -> io::Result<Vec<Self>> {
         let known = intent::existing(&KIND, data)?.into_iter();
         let ids = known.filter_map(|path| path.file_name()?.to_str()?.parse().ok());
         let read = ids.filter_map(|id| match Self::read(data, id) {
             Ok(known) => known,
             Err(error) => {
-                tracing::warn!(%id, %error, "what is known of a move cannot be read");
+                tracing::warn!(%id, %error, "the record of a move cannot be read");
                 None
             }
         });
@@ -253,7 +253,7 @@ impl TreeMove {
         });
     }
 
-    /// Since when it is as it is; none when nobody can tell.
+    /// Since when it is in its state; none if that is unknown.
     pub(super) fn noted_at(&self) -> Option<std::time::SystemTime> {
         fs::metadata(self.intent.path())
             .and_then(|metadata| metadata.modified())

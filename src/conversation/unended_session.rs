@@ -1,4 +1,4 @@
-//! Sessions that are being closed, and whose agents may still write to their transcripts.
+//! Closed sessions whose agents may still write to their transcripts.
 //!
 //! Owns when such a session counts as ended. Decides nothing about conversations.
 

@@ -1,6 +1,6 @@
-//! One session at an agent: opening, forking, configuring and closing it, with the order of its lines kept.
+//! One session of an agent: opening, forking, configuring and closing it, with its lines in order.
 //!
-//! Owns the waiting for an answer that comes through a session's inbox. Decides nothing about conversations.
+//! Owns waiting for an answer that arrives through the inbox of a session. Decides nothing about conversations.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub enum Opening {
     },
     /// `session/resume`.
     Resume(UpstreamId),
-    /// `session/load`; what it replays is not told again.
+    /// `session/load`; the updates that it replays are not sent to subscribers.
     Load(UpstreamId),
     /// `session/fork` of this session, up to and with a message by the agent's own name of it, or whole.
     Fork(UpstreamId, Option<String>),
@@ -111,7 +111,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Why a setting was not applied. That the process is gone says nothing about the setting: another one may take it.
+    /// Why a setting was not applied. If the process has ended, another process may still accept the setting.
     fn of_setting(setting: String, source: CallError) -> Self {
         match source {
             CallError::Died(_) | CallError::Closing | CallError::Stalled => Self::Call(source),
@@ -315,7 +315,7 @@ pub struct Known<'a> {
 /// Applies model, mode and options to an open session, where they are not what the agent says they are already.
 ///
 /// # Errors
-/// The first setting that the agent refused, or that there is no agent any more.
+/// The first setting that the agent refused, or the end of the agent.
 pub async fn configure(
     entry: &AgentEntry,
     calls: &AgentCalls,
@@ -443,7 +443,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
     }
 }
 
-/// Whether the agent says that nobody is signed in.
+/// Whether the agent reports a missing sign-in.
 fn wants_sign_in(entry: &AgentEntry, error: &CallError) -> bool {
     matches!(error, CallError::Agent(agent) if classify(entry, agent).kind == FailureKind::AuthRequired)
 }

@@ -1,8 +1,8 @@
-//! When conversations go on by themselves: the line of those that wait for a time.
+//! The queue of scheduled continuations that wait for their time.
 //!
-//! Owns the order, and that few go on at a time. The times are the wall clock's and are looked at again and again, so that a
-//! machine that slept, or a clock that was set, makes nobody late for long. What is kept over a restart is with the
-//! conversations.
+//! Owns their order, and that only a few are sent at a time. Times are of the wall clock and are compared with it again
+//! and again, so that a sleeping machine or a changed clock delays nothing for long. The conversations store what
+//! survives a restart.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use super::services::now;
 /// model for anything, and an agent that hangs must not hold up everybody.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often the clock is looked at while somebody waits.
+/// How often the clock is read while a conversation waits.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Clocks are put right by less than this all the time, and nobody needs to be woken for it.
+/// Clocks are often corrected by less than this, which needs no wake-up.
 const SMALL_CORRECTION: SignedDuration = SignedDuration::from_secs(10);
 
 /// Those that wait for their time.
@@ -33,7 +33,7 @@ pub struct Wakings {
     places: Arc<Semaphore>,
 }
 
-/// One of the few places for those that go on by themselves; dropped, it is the next one's.
+/// One of the few slots for running continuations; dropping it frees it for the next one.
 #[derive(Debug)]
 pub struct Place {
     _permit: OwnedSemaphorePermit,
@@ -62,7 +62,7 @@ impl Place {
 }
 
 impl Wakings {
-    /// Nobody waits yet; this many may go on at a time: a thousand that met the same limit must not meet the next together.
+    /// An empty queue. This many may run at a time: a thousand that met the same limit must not all meet the next one.
     #[must_use]
     pub fn new(at_once: usize) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Wakings {
         }
     }
 
-    /// Has a conversation woken at a time, or not any more.
+    /// Sets the time at which a conversation is woken, or removes it.
     pub fn set(&self, id: ConversationId, at: Option<Timestamp>) {
         let mut due = self.lock();
         due.retain(|(_, waiting)| *waiting != id);
@@ -81,7 +81,7 @@ impl Wakings {
         self.changed.notify_one();
     }
 
-    /// Has a conversation woken later that could not be told; one that has set another time meanwhile knows better.
+    /// Wakes a conversation later that could not be woken now, unless it has set another time since.
     fn set_again(&self, id: ConversationId, at: Timestamp) {
         let mut due = self.lock();
         if !due.iter().any(|(_, waiting)| *waiting == id) {
@@ -89,8 +89,8 @@ impl Wakings {
         }
     }
 
-    /// Wakes each conversation when its time comes and there is a place for it, for ever. `wake` is told which, and gives
-    /// back whether that one could be told.
+    /// Wakes each conversation when its time has come and a slot is free. Never returns. `wake` gets the conversation, and
+    /// returns whether it could be woken.
     pub async fn run(&self, wake: impl Fn(ConversationId, Place) -> bool) {
         self.run_by(now, wake).await;
     }
@@ -188,7 +188,7 @@ mod tests {
         assert!(wakings.next().is_none());
     }
 
-    /// One in whose agent nothing is heard keeps nobody from their turn; one that is heard from keeps its place.
+    /// A silent agent does not keep others from their turn; one that sends updates keeps its slot.
     #[tokio::test(start_paused = true)]
     async fn a_place_lapses_with_the_silence_and_is_the_next_ones() {
         let wakings = Wakings::new(1);

@@ -1,7 +1,7 @@
-//! How far calls have come that take long because of the files that they read or write.
+//! The progress of calls that take long because of the files that they read or write.
 //!
-//! Owns the list of those that run, for whoever asks, and the sign by which such a call ends early: its caller left, or
-//! the daemon stops. Knows nothing of what is done.
+//! Owns the list of running calls for `daemon/work`, and the signal that ends such a call early: its caller
+//! disconnected, or the daemon stops. It does not know what a call does.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub struct Begun {
     progress: Arc<Progress>,
 }
 
-/// The call is over before its work is: nobody waits for it any more.
+/// The call ended before its work: its caller no longer waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it was ended before it was done")]
 pub struct EndedEarly;
@@ -160,7 +160,7 @@ impl Meter for Progress {
     }
 }
 
-/// Reading that nobody waits for, until the daemon stops.
+/// Background reading, which ends when the daemon stops.
 pub struct UntilStop(pub CancellationToken);
 
 impl Meter for UntilStop {
@@ -199,7 +199,7 @@ mod tests {
         assert!(second.progress().step_io(0).is_err());
     }
 
-    /// A stop waits for nobody's reading, however long the file is.
+    /// A stop does not wait for reading, even of a long file.
     #[test]
     fn reading_ends_with_its_caller_and_with_the_daemon() {
         let folder = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ mod tests {
         assert!(ended(begun.progress()) && ended(rounds));
     }
 
-    /// What is missing from its result only because it was ended is nothing to go on with.
+    /// A result that is incomplete because the call was ended early must not be used.
     #[tokio::test]
     async fn what_was_read_until_the_daemon_stopped_is_thrown_away() {
         let stop = CancellationToken::new();

@@ -68,7 +68,7 @@ pub enum TranscriptError {
         path: PathBuf,
     },
     /// A file changed while it was moved.
-    #[error("{} changed while it was being moved; somebody writes to it", path.display())]
+    #[error("{} changed while it was being moved; another program writes to it", path.display())]
     Changed {
         /// The file.
         path: PathBuf,

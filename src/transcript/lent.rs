@@ -178,7 +178,7 @@ fn told(gone: &[String]) -> Option<String> {
     let names = listed(gone);
     match gone.len() {
         0 => None,
-        1 => Some(format!("1 file that its records name is not to be had: {names}")),
+        1 => Some(format!("1 file that its records name is missing: {names}")),
         count => Some(format!(
             "{count} files that its records name are missing: {names}"
         )),
@@ -362,7 +362,7 @@ mod tests {
         );
         assert_eq!(
             told.unwrap(),
-            "1 file that its records name is not to be had: fork/subagents/agent-x2.jsonl (a bad sector)"
+            "1 file that its records name is missing: fork/subagents/agent-x2.jsonl (a bad sector)"
         );
         assert_eq!(names(broken_after(usize::MAX)).0.len(), 4);
     }
@@ -410,7 +410,7 @@ mod tests {
             assert_eq!(found, [], "{path}");
             assert_eq!(
                 told.unwrap(),
-                format!("1 file that its records name is not to be had: {path}")
+                format!("1 file that its records name is missing: {path}")
             );
         }
         // Nor is a subagent found behind a link to the folder of a session, or to that of its subagents.

@@ -207,7 +207,7 @@ pub fn plan_memory(
         match step.to.exists() && !is_in_place && !comparing::is_made_of(&step)? {
             true => plan
                 .left_out
-                .push(format!("{} is there already and differs", step.to.display())),
+                .push(format!("{} already exists and differs", step.to.display())),
             false if is_in_place => {}
             false => plan.steps.push(step),
         }

@@ -113,7 +113,7 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", beside.display()));
     match beside.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => gather(&beside, &id, DEPTH_LIMIT, &mut parts),
-        Ok(_) => leave("is no folder, and no link is followed"),
+        Ok(_) => leave("is not a folder (links are not followed)"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => leave(&format!("cannot be looked at ({error})")),
     }
@@ -171,10 +171,10 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
         if kind.is_dir() {
             match depth.checked_sub(1) {
                 Some(depth) => gather(&path, &name, depth, parts),
-                None => leave("lies too deep"),
+                None => leave("is in too many nested folders"),
             }
         } else if !kind.is_file() {
-            leave("is no regular file");
+            leave("is not a regular file");
         } else if parts.files.len() > FILE_LIMIT {
             leave("is one file too many");
             return;
@@ -331,13 +331,13 @@ mod tests {
             ]
         );
         assert_eq!(found.left_out.len(), 1);
-        assert!(found.left_out[0].ends_with("s/link is no regular file"));
+        assert!(found.left_out[0].ends_with("s/link is not a regular file"));
 
         // The folder itself may be one.
         fs::write(at("t.jsonl"), "{}\n").unwrap();
         std::os::unix::fs::symlink(at("s"), at("t")).unwrap();
         let found = parts(&at("t.jsonl")).unwrap();
         assert_eq!(found.files.len(), 1);
-        assert!(found.left_out[0].ends_with("/t is no folder, and no link is followed"));
+        assert!(found.left_out[0].ends_with("/t is not a folder (links are not followed)"));
     }
 }

@@ -216,6 +216,7 @@ mod tests {
         assert!(is_preamble(&unreadable.text));
     }
 
+    // Against F17.
     #[test]
     fn a_retelling_is_prose_with_an_explicit_end() {
         let told = preamble(

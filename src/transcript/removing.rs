@@ -62,7 +62,7 @@ pub fn remove_beside(transcript: &Path, forks: &mut Forks) -> Result<Beside, Tra
         Err(error) => return Err(failed(error)),
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => {
-            let why = "it is no folder";
+            let why = "it is not a folder";
             return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, why)));
         }
     }
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(
             remove(&transcript).unwrap(),
             Beside::Gone,
-            "nothing is there any more"
+            "it is already deleted"
         );
     }
 

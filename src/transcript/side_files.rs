@@ -82,7 +82,7 @@ impl<'a> Beside<'a> {
         }
         let own = parts::beside(self.project, id);
         for what in own.left_out {
-            tracing::warn!(what, "cannot copy a file beside a transcript");
+            tracing::warn!(what, "cannot copy a file of a transcript");
         }
         self.relocation
             .sessions
@@ -304,7 +304,7 @@ fn opened(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
                 io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
             ) =>
         {
-            tracing::warn!(path = %part.path.display(), %error, "a file beside a transcript is not copied with it");
+            tracing::warn!(path = %part.path.display(), %error, "a file of a transcript is not copied with it");
             Ok(None)
         }
         Err(error) => Err(error),

@@ -168,7 +168,7 @@ impl Watch {
         };
         let watcher = RecommendedWatcher::new(hear, Config::default()).map_err(io_error);
         if let Err(error) = &watcher {
-            tracing::warn!(%error, "changes of transcripts cannot be watched; only turns that are had here are told as saved");
+            tracing::warn!(%error, "cannot watch transcripts for changes; only turns of this daemon are reported as saved");
         }
         Self {
             watcher,
@@ -309,7 +309,7 @@ impl Watch {
         if let (None, Some(problem)) = (before, problem) {
             tracing::warn!(
                 root = %path.display(), problem,
-                "changes of these transcripts cannot be watched; only turns that are had here are told as saved"
+                "cannot watch these transcripts for changes; only turns of this daemon are reported as saved"
             );
         }
     }

@@ -41,7 +41,7 @@ mod stub;
 mod terminal;
 mod transcripts;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -307,20 +307,26 @@ fn an_interrupt_cancels_the_turn() {
 #[test]
 fn a_reader_that_leaves_ends_the_command_quietly() {
     let stub = Stub::start();
-    let mut child = sessionctl(&stub.home(), &["attach", ID, "--json"])
+    // The shell alone opens the end that reads, so it closes when the shell ends. Other tests start processes at the same time,
+    // which may inherit what this one has open.
+    let pipe = stub.home().join("printed");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = Command::new("sh")
+        .args(["-c", "read -r line < \"$1\" && echo \"$line\"", "sh"])
+        .arg(&pipe)
         .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let written = File::options().write(true).open(&pipe).unwrap();
+    let child = sessionctl(&stub.home(), &["attach", ID, "--json"])
+        .stdout(written)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut first)
-        .unwrap();
+    let first = text(&reader.wait_with_output().unwrap().stdout);
     assert!(first.contains("snapshot"), "{first}");
-    // The reader is gone; the next event has nowhere to go, once no process that another test starts has its end of the pipe.
-    while child.try_wait().unwrap().is_none() {
-        check(&run(&stub.home(), &["send", ID, "hello"]), 0, "echo: hello\n");
-    }
+    // The next event has no reader.
+    check(&run(&stub.home(), &["send", ID, "hello"]), 0, "echo: hello\n");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stderr), "");

@@ -103,6 +103,7 @@ fn the_whole_family_of_an_agent_ends_with_the_daemon() {
     home.assert_at_rest();
 }
 
+// Against F32.
 #[test]
 fn the_whole_family_of_an_agent_ends_when_the_daemon_starts_after_it_was_killed() {
     let home = home_with_family();
@@ -261,6 +262,7 @@ fn hang(home: &Home, client: &mut Client) -> u64 {
     request
 }
 
+// Against F28.
 #[test]
 fn a_stop_ends_when_the_agent_heeds_nothing() {
     let home = home_with_stubborn_agent();

@@ -345,6 +345,7 @@ async fn a_manifest_that_makes_no_sense_is_refused() {
     bench.refuses(table).await;
 }
 
+// Against D12.
 #[tokio::test]
 async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
     let bench = Bench::new().await;

@@ -102,6 +102,7 @@ async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
     (texts, checkpoints.len(), history["gaps"].clone())
 }
 
+// Against D6.
 #[tokio::test]
 async fn what_stands_around_the_records_changes_nothing_that_was_said() {
     let home = Home::new();
@@ -158,6 +159,7 @@ async fn what_is_said_in_a_form_that_is_not_known_is_told_as_it_stands() {
     );
 }
 
+// Against D6.
 #[tokio::test]
 async fn what_holds_nothing_is_told() {
     let home = Home::new();

@@ -59,6 +59,7 @@ async fn findings(app: &App, id: ConversationId) -> Value {
     app.call("transcript/check", params).await.unwrap()["findings"].clone()
 }
 
+// Against D12.
 #[tokio::test]
 async fn what_a_fork_borrows_comes_along_with_it() {
     // Without copies, which would stand in for what is deleted below.

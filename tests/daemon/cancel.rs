@@ -80,6 +80,7 @@ async fn cancelling_the_queue_ends_what_waits_and_what_runs() {
     );
 }
 
+// Against F37.
 #[tokio::test]
 async fn a_cancel_of_a_named_turn_leaves_the_others_alone() {
     let home = Home::new();

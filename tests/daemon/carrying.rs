@@ -144,6 +144,7 @@ async fn a_bundle_goes_on_in_another_home_and_folder() {
 }
 
 /// A chain with a fork in place and a roll: every session comes along, and the way back through them.
+// Against D12.
 #[tokio::test]
 async fn a_chain_comes_along_whole() {
     let (there, here) = (Home::new(), Home::new());
@@ -435,6 +436,7 @@ async fn an_import_that_was_killed_is_taken_up_again() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
+// Against F40.
 #[tokio::test]
 async fn nothing_is_written_over_a_transcript_that_differs() {
     let (there, here) = (Home::new(), Home::new());

@@ -22,6 +22,7 @@ async fn kinds(app: &App, params: Value) -> Vec<(u64, String)> {
     findings.iter().map(place).collect()
 }
 
+// Against D6.
 #[tokio::test]
 async fn a_transcript_is_checked_by_its_id_or_its_conversations() {
     let home = Home::keeping_nothing();

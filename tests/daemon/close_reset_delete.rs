@@ -145,6 +145,7 @@ async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
 
 /// A conversation that nobody uses gives its agent's process back, and the next prompt goes on as if nothing
 /// had been.
+// Against F33.
 #[tokio::test]
 async fn a_conversation_that_rests_gives_its_agent_back_and_goes_on() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");

@@ -53,6 +53,7 @@ async fn exported(home: &Home) -> (String, Value, Value) {
     (answer["path"].as_str().unwrap().to_owned(), told, made)
 }
 
+// Against D12.
 #[tokio::test]
 async fn a_fork_comes_along_with_the_files_that_it_continues() {
     let (there, here) = (home(), home());
@@ -74,6 +75,7 @@ async fn a_fork_comes_along_with_the_files_that_it_continues() {
     assert_eq!(findings(&app, &json!(DEEP_ID)).await, json!([]));
 }
 
+// Against D12.
 #[tokio::test]
 async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
     let home = home();
@@ -125,6 +127,7 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
 }
 
 /// What is there is used when it is the same, and never written over.
+// Against F40.
 #[tokio::test]
 async fn rollouts_that_are_there_are_shared_or_refused() {
     let (there, here) = (home(), home());

@@ -415,6 +415,7 @@ async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
     assert_eq!(of_head, checked);
 }
 
+// Against D6.
 #[tokio::test]
 async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     let home = home();

@@ -102,6 +102,7 @@ async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
     assert!(sent[2].starts_with(GO_ON) && sent.len() == 3, "{sent:?}");
 }
 
+// Against D3.
 #[tokio::test]
 async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks() {
     let home = Home::new();

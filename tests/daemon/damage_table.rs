@@ -269,6 +269,7 @@ async fn table(format: Format) -> String {
     table
 }
 
+// Against D6.
 #[tokio::test]
 async fn what_each_method_says_of_each_damage_to_a_transcript_of_claude() {
     let expected = "\
@@ -285,6 +286,7 @@ no folder | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotF
     assert_eq!(table(Format::Claude).await, expected);
 }
 
+// Against D6.
 #[tokio::test]
 async fn what_each_method_says_of_each_damage_to_a_rollout() {
     let expected = "\

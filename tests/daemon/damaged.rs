@@ -70,6 +70,7 @@ async fn a_whole_transcript_is_full() {
 }
 
 /// A record in the middle is torn, and the agent goes on without it and without a word: we say so.
+// Against D6.
 #[tokio::test]
 async fn a_torn_record_in_the_middle_is_partial() {
     let home = Home::new();
@@ -189,6 +190,7 @@ async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
 }
 
 /// The agent goes on from the place that it noted last, and would leave all that stands behind the damage.
+// Against D6.
 #[tokio::test]
 async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
     let home = Home::new();
@@ -267,6 +269,7 @@ async fn a_repaired_copy_that_could_not_be_written_down_is_there_later() {
 }
 
 /// The last turn did not reach the disk, or was cut off: fewer turns, and nothing else wrong.
+// Against D6.
 #[tokio::test]
 async fn a_lost_tail_is_partial() {
     let home = Home::new();

@@ -101,6 +101,7 @@ async fn with_a_prompt_that_is_in_no_transcript() {
 }
 
 /// With a prompt that is in the transcript although nothing was said about it: it does not go out again.
+// Against F18.
 #[tokio::test]
 async fn with_a_prompt_in_the_transcript_and_nothing_shown() {
     for victim in BOTH {
@@ -134,6 +135,7 @@ async fn with_some_text_shown() {
 }
 
 /// In a tool that has begun: what it does may be done half, so nothing does it again.
+// Against F18.
 #[tokio::test]
 async fn in_a_tool() {
     for victim in BOTH {
@@ -206,6 +208,7 @@ async fn with_a_cancel_on_its_way() {
 }
 
 /// Over a session that it brings back: the next process does, and all who wait are told of that.
+// Against F31.
 #[tokio::test]
 async fn while_it_resumes_or_loads_a_session() {
     for victim in BOTH {
@@ -236,6 +239,7 @@ async fn while_it_resumes_or_loads_a_session() {
 }
 
 /// Over the settings of a session that it has brought back: they are no reason to give up, its death is.
+// Against F31.
 #[tokio::test]
 async fn while_it_is_configured_behind_a_resume() {
     for victim in BOTH {

@@ -146,6 +146,7 @@ async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
 }
 
 /// A process holds what was open in it until its end, which does not wait for a prompt in each conversation.
+// Against F1.
 #[tokio::test]
 async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() {
     let (home, token) = with_accounts();

@@ -34,6 +34,7 @@ async fn with_a_past(daemon: &Daemon<'_>, home: &Home) -> (App, ConversationId, 
     (app, id, source)
 }
 
+// Against D7.
 #[tokio::test]
 async fn a_branch_has_the_turns_up_to_its_checkpoint() {
     let home = Home::new();
@@ -58,6 +59,7 @@ async fn a_branch_has_the_turns_up_to_its_checkpoint() {
 
 /// A call of a tool never comes without its result: the branch ends before it, as it does behind the last
 /// message before.
+// Against D7.
 #[tokio::test]
 async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
     let home = Home::new();

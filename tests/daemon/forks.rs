@@ -92,6 +92,7 @@ async fn in_place_the_branch_becomes_the_head_and_the_source_stays_a_link() {
 }
 
 /// A running turn is not part of a branch: what is not finished would be answered twice.
+// Against F39.
 #[tokio::test]
 async fn a_fork_beside_a_running_turn_leaves_the_unfinished_prompt_out() {
     let home = Home::new();

@@ -105,6 +105,7 @@ async fn a_refused_permission_ends_what_was_asked_for() {
 }
 
 /// The agent is gone, its question is not: it is kept over both deaths, and a yes starts one turn, a no none.
+// Against D15.
 #[tokio::test]
 async fn a_question_outlives_the_agent_and_the_daemon() {
     for (option, turns) in [("allow_once", 1), ("reject_once", 0)] {

@@ -73,6 +73,7 @@ async fn killed_at(here: &Home, params: &serde_json::Value, files: usize) -> boo
     in_time
 }
 
+// Against F40 and D12.
 #[tokio::test]
 async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
     let there = Home::new();

@@ -99,6 +99,7 @@ async fn gaps_are_told() {
 }
 
 /// What an answer cannot hold is refused with what to do, and a file holds it.
+// Against D8.
 #[tokio::test]
 async fn a_long_conversation_needs_a_file() {
     let home = Home::new();

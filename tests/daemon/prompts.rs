@@ -161,6 +161,7 @@ async fn two_clients_never_run_two_turns_of_one_conversation() {
     assert_eq!(app.recall(id).await.len(), 1);
 }
 
+// Against F37.
 #[tokio::test]
 async fn conversations_run_their_turns_beside_each_other_in_one_process() {
     let home = Home::new();

@@ -128,6 +128,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
     );
 }
 
+// Against D10.
 #[tokio::test]
 async fn pages_hold_each_transcript_once() {
     let home = home();

@@ -6,6 +6,7 @@ use crate::carrying::bundled;
 use crate::home::Home;
 
 /// Whoever made the file has no say in what is started or allowed here, unless the caller says so.
+// Against D12.
 #[tokio::test]
 async fn settings_that_start_or_grant_something_are_taken_only_when_trusted() {
     let (there, here) = (Home::new(), Home::new());

@@ -409,6 +409,7 @@ async fn another_writer_on_a_live_session_is_told_once_each_time() {
 }
 
 /// Everything that a conversation goes through by itself, with an ear on all of it.
+// Against D5.
 #[tokio::test]
 async fn ordinary_life_is_no_foreign_writing() {
     let home = Home::new();

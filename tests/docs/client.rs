@@ -1,33 +1,48 @@
-//! The client in `README.md`.
+//! The program in `README.md`.
 
 use std::fs;
-use std::io::ErrorKind;
 
 use super::scratch::Scratch;
-use super::{blocks, text};
+use super::{blocks, root, text};
+
+/// How the README says to run it.
+const COMMAND: &str = "sessionctl start && node hello.mjs";
+
+/// What the README says to copy next to it.
+const CLIENT: [&str; 2] = ["session-bridge.mjs", "session-bridge-contract.mjs"];
+
+/// The exit code of a shell that does not find a program.
+const COMMAND_NOT_FOUND: i32 = 127;
 
 #[test]
-fn the_python_client_prints_the_answer() {
+fn the_program_prints_the_answer() {
     let page = text("README.md");
-    let [client] = &blocks(&page, "python")[..] else {
-        panic!("README.md has not one Python block");
+    let [program] = &blocks(&page, "js")[..] else {
+        panic!("README.md does not have exactly one js block");
     };
+    for said in [CLIENT[0], CLIENT[1], COMMAND] {
+        assert!(
+            page.contains(&format!("`{said}`")),
+            "README.md does not say {said}"
+        );
+    }
     let scratch = Scratch::new();
-    let started = scratch.command("sessionctl").arg("agents").output().unwrap();
-    assert!(started.status.success(), "{started:?}");
-    fs::write(scratch.project().join("hello.py"), client.join("\n")).unwrap();
-    let mut python = scratch.command("python3");
-    let output = match python
-        .arg("hello.py")
-        .arg(scratch.home().join("run/sessiond.sock"))
-        .output()
-    {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("skipped: there is no python3");
-            return;
-        }
-        output => output.unwrap(),
-    };
+    for file in CLIENT {
+        let from = root().join("packaging/clients").join(file);
+        fs::copy(from, scratch.project().join(file)).unwrap();
+    }
+    fs::write(scratch.project().join("hello.mjs"), program.join("\n")).unwrap();
+    // Node may be installed for one user only.
+    let mut found = scratch.variables()[0].1.clone();
+    if let Ok(path) = std::env::var("PATH") {
+        found = format!("{found}:{path}");
+    }
+    let mut shell = scratch.command("sh");
+    let output = shell.env("PATH", found).args(["-c", COMMAND]).output().unwrap();
+    if output.status.code() == Some(COMMAND_NOT_FOUND) {
+        eprintln!("skipped: there is no node");
+        return;
+    }
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && printed.contains("echo: Hello"),

@@ -1,4 +1,4 @@
-//! `tests/FAILURES.md`: the tests that it names exist, and each failure that a test names is in it.
+//! `tests/FAILURES.md`: each of its failures has a test that names it, and each failure that the code names is in it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,39 +6,28 @@ use std::path::{Path, PathBuf};
 
 use super::{root, text};
 
-/// How many of other people's failures are told apart, as `F1` to `F42`.
+/// The last of the numbers that begin with `F`.
 const FAILURES: u32 = 42;
 
-/// What is wrong with the table of failures: a row without tests, a failure that is named twice, a test that
-/// is not there, tests none of which says that it means the failure. `read` gives the text of a file.
-fn wrong_in_table(table: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+/// What is wrong with the table of failures: a row of another form, without text or with a name or text of another row, or a
+/// failure that no test names.
+fn wrong_in_table(table: &str, tested: &BTreeSet<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     let (mut names, mut failures) = (BTreeSet::new(), BTreeSet::new());
     for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [name, failure, tests] = cells[..] else {
-            wrong.push(format!("{row}: not three cells"));
+        let [name, failure] = cells[..] else {
+            wrong.push(format!("{row}: not two cells"));
             continue;
         };
         if !names.insert(name) || !failures.insert(failure) {
             wrong.push(format!("{name}: named twice"));
         }
-        let mut tests = tests.split('`').skip(1).step_by(2).peekable();
-        if failure.is_empty() || tests.peek().is_none() {
-            wrong.push(format!("{name}: nothing said, or no test"));
+        if failure.is_empty() {
+            wrong.push(format!("{name}: no text"));
         }
-        let mut is_meant = false;
-        for test in tests {
-            let found = test
-                .split_once("::")
-                .and_then(|(path, test)| meant_by(&read(path)?, test));
-            match found {
-                Some(meant) => is_meant |= meant.contains(name),
-                None => wrong.push(format!("{name}: there is no {test}")),
-            }
-        }
-        if !is_meant {
-            wrong.push(format!("{name}: no test of it says so"));
+        if !tested.contains(name) {
+            wrong.push(format!("{name}: no test names it"));
         }
     }
     if names.is_empty() {
@@ -47,41 +36,47 @@ fn wrong_in_table(table: &str, read: impl Fn(&str) -> Option<String>) -> Vec<Str
     wrong
 }
 
-/// The numbers up to this one that are neither a row of the table nor told as missing above it, or are both.
-/// Such a line begins with the number, as "- F29, a subagent".
+/// The numbers up to this one that are neither a row of the table nor listed above it, or are both. A line of that list begins
+/// with the number, as "- F29: a subagent".
 fn unaccounted(table: &str, last: u32) -> Vec<String> {
     let begins = |line: &str, mark: &str, name: &str| {
         let rest = line.strip_prefix(mark).and_then(|rest| rest.strip_prefix(name));
         rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
     };
     let is_accounted = |name: &String| {
-        let [rows, told] = ["| ", "- "].map(|mark| table.lines().any(|line| begins(line, mark, name)));
-        rows != told
+        let [row, listed] = ["| ", "- "].map(|mark| table.lines().any(|line| begins(line, mark, name)));
+        row != listed
     };
     let names = (1..=last).map(|number| format!("F{number}"));
     names.filter(|name| !is_accounted(name)).collect()
 }
 
-/// The failures that a test means, in its name or above it; none where a file has no such function, or it is
-/// not marked as a test.
-fn meant_by(text: &str, name: &str) -> Option<BTreeSet<String>> {
-    let (before, _) = text.split_once(&format!("fn {name}("))?;
-    // The line of the function itself may begin with `async`.
-    let above = before.rsplit_once('\n').map_or("", |(above, _)| above);
-    let marks = above
-        .lines()
-        .rev()
-        .map(str::trim)
-        .take_while(|line| line.starts_with(['#', '/']));
-    let (attributes, comments): (Vec<_>, Vec<_>) = marks.partition(|mark| mark.starts_with('#'));
-    let is_test = |mark: &&str| mark.starts_with("#[test") || mark.starts_with("#[tokio::test");
-    attributes.iter().find(|mark| is_test(mark))?;
-    let first = name.split('_').next();
-    Some(comments.into_iter().chain(first).flat_map(meant).collect())
+/// The failures that the tests of a file name: each in its name or in the comment above it.
+fn tested_in(text: &str) -> BTreeSet<String> {
+    let mut tested = BTreeSet::new();
+    // Comments and attributes since the last other line.
+    let mut above = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with(['#', '/']) {
+            above.push(line);
+            continue;
+        }
+        let is_test = |mark: &&str| mark.starts_with("#[test") || mark.starts_with("#[tokio::test");
+        if above.iter().any(is_test) {
+            let comments = above.iter().filter(|mark| mark.starts_with('/'));
+            tested.extend(comments.flat_map(|comment| named(comment)));
+            let name = line
+                .split_once("fn ")
+                .and_then(|(_, name)| name.split('_').next());
+            tested.extend(name.map(named).unwrap_or_default());
+        }
+        above.clear();
+    }
+    tested
 }
 
-/// The failures that a text means, as `F7` or `f7_`.
-fn meant(text: &str) -> BTreeSet<String> {
+/// The failures that a text names, as `F7` or `f7_`.
+fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|character: char| !character.is_ascii_alphanumeric());
     let is_name = |word: &&str| {
         let digits = word.strip_prefix(['F', 'D', 'f', 'd']);
@@ -92,34 +87,14 @@ fn meant(text: &str) -> BTreeSet<String> {
     words.filter(is_name).map(str::to_uppercase).collect()
 }
 
-#[test]
-fn each_failure_has_its_tests() {
-    let read = |path: &str| fs::read_to_string(root().join(path)).ok();
-    let table = text("tests/FAILURES.md");
-    let wrong = wrong_in_table(&table, read);
-    assert!(wrong.is_empty(), "tests/FAILURES.md: {wrong:#?}");
-    let lost = unaccounted(&table, FAILURES);
-    assert!(lost.is_empty(), "tests/FAILURES.md does not mention {lost:?}");
-}
-
-#[test]
-fn each_failure_that_a_test_means_is_in_the_table() {
-    let known = meant(&text("tests/FAILURES.md"));
+/// The Rust files of `src` and `tests`, each with its text.
+fn sources() -> Vec<(PathBuf, String)> {
     let mut files = BTreeSet::new();
-    collect_all(&root().join("tests/daemon"), &mut files);
-    collect_all(&root().join("src"), &mut files);
-    for path in files {
-        let text = fs::read_to_string(&path).unwrap();
-        let comments = text.lines().map(str::trim).filter(|line| line.starts_with("//"));
-        let names = text.split("fn ").skip(1).filter_map(|rest| rest.split_once('_'));
-        let names = names
-            .map(|(first, _)| first)
-            .filter(|first| first.starts_with(['f', 'd']));
-        for line in comments.chain(names) {
-            let unknown: Vec<_> = meant(line).difference(&known).cloned().collect();
-            assert!(unknown.is_empty(), "{}: {line}: {unknown:?}", path.display());
-        }
+    for folder in ["src", "tests"] {
+        collect_all(&root().join(folder), &mut files);
     }
+    let with_text = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
+    files.into_iter().map(with_text).collect()
 }
 
 fn collect_all(folder: &Path, files: &mut BTreeSet<PathBuf>) {
@@ -134,43 +109,55 @@ fn collect_all(folder: &Path, files: &mut BTreeSet<PathBuf>) {
 }
 
 #[test]
+fn each_failure_has_a_test() {
+    let tested = sources().iter().flat_map(|(_, text)| tested_in(text)).collect();
+    let table = text("tests/FAILURES.md");
+    let wrong = wrong_in_table(&table, &tested);
+    assert!(wrong.is_empty(), "tests/FAILURES.md: {wrong:#?}");
+    let lost = unaccounted(&table, FAILURES);
+    assert!(lost.is_empty(), "tests/FAILURES.md does not mention {lost:?}");
+}
+
+#[test]
+fn each_failure_that_is_named_is_in_the_table() {
+    let known = named(&text("tests/FAILURES.md"));
+    for (path, text) in sources() {
+        let comments = text.lines().map(str::trim).filter(|line| line.starts_with("//"));
+        let names = text.split("fn ").skip(1).filter_map(|rest| rest.split_once('_'));
+        let names = names
+            .map(|(first, _)| first)
+            .filter(|first| first.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        for line in comments.chain(names) {
+            let unknown: Vec<_> = named(line).difference(&known).cloned().collect();
+            assert!(unknown.is_empty(), "{}: {line}: {unknown:?}", path.display());
+        }
+    }
+}
+
+#[test]
 fn the_rules_of_the_table_can_fail() {
-    let read = |path: &str| {
-        (path == "a.rs").then(|| {
-            "/// F1\n#[test]\nfn there() {}\n\nfn helper() {}\n#[tokio::test]\n/// Why.\nasync fn late() {}\n\
-             #[test]\nfn f3_named() {}\n"
-                .to_owned()
-        })
-    };
-    let table = |rows: &str| format!("text\n\n| | failure | tests |\n|---|---|---|\n{rows}\n");
-    let good = "| F1 | one | `a.rs::there`, `a.rs::late` |";
-    let named = "| F3 | three | `a.rs::late`, `a.rs::f3_named` |";
-    assert_eq!(wrong_in_table(&table(&format!("{good}\n{named}")), read), [""; 0]);
+    let tests = "/// F1\n#[test]\nfn there() {}\n\n// F4\nfn helper() {}\n#[tokio::test]\n// F2, D3.\nasync fn late() {}\n\
+                 #[test]\nfn f5_named() {}\n";
+    let tested = tested_in(tests);
+    assert_eq!(tested, ["D3", "F1", "F2", "F5"].map(str::to_owned).into());
+    let table = |rows: &str| format!("text\n\n| | failure |\n|---|---|\n{rows}\n");
+    let good = "| F1 | one |\n| F5 | five |";
+    assert_eq!(wrong_in_table(&table(good), &tested), [""; 0]);
     for (row, wrong) in [
-        ("| F1 | other | `a.rs::there` |", "F1: named twice"),
-        ("| F2 | one | `a.rs::there` |", "F2: named twice"),
-        ("| F2 | two | |", "F2: nothing said, or no test"),
-        ("| F2 | two | `a.rs::gone` |", "F2: there is no a.rs::gone"),
-        ("| F2 | two | `a.rs::helper` |", "F2: there is no a.rs::helper"),
-        ("| F2 | two | `b.rs::there` |", "F2: there is no b.rs::there"),
-        ("| F2 | two | `a.rs::late` |", "F2: no test of it says so"),
-        (
-            "| F2 | two | `a.rs::there`, `a.rs::f3_named` |",
-            "F2: no test of it says so",
-        ),
-        (
-            "| F2 | `a.rs::there` |",
-            "| F2 | `a.rs::there` |: not three cells",
-        ),
+        ("| F1 | other |", "F1: named twice"),
+        ("| F2 | one |", "F2: named twice"),
+        ("| F2 | |", "F2: no text"),
+        ("| F4 | four |", "F4: no test names it"),
+        ("| F2 | two | more |", "| F2 | two | more |: not two cells"),
     ] {
-        let found = wrong_in_table(&table(&format!("{good}\n{row}")), read);
+        let found = wrong_in_table(&table(&format!("{good}\n{row}")), &tested);
         assert!(found.iter().any(|found| found == wrong), "{row}: {found:?}");
     }
-    assert!(!wrong_in_table("", read).is_empty());
-    let told = "- F2, which F4 tests\n- F3, both\n\n| F1 | one |\n| F3 | three |\n| F45 | more |\n";
-    assert_eq!(unaccounted(told, 5), ["F3", "F4", "F5"]);
+    assert!(!wrong_in_table("", &tested).is_empty());
+    let listed = "- F2: F4 tests it\n- F3, both\n\n| F1 | one |\n| F3 | three |\n| F45 | more |\n";
+    assert_eq!(unaccounted(listed, 5), ["F3", "F4", "F5"]);
     assert_eq!(
-        meant("/// F7, D15: 0xF0 f12_a"),
+        named("/// F7, D15: 0xF0 f12_a"),
         ["D15", "F12", "F7"].map(str::to_owned).into()
     );
 }

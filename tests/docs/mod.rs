@@ -7,7 +7,7 @@
 //! - Output matches if it differs only in ids, times and other numbers. `…` stands for any text within a
 //!   line; alone on a line, for any lines. A command has to fail if an output line begins with `error: `, and
 //!   to succeed otherwise.
-//! - The Python block of `README.md` is a client that prints the answer to its prompt.
+//! - The `js` block of `README.md` is a program that prints the answer to its prompt.
 //! - All other blocks, such as `sh` for commands that install something, are not run.
 
 #![allow(

@@ -13,7 +13,9 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Programs, check_installed, command, entries, has, only_data_are_left, said, service};
+use super::{
+    Programs, check_installed, check_last, command, entries, has, only_data_are_left, said, service,
+};
 use crate::signs;
 
 /// A root with nothing in it, and a user who has nothing but a home.
@@ -157,6 +159,12 @@ fn daemon_of(sessionctl: &mut Command) -> u32 {
     status["pid"].as_u64().unwrap().try_into().unwrap()
 }
 
+/// The lines that the scripts of the package printed.
+fn reported(printed: &str) -> Vec<&str> {
+    let own = |line: &&str| line.starts_with("session-bridge: ");
+    printed.lines().filter(own).collect()
+}
+
 #[test]
 fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
     if !has("dpkg-deb") || !has("dpkg") {
@@ -164,8 +172,7 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
     }
     let machine = Machine::new();
     let package = machine.package(Programs::Built);
-    let told = machine.install(&package);
-    assert!(!told.contains("session-bridge: process"), "{told}");
+    assert_eq!(reported(&machine.install(&package)), [""; 0]);
     let new = |mut sessionctl: Command| {
         let new = ["new", "--agent", "loopback", "--title", "kept"];
         let id = said("new", &sessionctl.args(new).output().unwrap());
@@ -197,11 +204,13 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
     let [first, _] = pids.map(|pid| signs::descriptor_of(pid).unwrap());
 
     let told = machine.install(&package);
-    for pid in pids {
-        let words = format!("session-bridge: process {pid} is a daemon of version ");
-        assert!(told.contains(&words), "{told}");
+    let lines = reported(&told);
+    assert_eq!(lines.len(), 2, "{told}");
+    for (pid, line) in pids.map(|pid| pid.to_string()).into_iter().zip(&lines) {
+        check_last("an upgrade shows 0: ", line);
+        let has_it = |line: &&str| line.split(' ').any(|word| word == pid);
+        assert!(lines.iter().any(has_it), "{told}");
     }
-    assert_eq!(told.matches("session-bridge: process").count(), 2, "{told}");
     assert_eq!(daemon_of(&mut machine.sessionctl("first")), pids[0]);
     // It goes on with the built-in agent, which is the program itself.
     let later = new(machine.sessionctl("first"));
@@ -213,9 +222,17 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
             .output()
             .unwrap(),
     );
-    let doctor = machine.sessionctl("first").arg("doctor").output().unwrap();
-    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(doctor.contains("its program has been replaced"), "{doctor}");
+    let doctor = machine
+        .sessionctl("first")
+        .args(["--json", "doctor", "--no-agents"])
+        .output()
+        .unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let is_replaced = |one: &serde_json::Value| {
+        one["kind"] == "daemon" && one["severity"] == "warning" && one["data"]["pid"] == pids[0]
+    };
+    let found = found["diagnostics"].as_array().unwrap();
+    assert!(found.iter().any(is_replaced), "{found:?}");
 
     machine.dpkg(&["--remove", "session-bridge"]);
     assert!(signs::ends_within(&first, signs::PATIENCE));

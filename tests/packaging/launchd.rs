@@ -197,17 +197,17 @@ fn the_shell_of_the_agent_is_one_that_can_start_it() {
 }
 
 #[test]
-fn who_uses_zsh_is_told_once_where_its_completions_are() {
+fn a_user_of_zsh_sees_once_where_its_completions_are() {
     let user = User::new();
     let folder = user.home().join(".local/share/zsh/site-functions");
     let install = ["--from", built().to_str().unwrap()];
-    let tells = |arguments: &[&str], shell: &str| {
-        let told = said("install.sh", &user.script("install.sh", arguments, ["", shell]));
-        told.contains("fpath=(") && told.contains(folder.to_str().unwrap())
+    let prints = |shell: &str| {
+        let printed = said("install.sh", &user.script("install.sh", &install, ["", shell]));
+        printed.contains(folder.to_str().unwrap())
     };
-    assert!(tells(&install, "/usr/bin/zsh"));
+    assert!(prints("/usr/bin/zsh"));
     assert!(folder.join("_sessionctl").is_file());
-    assert!(!tells(&install, "/usr/bin/zsh"), "a second time");
+    assert!(!prints("/usr/bin/zsh"), "a second time");
     said("uninstall.sh", &user.script("uninstall.sh", &[], ["", ""]));
-    assert!(!tells(&install, "/bin/bash"), "to another one");
+    assert!(!prints("/bin/bash"), "to another one");
 }

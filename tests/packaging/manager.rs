@@ -13,7 +13,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Programs, SOURCE, debian, entries, files, has, only_data_are_left, said, service};
+use super::{
+    Programs, SOURCE, check_last, check_words, debian, entries, files, has, names, only_data_are_left, said,
+    service,
+};
 use crate::signs;
 
 /// Makes the group, and takes it away when all within have ended.
@@ -179,13 +182,13 @@ impl Manager {
         self.told(Path::new(SOURCE).join("packaging").join(name), arguments)
     }
 
-    /// What install.sh says where it refuses.
+    /// install.sh fails, with words that are in the snapshot for this case; what it printed to standard error.
     #[track_caller]
-    fn refused(&self, arguments: &[&str]) -> String {
+    fn refused(&self, case: &str, arguments: &[&str]) -> Vec<u8> {
         let script = Path::new(SOURCE).join("packaging/install.sh");
         let output = self.command(script).args(arguments).output().unwrap();
-        assert!(!output.status.success(), "{output:?}");
-        String::from_utf8(output.stderr).unwrap()
+        check_words("install.sh", &[case], &output, 1);
+        output.stderr
     }
 
     /// The folder of what the user has linked and enabled.
@@ -273,12 +276,11 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
         return;
     };
     let install = ["--from", super::built().to_str().unwrap(), "--service"];
-    // A service that cannot start is told, and starts when what is wrong is mended.
+    // A service that cannot start is reported, and starts when the configuration is fixed.
     let config = manager.home.join(".config/sessiond");
     fs::create_dir_all(&config).unwrap();
     fs::write(config.join("config.toml"), "colour = \"red\"\n").unwrap();
-    let words = manager.refused(&install);
-    assert!(words.contains("the service does not start"), "{words}");
+    manager.refused("with a wrong configuration", &install);
     fs::remove_dir_all(config).unwrap();
     manager.told("systemctl", &["--user", "reset-failed"]);
     for _twice in 1..=2 {
@@ -320,10 +322,12 @@ fn systemd_runs_the_service_of_another_prefix_until_that_very_one_is_taken_away(
     let links = files(&manager.links());
     assert_eq!(links.len(), 4, "{links:?}");
 
-    // There is one service, and the words are not systemd's.
-    let words = manager.refused(&[&to(&other)[..], &from, &["--service"]].concat());
-    let hint = format!("packaging/uninstall.sh --prefix '{}'\n", prefix.display());
-    assert!(words.ends_with(&hint), "{words}");
+    // There is one service, and the message is not systemd's.
+    let message = manager.refused(
+        "beside the service",
+        &[&to(&other)[..], &from, &["--service"]].concat(),
+    );
+    assert!(names(&message, &prefix));
 
     // Others come and go, the default prefix among them, and one in which there is nothing.
     manager.script("install.sh", &[&to(&other)[..], &from].concat());
@@ -376,18 +380,20 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
         if prefix == &other {
             // A third is told how it can be the service, before it installs anything and ends any turn.
             let pid = manager.shown("sessiond.service", "MainPID");
-            let words = manager.refused(&[&["--prefix", third.to_str().unwrap()][..], &from].concat());
-            let hint = format!("packaging/uninstall.sh --prefix '{}'\n", prefix.display());
-            assert!(
-                words.starts_with("install.sh: ") && words.ends_with(&hint),
-                "{words}"
+            let message = manager.refused(
+                "beside the service",
+                &[&["--prefix", third.to_str().unwrap()][..], &from].concat(),
             );
+            assert!(names(&message, prefix));
             assert_eq!(manager.shown("sessiond.service", "MainPID"), pid);
             assert!(!third.exists(), "nothing was installed");
         }
 
-        let said = manager.script("uninstall.sh", &to);
-        assert_eq!(said.contains("nothing is installed"), gone == ".", "{said}");
+        let case = if gone == "." { "again" } else { "without units" };
+        check_last(
+            &format!("uninstall.sh {case} shows 0: "),
+            &manager.script("uninstall.sh", &to),
+        );
         manager.knows_no_service();
         assert_eq!(entries(&manager.links()), [].into());
     }
@@ -420,11 +426,7 @@ fn a_copy_that_is_no_service_keeps_none_from_being_it_and_units_of_ones_own_do()
     let own = manager.links().join("sessiond.socket");
     fs::write(&own, "[Socket]\nListenStream=%t/own.sock\n").unwrap();
     manager.told("systemctl", &["--user", "daemon-reload"]);
-    let words = manager.refused(&service);
-    assert!(
-        words.contains(own.to_str().unwrap()) && !words.contains("uninstall.sh"),
-        "{words}"
-    );
+    manager.refused("beside a unit of another program", &service);
     assert_eq!(entries(&other), [].into(), "nothing was installed");
     fs::remove_file(own).unwrap();
     manager.told("systemctl", &["--user", "daemon-reload"]);

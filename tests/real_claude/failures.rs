@@ -21,6 +21,7 @@ const CASES: [Case; 5] = [
 
 /// All of them at once in one process, beside a turn that nobody refuses; afterwards each goes on with all
 /// that was said.
+// Against F22.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {

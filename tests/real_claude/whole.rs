@@ -74,6 +74,7 @@ fn asked(bridge: &Bridge, prompt: &str) -> Prefix {
     Prefix::of(&bridge.lab.model.first_asked(prompt))
 }
 
+// Against D2.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {

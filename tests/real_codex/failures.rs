@@ -45,6 +45,7 @@ mod smoke {
     use super::*;
 
     /// All of them at once in one process, beside a turn that nobody refuses.
+    // Against F22.
     #[test]
     #[ignore = "installs the real adapter"]
     fn f26_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {

@@ -69,6 +69,7 @@ mod smoke {
 
 /// The adapter stays, says that its server is gone, and starts another by itself: for every session that it
 /// has.
+// Against F31.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was() {

@@ -75,6 +75,7 @@ fn asked(bridge: &Bridge, prompt: &str) -> Prefix {
 }
 
 /// By a fork that is told the place; the turns that failed and were broken off too.
+// Against D2.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {

@@ -45,7 +45,6 @@ pub(crate) fn check_died_together(running: [Pending<TurnResult>; 2]) {
             (FailureKind::AgentDied, false),
             "{failure:?}"
         );
-        assert!(failure.message.contains("several conversations"), "{failure:?}");
         assert!(turn.continuation.is_some(), "it goes on");
     }
 }

@@ -234,7 +234,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     }
     if !answer.left_out.is_empty() {
         let names = one_line(&answer.left_out.join(", "));
-        let what = format!("{names}; {trusted} imports it once more, with all of them");
+        let what = format!("{names}; to import again with all of them: {trusted}");
         context.output.warning("left out:", &what)?;
     }
     if !answer.missing_values.is_empty() {

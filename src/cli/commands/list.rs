@@ -111,7 +111,7 @@ async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Out
     }
     match &wanted.cwd {
         Some(folder) if !Path::new(folder).is_dir() => {
-            let message = format!("there is no folder {folder}, and no conversation ran in it");
+            let message = format!("the folder {folder} does not exist, and no conversation ran in it");
             Err(Problem::new(Exit::NotFound, message)
                 .hint("list the conversations of all folders: sessionctl ls"))
         }

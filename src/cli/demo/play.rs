@@ -264,7 +264,10 @@ impl Play<'_, '_> {
         self.kill_and_restart().await?;
         let open = self.conversation().await?.interrupts;
         let is_kept = open.iter().any(|open| open.id == asked.id && open.orphaned);
-        self.check(is_kept, "the question is still open, although its agent is gone")?;
+        self.check(
+            is_kept,
+            "the question is still open, although its agent has ended",
+        )?;
         self.tell("the answer is yes")?;
         let outcome = serde_json::json!({"outcome": "selected", "optionId": "allow_once"});
         let respond = method::Respond {
@@ -276,7 +279,10 @@ impl Play<'_, '_> {
         let is_well = self.ended_well();
         self.check(is_well, "the turn ended well without a prompt from the user")?;
         let is_closed = self.conversation().await?.interrupts.is_empty();
-        self.check(is_closed, "the next agent was told, and nothing is open any more")
+        self.check(
+            is_closed,
+            "the next agent received the answer, and no question is open",
+        )
     }
 
     /// How the session of the last turn was reopened.

@@ -348,9 +348,9 @@ fn as_text(parts: Vec<MessagePart>) -> (String, Option<String>) {
     let said = [
         (!beside.is_empty()).then(|| {
             let beside = beside.join(" and ");
-            format!("the old prompt has {beside} beside its text, which the new one will not have")
+            format!("the old prompt also has {beside}, which the new prompt will lack")
         }),
-        is_cut.then(|| "the old prompt is too long to be opened whole: its end is missing".to_owned()),
+        is_cut.then(|| "the old prompt is too long for the editor: its end is missing".to_owned()),
     ];
     let said: Vec<String> = said.into_iter().flatten().collect();
     (texts.join("\n\n"), (!said.is_empty()).then(|| said.join("; ")))

@@ -66,7 +66,7 @@ fn what_was_lost_is_told() {
             Via::Text,
             Fidelity::Text,
             1,
-            "back in session 0123abcd (a new session that was told the history in words): text only, without tool calls, \
+            "back in session 0123abcd (a new session that received the history as text): text only, without tool calls, \
              1 turn missing",
         ),
     ];
@@ -95,7 +95,7 @@ fn how_a_branch_was_made_is_told() {
         ),
         (
             Some(BranchedVia::Text),
-            "session 0123abcd (a new session that was told the history in words)",
+            "session 0123abcd (a new session that received the history as text)",
         ),
         (
             Some(BranchedVia::Fresh),

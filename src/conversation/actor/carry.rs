@@ -1,4 +1,5 @@
-//! Carrying out effects. It decides nothing and awaits nothing: slow work becomes a job or a write.
+//! Carrying out the effects of the state machine. It decides nothing and awaits nothing: slow work becomes a job or a
+//! write.
 
 mod files;
 
@@ -325,7 +326,7 @@ impl Actor {
         }
     }
 
-    /// Hands a change to the store now, so that changes keep their order; its word comes back as an input.
+    /// Passes a change to the store at once, so that changes keep their order. The result comes back as an input.
     fn write(&mut self, record: ConversationRecord, parts: Vec<WritePart<Reply>>) {
         let id = record.id;
         let ledgers = || parts.iter().map(|part| &part.ledger);
@@ -373,7 +374,7 @@ impl Actor {
         }));
     }
 
-    /// Reads what there is to take back.
+    /// Reads what an undo would take back.
     fn look_back(&mut self, job: u64, session: Option<UpstreamId>) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let look = move || looking_back::look_back(&services, &record, session.as_ref());

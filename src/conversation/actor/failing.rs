@@ -1,5 +1,6 @@
-//! Conversations whose task panics: subscribers are notified that the conversation failed, and it begins anew from what is on
-//! disk, with the same subscribers and the same mailbox. One that panics again and again refuses calls for a while.
+//! Recovery from a panic in the task of a conversation. Subscribers are notified that the conversation failed, and the
+//! task restarts from the record on disk with the same subscribers and the same mailbox. After repeated panics the
+//! conversation refuses calls for a while.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -156,7 +157,7 @@ impl Actor {
         let (change, ended) = end_failed_task(&self.services, record, why);
         let written = self.services.store.commit(change.clone()).await;
         let unsaved = written.err().map(|error| {
-            tracing::error!(conversation = %id, error = chain_text(&error), "the failure could not be written down");
+            tracing::error!(conversation = %id, error = chain_text(&error), "could not record a failure");
             ledger_of(&change)
         });
         let Some(record) = change.conversation else { return };

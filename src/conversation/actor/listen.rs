@@ -1,4 +1,4 @@
-//! The agent's lines, in order.
+//! Reading the lines of the agent, in order.
 
 use bridge_protocol::Cursor;
 use bridge_protocol::event::Event;
@@ -68,7 +68,7 @@ impl Actor {
                     }
                 }
                 Incoming::Overflow { dropped } => {
-                    tracing::warn!(conversation = %self.model.id(), dropped, "the agent spoke faster than it was heard");
+                    tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed");
                     self.stream.lag_everyone(&told_at);
                 }
                 Incoming::Died(death) => {
@@ -213,7 +213,7 @@ impl Actor {
         self.input_at(Input::PromptAnswered { answer, in_company }, at);
     }
 
-    /// A transcript has grown, whoever wrote to it. What was read of one that left the chain comes too late.
+    /// A transcript has grown, whichever program wrote to it. Growth of a session that has left the chain is ignored.
     pub(super) fn grown(&mut self, growth: Growth) {
         let id = &growth.upstream_id;
         if !self.model.record.chain.contains(id) {

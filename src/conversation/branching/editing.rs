@@ -1,4 +1,5 @@
-//! The branch of an edit: made before the turn that is replaced, and opened, so that only the prompt is missing.
+//! The branch of an edit. It is made before the replaced turn and opened in advance, so that only the new prompt is
+//! missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +47,7 @@ struct Made {
     via: BranchedVia,
 }
 
-/// Makes the branch that goes on before the turn, and opens it. The conversation stays as it is.
+/// Makes the branch that ends before the turn, and opens it. The conversation stays as it is.
 ///
 /// # Errors
 /// Why there is none.
@@ -200,7 +201,7 @@ async fn climb(
     climbing::climb(Arc::clone(services), request).await
 }
 
-/// A new session that is told in words what stands before the turn. Nothing, where there is nothing to tell.
+/// A new session that gets the turns before this one as text. None if there are no such turns.
 async fn retell(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
@@ -287,7 +288,8 @@ async fn retell(
     Ok((made, opened, session))
 }
 
-/// Whether an error says that there will be no such branch later either: what passes is no reason to tell less.
+/// Whether an error is permanent, so that the branch cannot be made later either. Temporary errors are no reason to fall
+/// back to text.
 fn is_lasting(error: &ConversationError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! Sessions that an agent has a transcript of and has never opened: it does not know their turns.
+//! Sessions that the agent has never opened, so that it does not know the turns in their transcripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::upstream::{self, Opening};
 
-/// Whether the agent did not find the message that it was told to fork behind. Codex (0.166) finds none of a session that it has
-/// not opened yet: of a repaired copy, or of one that came in a bundle.
+/// Whether the agent did not find the message to fork after. Codex (0.166) finds none in a session that it has not opened
+/// yet, such as a repaired copy or an imported session.
 pub(super) fn is_unknown_point(refused: &ConversationError) -> bool {
     let ConversationError::AgentError {
         upstream: Some(upstream),
@@ -45,7 +45,7 @@ pub(super) async fn open_once(
         Ok((session, _)) => closed.close(session, false, Duration::ZERO).has_ended().await,
         Err(error) => {
             let error = chain_text(&error);
-            tracing::warn!(upstream_id = %request.from, error, "a session that is branched off could not be opened");
+            tracing::warn!(upstream_id = %request.from, error, "could not open a session to fork it");
             false
         }
     }

@@ -1,4 +1,4 @@
-//! What the disk says of a session that is branched, and of the branch: how much it holds of what it has to.
+//! How many of the acknowledged turns the transcripts of a session and of its branch contain.
 
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
@@ -18,7 +18,7 @@ pub(super) struct Look {
     pub(super) missing_turns: u64,
     /// How many prompts stand in the branch, where it is there already.
     pub(super) prompts: Option<u64>,
-    /// Whether it is there and cannot be read, so that nobody knows what it lacks.
+    /// Whether it exists and cannot be read, so that its missing turns are unknown.
     pub(super) is_unread: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Sessions that are to be branched and whose transcripts are gone: what is kept of them is put back first, as a resume does.
+//! Forks of sessions whose transcripts are missing: the backups are restored first, as a resume does.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::conversation::services::Services;
 use crate::conversation::work::Progress;
 use crate::store::ConversationRecord;
 
-/// Puts the session back of which a branch is to be made.
+/// Restores the session that is to be forked.
 ///
 /// # Errors
 /// When it is gone and what is kept of it cannot be put back, or it was restored with fewer turns and nobody was told.

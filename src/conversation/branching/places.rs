@@ -1,4 +1,4 @@
-//! Where a branch leaves its source, looked up in the transcripts. Blocks.
+//! Finding the place where a branch leaves its source in the transcripts. Blocks.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::transcript::shelf::Format;
 pub(super) struct Place {
     /// The session and the last place in it that is kept.
     pub end: KeptEnd,
-    /// The agent's own name of a message of the last turn, for a fork that is told where to cut.
+    /// The agent's own id of a message of the last turn, for a fork at that message.
     pub point: Option<String>,
     /// How many turns are kept, where they were counted.
     pub turns: Option<u64>,
@@ -193,7 +193,7 @@ pub(super) fn before_turn(
     {
         return Err(ConversationError::TranscriptDamaged(format!(
             "the transcript of the head, session {}, cannot be read, so it is unknown what an edit would keep; \
-             sessionctl resume {} brings it back where that is possible",
+             to restore it, if that is possible: sessionctl resume {}",
             head.upstream_id, record.id
         )));
     }
@@ -273,7 +273,8 @@ fn place(root: &Path, format: Format, kept: Kept) -> Result<Option<Place>, Conve
     }))
 }
 
-/// What the agent calls a message of the turn at a place, where its transcripts cannot be cut and its fork is told so.
+/// The agent's own id of a message of the turn at a place, for agents that fork at a message because their transcripts
+/// cannot be cut.
 fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, ConversationError> {
     let until: Option<CheckpointRef> = end.until.as_str().parse().ok();
     let Some(until) = until else { return Ok(None) };
@@ -281,7 +282,7 @@ fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, C
     item.map_err(|error| ConversationError::TranscriptDamaged(chain_text(&error)))
 }
 
-/// Why there is no branch. What the disk refuses now it may give later: that is no reason to tell less of the history.
+/// Why there is no branch. An error of the disk may be temporary, so it is no reason to retell less of the history.
 pub(super) fn not_cut(error: &TranscriptError) -> ConversationError {
     let why = format!("the branch could not be cut: {}", chain_text(error));
     match error {

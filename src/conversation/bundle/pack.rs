@@ -1,7 +1,7 @@
 //! Writing a bundle.
 //!
-//! Owns how files get into the archive: each is read twice, once for the hash that the manifest begins with and once for
-//! the archive, and has to be the same both times. Memory is a few buffers. Blocks.
+//! Owns how files get into the archive. Each file is read twice, first for the hash in the manifest and then for the
+//! archive, and its content must be the same both times. Memory use is a few buffers. Blocks.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::transcript::parts::Part;
 /// How much work goes into the compression: about as fast as a disk, and a transcript is a fifth then.
 const LEVEL: i32 = 3;
 
-/// The files of one session as the manifest names them. `number` tells sessions apart, from 1.
+/// The files of one session as the manifest lists them. `number` distinguishes sessions, from 1.
 ///
 /// # Errors
 /// [`Trouble`] when one cannot be read or has become shorter.

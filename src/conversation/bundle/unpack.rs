@@ -1,8 +1,8 @@
 //! Reading a bundle.
 //!
-//! Owns the distrust: a bundle may be torn, or made to do harm. Its entries have to be exactly those that the manifest
-//! names, in their order, as regular files of those sizes and hashes; no entry's name ever becomes a path. What is written
-//! is bounded by what the manifest says. Blocks.
+//! A bundle is not trusted: it may be incomplete or malicious. Its entries must be exactly those of the manifest, in
+//! that order, as regular files with those sizes and hashes. The name of an entry never becomes a path. The manifest
+//! limits how much is written. Blocks.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
@@ -29,7 +29,7 @@ const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 type Archive = tar::Archive<zstd::Decoder<'static, BufReader<File>>>;
 
-/// What a bundle says of itself, checked for sense.
+/// The manifest of a bundle, after its checks.
 ///
 /// # Errors
 /// [`Trouble`] when the file cannot be read, is no bundle or one of a newer version.

@@ -1,4 +1,4 @@
-//! What a climb starts from: the head, its ancestors, and who else holds those.
+//! The start of a climb: the head, its ancestors, and which other conversations own those.
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, Via};
@@ -41,7 +41,7 @@ pub(super) fn of(
             let shared = match owners {
                 Ok(owners) => owners.iter().any(|owner| *owner != record.id),
                 Err(error) => {
-                    tracing::warn!(upstream_id = %ancestor.upstream_id, error = chain_text(&error), "who owns a session is not known; it is not written to");
+                    tracing::warn!(upstream_id = %ancestor.upstream_id, error = chain_text(&error), "the owner of a session is unknown; it is not written to");
                     true
                 }
             };

@@ -1,4 +1,4 @@
-//! What an agent loads, counted beside the opening of its session.
+//! Counts the turns and prompts in the transcript of a session while the agent opens it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::transcript::shelf::Format;
 pub(super) struct Counted {
     /// What is loaded of it.
     pub(super) loaded: Loaded,
-    /// How many prompts stand in it, where those can be told apart.
+    /// How many prompts it contains, if its format allows them to be counted.
     pub(super) prompts: Option<u64>,
     /// What it lacks, in words, of a format of which the disk is not compared with what was acknowledged.
     pub(super) lost: Option<String>,
@@ -29,8 +29,8 @@ pub(super) struct Counted {
 }
 
 impl Climber {
-    /// Counts what a transcript holds, and the prompts in it where those can be told apart, for as long as nobody has
-    /// sent one. None for an agent whose transcripts cannot be read by this version. What our kept copy lacks is told too.
+    /// Counts the turns and prompts of a transcript before a prompt is sent, and what our backup of it lacks. None for an
+    /// agent whose transcripts this version cannot read.
     pub(super) fn load(
         &self,
         id: &UpstreamId,
@@ -47,8 +47,8 @@ impl Climber {
         })
     }
 
-    /// The same of a session that is open, once it is counted: what was begun beside the opening, or now. None where the
-    /// agent keeps its transcripts elsewhere than it is looked for them.
+    /// The same for an open session: the result of the count that began with the opening, or of one that runs now. None if
+    /// the agent stores its transcripts in another place than the daemon looks.
     ///
     /// # Errors
     /// Why it cannot be read here, in words: whether the agent has loaded all of it nobody knows then.
@@ -65,7 +65,7 @@ impl Climber {
         };
         tracing::warn!(
             conversation = %self.record.id, upstream_id = %id, error = chain_text(&error),
-            "the agent has loaded a transcript that cannot be read here; how much it holds is not told"
+            "the agent loaded a transcript that cannot be read here; its turns are not counted"
         );
         match error {
             ConversationError::TranscriptDamaged(why) => Err(format!("it cannot be read here: {why}")),
@@ -132,7 +132,7 @@ fn count(
     }))
 }
 
-/// What is lost, in words; a compaction loses nothing that the agent would have loaded.
+/// What is lost, as text. A compaction loses nothing that the agent would have loaded.
 fn lost(losses: &[Loss]) -> Option<String> {
     let told = losses.iter().filter(|loss| **loss != Loss::Compacted);
     let told: Vec<String> = told.map(Loss::to_string).collect();

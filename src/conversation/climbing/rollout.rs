@@ -1,4 +1,4 @@
-//! Transcripts on the ladder that are read and brought back to their place, but neither copied nor cut.
+//! Steps of a climb for transcripts that can be read and moved back to their place, but neither copied nor cut.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ pub(super) fn inspect(
     }
 }
 
-/// The history in words, and the place in the head with which it ends, where it ends there. Blocks.
+/// The history as text, and the place in the head where it ends, if it ends there. Blocks.
 pub(super) fn retell(
     services: &Services,
     record: &ConversationRecord,

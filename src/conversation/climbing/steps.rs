@@ -1,4 +1,4 @@
-//! The steps of a climb that need the disk: looking, bringing back, copying and retelling.
+//! The steps of a climb that use the disk: checking, moving back, copying and retelling.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Climber {
         }
     }
 
-    /// Whether there is no doubt which transcript the agent opens of a session.
+    /// Whether it is certain which transcript of a session the agent opens.
     pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), StepFailure> {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(());
@@ -103,7 +103,7 @@ impl Climber {
     pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), StepFailure> {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Err(StepFailure::Misplaced(
-                "nobody knows where it should be".to_owned(),
+                "the folder for its transcript is unknown".to_owned(),
             ));
         };
         let (root, session) = (root.to_path_buf(), id.clone());
@@ -111,7 +111,7 @@ impl Climber {
             tokio::task::spawn_blocking(move || format.dialect().bring_back(&root, session.as_str()));
         match moving.await {
             Ok(Ok(place)) => {
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "a transcript was brought back to where its agent looks for it");
+                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
                 Ok(())
             }
             Ok(Err(error)) => Err(StepFailure::Misplaced(chain_text(&error))),
@@ -119,11 +119,13 @@ impl Climber {
         }
     }
 
-    /// Puts our copy of the head's transcript where the agent looks for it, and those of the sessions before it, whose
-    /// histories it may go on from; without them it goes on all the same.
+    /// Restores our backup of the head's transcript to the place where the agent looks, and the backups of the sessions
+    /// before it, which its history may continue. If those fail, the resume continues without them.
     pub(super) async fn restore(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), StepFailure> {
         let Some((root, _)) = self.entry.listed_transcripts() else {
-            return Err(StepFailure::Other("nobody knows where it should be".to_owned()));
+            return Err(StepFailure::Other(
+                "the folder for its transcript is unknown".to_owned(),
+            ));
         };
         let (root, record, head) = (root.to_path_buf(), self.record.clone(), id.clone());
         let ancestors: Vec<UpstreamId> = goal
@@ -156,7 +158,7 @@ impl Climber {
         match tokio::task::spawn_blocking(work).await {
             Ok(Ok((restored, behind))) => {
                 self.kept_lacks = behind.map_or(0, MissingTurns::turns);
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "a transcript was restored from its kept copy");
+                tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }
             Ok(Err(error)) => Err(StepFailure::Other(chain_text(&error))),

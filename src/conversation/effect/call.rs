@@ -1,4 +1,4 @@
-//! What callers ask of a conversation. Pure.
+//! The calls of clients to a conversation. Pure.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub enum Call {
         /// The least fidelity that will do.
         min_fidelity: Fidelity,
     },
-    /// Go on by itself with what was cut short.
+    /// Schedule a continuation of what was cut short.
     Continue {
-        /// When; none is told as missing, unless it is cancelled.
+        /// When. None is an error, except for a cancellation.
         at: Option<ContinueAt>,
         /// What is said then.
         text: Option<PromptContent>,
-        /// Whether nothing is to go out any more.
+        /// Whether to cancel the scheduled continuation.
         cancel: bool,
     },
     /// End a turn.
@@ -115,7 +115,7 @@ pub enum Call {
         interrupt_id: InterruptId,
         /// ACP's outcome.
         outcome: RawJson,
-        /// Who answers, as others are told.
+        /// Who answers, as reported to other clients.
         by: String,
         /// The id of the turn that an orphan's answer starts.
         turn_id: TurnId,

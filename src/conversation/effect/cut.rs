@@ -1,4 +1,4 @@
-//! What is known of a prompt whose turn was cut short: what it had to do with the end of its agent, and whether that has it.
+//! Facts about a prompt whose turn was cut short: whether its agent ended because of it, and whether the agent has it.
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::raw::PromptContent;
@@ -11,7 +11,7 @@ pub enum Part {
     /// No other conversation's turn ran in it.
     #[default]
     Alone,
-    /// It ended by itself while turns of several conversations ran in it, any of which may be the cause.
+    /// It ended unexpectedly while turns of several conversations ran in it, any of which may be the cause.
     Suspect,
     /// None: the daemon ended it for the sake of another conversation.
     Bystander,
@@ -24,9 +24,9 @@ pub enum Arrival {
     Absent,
     /// It does.
     Present,
-    /// It does, and the last turn there came to its end: another program has gone on with it, or the agent by itself.
+    /// It does, and the last turn there is complete: another program, or the agent itself, has continued it.
     Answered,
-    /// Nobody can tell: the transcript cannot be read, or the place is not in it any more.
+    /// Unknown: the transcript cannot be read, or no longer contains the position.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What one input causes, in the order in which it is carried out. Pure.
+//! The effects of one input, in the order in which they are carried out. Pure.
 
 use bridge_protocol::event::Event;
 

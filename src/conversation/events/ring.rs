@@ -51,7 +51,7 @@ impl Ring {
         }
     }
 
-    /// Adds the newest event and lets the oldest go where there is no room.
+    /// Adds the newest event, and removes the oldest ones if there is no room.
     pub fn push(&mut self, event: Encoded) {
         self.bytes += event.text.len();
         self.events.push_back(event);

@@ -1,4 +1,4 @@
-//! The files of the sessions that go into a bundle: found, and how much of each counts. Blocks.
+//! Finds the files of the sessions in a bundle, and how much of each belongs to the export. Blocks.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,11 +35,11 @@ pub(super) struct Found {
     pub(super) sessions: Vec<FoundSession>,
     /// What belongs to it and is not taken.
     pub(super) missing: Vec<MissingSession>,
-    /// What is kept of it, where its agent does not have it as a whole any more.
+    /// Its backup, if the agent no longer has the whole transcript.
     pub(super) kept: Option<Unpacked>,
 }
 
-/// The files of a session; or why there are none, in words.
+/// The files of a session, or the reason why there are none, as text.
 pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, String> {
     let Some(entry) = services.catalog.get(&held.agent) else {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! A conversation as plain JSON: in an answer as far as that can hold it, or streamed into a file.
+//! A conversation as plain JSON, in an answer if it is small enough, or streamed to a file.
 
 use std::io::Write;
 use std::path::Path;
@@ -244,7 +244,7 @@ fn too_long() -> ConversationError {
     ConversationError::invalid(
         "path",
         format!(
-            "the conversation is longer than the {limit} MiB that an answer may have; name a file for it as path"
+            "the conversation is larger than the {limit} MiB of an answer; export it to a file with path"
         ),
     )
 }

@@ -1,4 +1,4 @@
-//! What of the MCP servers' configuration an export leaves out unless its caller asks for secrets. Pure.
+//! The parts of the MCP servers' configuration that an export omits unless the caller asks for secrets. Pure.
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::export::MissingValue;

@@ -1,4 +1,4 @@
-//! What the transcript of a session lacks of the turns that were acknowledged on it.
+//! The acknowledged turns that the transcript of a session lacks.
 
 use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::link::Link;

@@ -1,4 +1,4 @@
-//! Opening the transcripts of a history: where the agent has them or, for those who only read, what is kept of them.
+//! Opening the transcripts of a history: the agent's own files or, for callers that only read, their backups.
 
 use std::path::Path;
 
@@ -68,7 +68,7 @@ impl History {
         Ok(history)
     }
 
-    /// The sessions that are told from what is kept of them.
+    /// The sessions that are read from their backups.
     pub(in crate::conversation) fn kept(&self) -> Vec<UpstreamId> {
         let mut kept: Vec<UpstreamId> = Vec::new();
         let unpacked = self.sessions.iter().filter_map(|session| session.kept.as_ref());
@@ -147,7 +147,7 @@ fn is_lost(opened: &Result<Opened, TranscriptError>) -> bool {
 
 fn unread(error: &TranscriptError) -> String {
     format!(
-        "the agent's transcript is gone, and what is kept of it cannot be read: {}",
+        "the agent's transcript is missing, and its backup cannot be read: {}",
         chain_text(error)
     )
 }

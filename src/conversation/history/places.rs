@@ -1,4 +1,4 @@
-//! Places in a history at which a branch leaves it: behind a message, or before a turn.
+//! Places in a history where a branch can leave it: after a message, or before a turn.
 
 use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::{CheckpointId, UpstreamId};
@@ -56,7 +56,7 @@ impl History {
         })
     }
 
-    /// Why nothing of a session is told, where it is a part of this history and cannot be read.
+    /// Why a session is missing from the answer, if it is part of this history and cannot be read.
     pub(in super::super) fn why_untold(&self, upstream_id: &str) -> Option<&str> {
         let mut gaps = self.gaps.iter();
         let is_it = |gap: &&HistoryGap| {
@@ -99,7 +99,7 @@ impl History {
             return match self.gaps.iter().find(is_lost) {
                 None => Ok(nothing),
                 Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
-                    "what was said before that turn cannot be read (session {}: {}), and would be lost; sessionctl reset \
+                    "the turns before that one cannot be read (session {}: {}) and would be lost; sessionctl reset \
                      starts a new chat",
                     gap.upstream_id, gap.detail
                 ))),

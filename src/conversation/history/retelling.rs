@@ -1,4 +1,4 @@
-//! The last turns of a history, as they are told in words to a session that begins anew.
+//! The last turns of a history as text, for a new session that continues it.
 
 use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::{CheckpointId, UpstreamId};
@@ -30,7 +30,8 @@ impl History {
         self.gaps.iter().find(is_it).map(|gap| gap.detail.as_str())
     }
 
-    /// The last turns, oldest first, at most so many. One of which a message cannot be read is told as far as it can be.
+    /// The last turns, oldest first, up to the limit. If a message of a turn cannot be read, the rest of the turn is still
+    /// included.
     pub(in super::super) fn past_turns(&mut self, last: usize) -> Vec<PastTurn> {
         let mut told = Vec::new();
         let is_lost = |gap: &HistoryGap| matches!(gap.kind, GapKind::Missing | GapKind::Unreadable);
@@ -79,7 +80,7 @@ fn take(past: &mut PastTurn, read: TranscriptMessage, is_told_before: bool) {
     }
 }
 
-/// No more is kept of it than can be told.
+/// No more of it is stored than can be retold.
 fn add(whole: &mut String, text: &str) {
     if !whole.is_empty() && !text.is_empty() {
         whole.push_str("\n\n");

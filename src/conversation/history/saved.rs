@@ -1,4 +1,4 @@
-//! The checkpoints that are new in the transcript with which a history ends.
+//! The new checkpoints in the last transcript of a history.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use bridge_protocol::history::Checkpoint;
 
 use super::History;
 
-/// How many checkpoints are told at once of a transcript to which much was added; the others are told behind them. Each
-/// may take some kilobytes until it is handed on.
+/// How many checkpoints are reported at once of a transcript that has grown by many turns; the others follow later. Each
+/// may take some kilobytes until it is sent.
 const SAVED: usize = 256;
 
 /// Some of the checkpoints that are new in a transcript.

@@ -1,6 +1,7 @@
-//! Records of a transcript as the wire has them: messages and checkpoints.
+//! Converts records of a transcript to messages and checkpoints of the wire contract.
 //!
-//! Owns what of a record is told and how much: a part that no answer could hold is cut, and says so.
+//! Owns what an answer contains of a record, and how much: a part that is too large for any answer is cut and marked as
+//! cut.
 
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::raw::RawJson;
@@ -12,10 +13,10 @@ use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 use crate::transcript::preamble::is_preamble;
 
-/// How many characters of prompt and reply a checkpoint tells, as the contract has it.
+/// How many characters of prompt and reply a checkpoint contains, as the contract defines it.
 const EXCERPT_CHARS: usize = 200;
 
-/// How many bytes of one message are told. Well below what one answer may hold; pictures have some megabytes.
+/// How many bytes of one message an answer contains. Well below the limit of an answer; pictures have some megabytes.
 pub(super) const MESSAGE_LIMIT_BYTES: usize = 8 * 1024 * 1024;
 
 /// The checkpoint at a record.
@@ -132,7 +133,7 @@ fn fitting(mut text: String, room: usize) -> String {
     text
 }
 
-/// Takes the messages of one turn, oldest first, and keeps what a checkpoint tells of them.
+/// Takes the messages of one turn, oldest first, and stores what a checkpoint shows of them.
 #[derive(Debug, Default)]
 pub(super) struct Digest {
     prompt: String,

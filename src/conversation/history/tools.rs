@@ -272,7 +272,7 @@ fn grep(input: &Value, path: Option<&str>) -> String {
     path.map_or(line.clone(), |path| format!("{line} {path}"))
 }
 
-/// A command as it was given: as one text or in words.
+/// A command as it was given: one text or a list of words.
 fn words(command: &Value) -> Vec<String> {
     match command {
         Value::String(command) => vec![command.clone()],

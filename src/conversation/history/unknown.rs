@@ -1,4 +1,4 @@
-//! What the history leaves out since this version does not know what it is.
+//! Records that the history omits because this version does not know their type.
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::history::{GapKind, HistoryGap};

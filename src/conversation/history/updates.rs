@@ -1,7 +1,8 @@
-//! Messages as ACP's updates, as an agent sends them when it loads the session: for clients that show updates anyway.
+//! Converts messages to ACP updates, as an agent sends them when it loads a session, for clients that show updates
+//! anyway.
 //!
-//! Owns which updates a message becomes. What is no part of the conversation is left out: what the agent wrote on the
-//! user's behalf, and the daemon's own retelling of an earlier session. Pure.
+//! Owns which updates a message becomes. Omits what is not part of the conversation: text that the agent wrote on behalf
+//! of the user, and the daemon's own retelling of an earlier session. Pure.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::tools;
 
-/// The longest arguments of a call that are sent beside a diff, which says the same, in bytes.
+/// The longest arguments of a call that are sent together with a diff, which contains the same, in bytes.
 const INPUT_LIMIT_BYTES: usize = 64 * 1024;
 
 /// What a page needs to know to show results: the name of each tool that was called, by the id of the call.

@@ -1,4 +1,4 @@
-//! A history from its beginning to its end, message by message.
+//! Iterates over a whole history, message by message.
 
 use bridge_protocol::history::{HistoryGap, Message};
 

@@ -1,7 +1,7 @@
 //! The folders that an imported conversation and its sessions run in.
 //!
-//! Owns that a bundle chooses none of them: somebody else may have made it. Everything runs in the folder that the caller names,
-//! or below that, unless the caller says that the folders of the bundle are meant. Looks at the disk.
+//! A bundle may come from another user, so it does not choose a folder. Everything runs in or below the folder that the
+//! caller gives, unless the caller accepts the folders of the bundle. Reads the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

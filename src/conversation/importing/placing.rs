@@ -1,6 +1,6 @@
-//! The files of imported sessions in the agents' folders.
+//! Puts the files of imported sessions into the agents' folders.
 //!
-//! Owns the files that were put there, and deletes them again unless the import is completed. Blocks.
+//! Owns these files, and deletes them again unless the import is completed. Blocks.
 
 use std::error::Error;
 use std::fs::File;
@@ -221,7 +221,7 @@ mod tests {
         assert!(!data.path().join("imports").exists());
     }
 
-    /// With all that lies beside it.
+    /// With the other files of its session.
     #[test]
     fn a_failed_import_leaves_a_session_that_was_adopted_meanwhile() {
         let data = tempfile::tempdir().unwrap();

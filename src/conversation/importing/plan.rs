@@ -1,7 +1,7 @@
-//! Plans of imports: what an import is about to put into the agents' folders.
+//! Plans of imports: the files that an import is about to put into the agents' folders.
 //!
-//! Owns how an import that a daemon left unfinished is settled: its files are deleted, unless its conversation was recorded. Where the
-//! store cannot tell, the plan is set aside. Blocks.
+//! Owns how an import that an earlier daemon left unfinished is settled: its files are deleted, unless its conversation
+//! was recorded. If the store cannot answer that, the plan is set aside. Blocks.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::super::unfinished::Verdict;
 use crate::files::intent::{self, Intent, Kind, Outcome, Said, Step};
 use crate::paths::names;
 
-/// The intents of imports. What a bundle holds is unpacked beside the log.
+/// The intents of imports. A bundle is unpacked next to the log.
 pub(crate) const KIND: Kind<ConversationId> = Kind {
     folder: names::IMPORTS,
     log: Some("plan"),

@@ -1,8 +1,7 @@
-//! The rollouts of imported sessions of Codex.
+//! Places the rollouts of imported Codex sessions.
 //!
-//! Owns where they go. A rollout that is continued by reference is counted in bytes by those who continue it, so nothing
-//! of one changes its length, and without new ids nothing changes at all: not the folder either, which Codex is told with
-//! each resume. Blocks.
+//! A rollout can continue another one by a byte offset, so an import never changes the length of any part of a rollout.
+//! Without new ids nothing in it changes, not even the folder, which Codex gets with each resume. Blocks.
 
 use std::collections::BTreeMap;
 use std::fs::File;

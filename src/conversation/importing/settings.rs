@@ -1,4 +1,4 @@
-//! Which settings of a bundle are taken over, since somebody else may have written it, and the folders that they name. Pure.
+//! Which settings of a bundle are used, since it may come from another user, and the folders in them. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is called otherwise where a conversation goes: its sessions, its agents, its folders. Pure.
+//! Maps names of a bundle to names on this machine: session ids, agents and folders. Pure.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Translation {
         self.folders.get(cwd).map_or(cwd, String::as_str).to_owned()
     }
 
-    /// A place within a session; what is no such id stays as it is.
+    /// A place within a session. Text that is not such an id stays as it is.
     pub(super) fn checkpoint(&self, id: &CheckpointId) -> CheckpointId {
         let Ok(place) = id.as_str().parse::<CheckpointRef>() else {
             return id.clone();

@@ -1,4 +1,4 @@
-//! From which folders a session was moved since it was copied: what its kept copy names, and what that is now. Pure.
+//! Maps the folders in a backup to the folders that its session has been moved to since. Pure.
 
 use std::path::Path;
 

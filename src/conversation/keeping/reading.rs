@@ -1,4 +1,5 @@
-//! Sessions whose transcripts are missing or blank, for those who only read them: what is kept of them, with nothing put back.
+//! Sessions whose transcripts are missing or empty, for callers that only read them: the backup is read and nothing is
+//! restored.
 
 use bridge_protocol::UpstreamId;
 

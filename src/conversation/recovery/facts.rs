@@ -1,4 +1,4 @@
-//! What a climb starts from, what it is told, and what it asks to be done.
+//! The facts that a climb starts from, the facts that it is given, and the steps that it asks for.
 
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Relation, Via};
@@ -10,7 +10,7 @@ pub struct Source {
     pub upstream_id: UpstreamId,
     /// The agent that holds it.
     pub agent: AgentName,
-    /// The place after which its history is no longer ours; `None`: all of it is.
+    /// The place after which its history does not belong to this conversation; `None`: all of it does.
     pub until: Option<CheckpointId>,
     /// Turns acknowledged on the links that came after it, which are lost when it is taken up.
     pub turns_after: u64,
@@ -31,7 +31,7 @@ pub struct Head {
     pub relation: Relation,
     /// Turns acknowledged on it.
     pub turns: u64,
-    /// Turns that it held when it was made; 0 where nobody could count them.
+    /// Turns that it contained when it was made; 0 if they could not be counted.
     pub carried_turns: u64,
 }
 
@@ -121,7 +121,7 @@ impl OnDisk {
 pub struct Inspection {
     /// The head's.
     pub head: Option<OnDisk>,
-    /// Why the head's is of no use, when it is there or may be: in words that stand by themselves.
+    /// Why the head's transcript cannot be used, if it exists or may exist, as a full sentence.
     pub unread: Option<String>,
     /// The ancestors', nearest first.
     pub ancestors: Vec<Option<OnDisk>>,
@@ -129,7 +129,7 @@ pub struct Inspection {
     pub readable_turns: u64,
     /// How many turns were acknowledged on the links that came after those, and cannot be read.
     pub turns_after_readable: u64,
-    /// Whether the head's transcript lies where its agent does not look, and can be brought back.
+    /// Whether the head's transcript is in a place where its agent does not look, and can be moved back.
     pub is_astray: bool,
     /// Whether the head's transcript is missing or blank, and we have a copy of our own.
     pub is_kept: bool,
@@ -159,7 +159,7 @@ pub enum Step {
         /// `Copied`, `Rebuilt` or `OlderLink`.
         via: Via,
     },
-    /// A new session that is told the history in words.
+    /// A new session that gets the history as text.
     Text,
     /// A new session.
     Fresh,

@@ -1,4 +1,4 @@
-//! How many turns there are and what each step would lose of them. Pure.
+//! Counts the turns of a conversation and how many of them each step would lose. Pure.
 
 use bridge_protocol::link::{Relation, Via};
 
@@ -67,7 +67,7 @@ impl Climb {
         }
     }
 
-    /// Turns of the whole history, as far as anything tells.
+    /// Turns of the whole history, as far as known.
     pub(super) fn total_turns(&self) -> u64 {
         let found = self.inspection.as_ref();
         let readable = found.map_or(0, |found| found.readable_turns);
@@ -92,7 +92,7 @@ impl Climb {
         head.map_or(0, |head| head.carried_turns + head.turns)
     }
 
-    /// The same without those that somebody went back behind within the agent: they are no part of the history any more.
+    /// The same without turns that the user went back behind within the agent: they are no longer part of the history.
     pub(super) fn turns_that_count(&self) -> u64 {
         let of_head = self.turns_of_head();
         let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
@@ -100,7 +100,7 @@ impl Climb {
             .map_or(of_head, |file| file.turns)
     }
 
-    /// What is wrong with the head's transcript, in words.
+    /// The damage of the head's transcript, as text.
     pub(super) fn loss(&self) -> String {
         let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
         let (turns, breaks) = file.map_or((0, 0), |file| (file.turns, file.breaks));

@@ -1,7 +1,7 @@
-//! What is asked about transcripts by their own ids: whether one is whole, and making a conversation of one that was made
+//! Calls about transcripts by their own ids: checking one, and creating a conversation from a session that was made
 //! elsewhere.
 //!
-//! Files are read on blocking threads; what is decided of them is decided here. Nothing here writes to a transcript.
+//! Files are read on blocking threads; the decisions are made here. Nothing here writes to a transcript.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ impl Registry {
         })))
     }
 
-    /// Whether a person archived the session with which a conversation goes on; not where nobody can tell.
+    /// Whether the user archived the session that a conversation continues; false if that is unknown.
     async fn head_is_archived(&self, id: ConversationId) -> Result<bool, ConversationError> {
         let record = self.record(id)?;
         let Some(head) = record.chain.head().cloned() else {
@@ -196,7 +196,7 @@ impl Registry {
         looked.map_err(|_| ConversationError::Lost)
     }
 
-    /// What is wrong with the transcript of a conversation's head.
+    /// The damage of the transcript of a conversation's head.
     ///
     /// # Errors
     /// When there is no such conversation, it has no session, or its transcript is not there or cannot be read.
@@ -223,7 +223,7 @@ impl Registry {
         .await
     }
 
-    /// What is wrong with the transcript of this id, whoever made it.
+    /// The damage of the transcript with this id, whichever program made it.
     ///
     /// # Errors
     /// When there is none, several agents have one, or it cannot be read.
@@ -465,12 +465,12 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
     let Some(cwd) = &origin.cwd else {
         return Err(ConversationError::invalid(
             "cwd",
-            "the transcript names no folder that it ran in; name one to work in",
+            "the transcript does not say which folder it ran in; give a folder",
         ));
     };
     usable_recorded(cwd).map_err(|error| match error {
         ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
-            "the folder that the transcript ran in cannot be used: {why}; name another one"
+            "the folder that the transcript ran in cannot be used: {why}; give another one"
         )),
         other => other,
     })

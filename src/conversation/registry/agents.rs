@@ -1,4 +1,4 @@
-//! The agents as callers see them, and signing in to them and out.
+//! Calls about agents: listing them, signing in and signing out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

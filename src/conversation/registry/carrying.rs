@@ -1,4 +1,4 @@
-//! Carrying conversations out of this daemon and into it: exports and imports, on blocking threads.
+//! Exports and imports of conversations, on blocking threads.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Registry {
         self.services.works.begin(method, conversation, self.stop.clone())
     }
 
-    /// Exports a conversation as it stands. The work ends when the caller leaves.
+    /// Exports a conversation in its present state. The work ends when the caller disconnects.
     ///
     /// # Errors
     /// When there is no such conversation, the path cannot be used, or its transcripts cannot be read.
@@ -165,7 +165,7 @@ impl Registry {
         }
         // Whatever goes is removed file by file.
         if let Err(error) = tokio::task::spawn_blocking(move || drop(placed)).await {
-            tracing::warn!(%error, "what an import unpacked could not be removed");
+            tracing::warn!(%error, "could not delete the unpacked files of an import");
         }
         committed.map_err(|error| store_error(&error))?;
         Ok(answer)

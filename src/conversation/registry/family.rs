@@ -1,4 +1,4 @@
-//! The conversations that are related by forks.
+//! Conversations that are related by forks.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,7 +1,7 @@
-//! What a list looks for, and the search for it in bounded steps.
+//! The filter of a list, and the search with it in bounded steps.
 //!
-//! Owns which conversations a filter takes, and what becomes of those that change while the search is under way. It
-//! must not know on which thread a step is done.
+//! Owns which conversations match, and how conversations that change during the search are treated. It must not know on
+//! which thread a step runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -110,7 +110,7 @@ pub(super) struct Search {
     limit: usize,
     /// By place, which is the order of the list.
     found: BTreeMap<RecentCursor, ConversationId>,
-    /// Behind this the next step goes on.
+    /// The next step continues after this.
     after: Option<RecentCursor>,
     /// The front of the list as far as it was seen; none when the search began behind a cursor.
     front: Option<RecentCursor>,

@@ -1,4 +1,4 @@
-//! Copies of sessions that no conversation has: which there are, and deleting them.
+//! Backups of sessions that belong to no conversation: listing and deleting them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

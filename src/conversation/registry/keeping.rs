@@ -1,7 +1,7 @@
-//! Keeping transcripts: at once what turns have written, once a day what is to last by itself, and when somebody asks.
+//! Backing up transcripts: after each turn, once a day for all of them, and when a client asks for it.
 //!
-//! One task, one session at a time: nobody waits for it. What could not be kept is told in the log and tried with the next
-//! turn, the closing of the session and each day.
+//! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
+//! the next turn, when the session is closed, and each day.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ impl Wanted {
         match found.len() {
             0 => Err(ConversationError::NotFound {
                 what: format!(
-                    "there is no transcript \"{id}\", and no copy is kept; sessionctl transcripts lists them"
+                    "there is no transcript \"{id}\" and no backup of it; sessionctl transcripts lists transcripts"
                 ),
             }),
             1 => Ok(found),
@@ -112,7 +112,7 @@ impl Registry {
                     let round = || metered(meter, || registry.keep_round(is_look, now()));
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
                         let why = panic_text(panic.as_ref());
-                        tracing::error!(why, "transcripts could not be kept");
+                        tracing::error!(why, "could not back up transcripts");
                     }
                 });
                 tokio::select! {
@@ -137,7 +137,7 @@ impl Registry {
         }
         if is_look && let Err(error) = self.services.keeper.archive.sweep_unpacked() {
             let error = chain_text(&error);
-            tracing::warn!(error, "what was unpacked to be read could not be removed");
+            tracing::warn!(error, "could not delete unpacked backups");
         }
         if is_look
             && self
@@ -161,7 +161,7 @@ impl Registry {
             Ok(turns) => turns,
             Err(error) => {
                 let error = chain_text(&error);
-                tracing::warn!(upstream_id = %session.upstream_id, error, "the turns of a session cannot be looked up; it is kept later");
+                tracing::warn!(upstream_id = %session.upstream_id, error, "cannot look up the turns of a session; it is backed up later");
                 return;
             }
         };
@@ -171,14 +171,14 @@ impl Registry {
             Err(TranscriptError::Misplaced(misplaced)) if !self.services.keeper.is_new(&misplaced) => {}
             Err(error) => {
                 let error = chain_text(&error);
-                tracing::warn!(upstream_id = %session.upstream_id, error, "a transcript could not be kept");
+                tracing::warn!(upstream_id = %session.upstream_id, error, "could not back up a transcript");
             }
         }
     }
 
-    /// Tells the conversations whose head it is that somebody else has written to a transcript.
+    /// Notifies the conversations whose head it is that another program has written to a transcript.
     fn tell_rewritten(&self, entry: &AgentEntry, id: &UpstreamId) {
-        tracing::warn!(upstream_id = %id, "a transcript is shorter than its kept copy, or begins otherwise; both are kept");
+        tracing::warn!(upstream_id = %id, "a transcript is shorter than its backup, or its beginning differs; both are kept");
         let owners = self.services.store.owners(id, Some(&entry.transcript_root()));
         for owner in owners.unwrap_or_default() {
             let record = self.record(owner).ok();
@@ -232,13 +232,13 @@ impl Registry {
                 tracing::info!(
                     sessions,
                     bytes,
-                    "copies of transcripts were removed, as [keep] has it"
+                    "deleted backups of transcripts, as [keep] is configured"
                 );
             }
             Ok(())
         };
         if let Err(error) = pass() {
-            tracing::warn!(error = chain_text(&error), "what is kept could not be looked at");
+            tracing::warn!(error = chain_text(&error), "could not look at the backups");
         }
         let folder = keeper.archive.folder().symlink_metadata();
         if self.stop.is_cancelled() || !folder.is_ok_and(|folder| folder.is_dir()) {
@@ -247,7 +247,7 @@ impl Registry {
         // Read again as a number or not at all; what a kill spoils is a pass too many.
         let passed = keeper.archive.folder().join(PASSED);
         if let Err(error) = durable::write(&passed, at.to_string().as_bytes()) {
-            tracing::warn!(%error, "when transcripts were kept last could not be noted");
+            tracing::warn!(%error, "could not record when transcripts were last backed up");
         }
     }
 
@@ -257,7 +257,7 @@ impl Registry {
             let record = match conversation {
                 Ok((_, record)) => record,
                 Err(error) => {
-                    tracing::warn!(%error, "conversations cannot be read; their transcripts are kept another time");
+                    tracing::warn!(%error, "conversations cannot be read; their transcripts are backed up later");
                     return;
                 }
             };
@@ -274,7 +274,7 @@ impl Registry {
         }
     }
 
-    /// Copies all sessions of a conversation, or one session; with neither only tells what all copies are together.
+    /// Backs up all sessions of a conversation, or one session. Without either, only returns the totals of all backups.
     ///
     /// # Errors
     /// When there is no such conversation or session, or it could not be copied.
@@ -322,7 +322,7 @@ impl Registry {
                 });
                 answer.unclaimed = unclaimed;
             } else if answer.kept.is_empty() {
-                let what = "there is no transcript to keep, and nothing was kept of one".to_owned();
+                let what = "there is no transcript to back up, and no backup".to_owned();
                 return Err(ConversationError::NotFound { what });
             }
             Ok(answer)
@@ -330,7 +330,7 @@ impl Registry {
         self.reading("transcript/keep", None, work).await
     }
 
-    /// Puts what is kept of a conversation's sessions, or of one session, back to where its agent looks for it.
+    /// Restores the backups of a conversation's sessions, or of one session, to where the agent looks for them.
     ///
     /// # Errors
     /// When there is no such conversation or session, nothing of it is kept, or something else is there.
@@ -512,7 +512,7 @@ fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> 
 pub(super) fn failed(error: &TranscriptError) -> ConversationError {
     match error {
         TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
-            "{} is there and does not hold what is kept; move it away first if the kept copy is wanted",
+            "{} exists and differs from the backup; to restore the backup, move that file away first",
             path.display()
         )),
         TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. } => ConversationError::NotFound {

@@ -1,4 +1,4 @@
-//! What the last life of the daemon left unfinished gets its end, before anything new begins.
+//! Ends the turns that an earlier daemon left unfinished, before anything new begins.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::store::{
     RequestId, RequestRecord, Resting, TurnPhase,
 };
 
-/// How long a conversation whose task failed is left alone before it goes on by itself.
+/// How long after a failure of its task a conversation waits until a scheduled continuation is sent.
 const AFTER_A_FAULT: SignedDuration = SignedDuration::from_mins(1);
 
 impl Registry {
@@ -127,7 +127,7 @@ pub(in crate::conversation) fn end_failed_task(
     }
     wake_when_due(services, &record);
     let kept = result_of(services, &record, ended.result.as_ref()).unwrap_or_else(|error| {
-        tracing::error!(conversation = %record.id, %error, "the call that asked for the turn cannot be looked up");
+        tracing::error!(conversation = %record.id, %error, "cannot look up the call that started a turn");
         None
     });
     let change = Change {
@@ -166,8 +166,8 @@ fn wake_when_due(services: &Services, record: &ConversationRecord) {
 }
 
 impl Registry {
-    /// Ends a turn that the last life cut short by what the agent's transcript says of it. The caller's own name of a call
-    /// whose prompt reached no agent is not told as used up: the same call is carried out when it comes again.
+    /// Ends a turn that an earlier daemon cut short, according to the agent's transcript. The idempotency key of a call
+    /// whose prompt reached no agent is not recorded as used: if the call is repeated, it is carried out.
     async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Ended) {
         let Some(turn) = record.turn.clone() else {
             return end_unfinished(record, FailureKind::DaemonRestarted, "", Arrival::Unknown);
@@ -233,7 +233,7 @@ impl Registry {
         (record, ended)
     }
 
-    /// Wakes the conversations whose time to go on by themselves comes, until the daemon stops.
+    /// Wakes the conversations whose scheduled continuation is due, until the daemon stops.
     pub fn wake_conversations(self: &Arc<Self>) {
         let registry = Arc::downgrade(self);
         let (services, stop) = (Arc::clone(&self.services), self.stop.clone());

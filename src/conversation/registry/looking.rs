@@ -1,4 +1,4 @@
-//! What can be answered without a conversation's task: one, a page of them, all that are not idle.
+//! Calls that need no task of a conversation: get one, list a page, list all that are not idle.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ use crate::store::{RecentCursor, StoreError};
 pub(super) const RECORDS_AT_ONCE: usize = 50;
 
 impl Registry {
-    /// Adds a subscriber to everything: it is told of those conversations that are not idle, then of all.
+    /// Adds a subscriber to all conversations. It first gets the conversations that are not idle, and then all events.
     ///
     /// The snapshots are made one after another, each when there is room for it: together they may be larger than what
     /// may wait for one client.
@@ -42,7 +42,7 @@ impl Registry {
             .subscribe(subscriber, after, &shown, since, &now().to_string());
     }
 
-    /// Tells a snapshot of each conversation that is not idle; none when the subscriber is gone.
+    /// Sends a snapshot of each conversation that is not idle. None if the subscriber has disconnected.
     async fn tell_busy(&self, subscriber: &mut dyn Subscriber, gap: bool) -> Option<Vec<Shown>> {
         let mailboxes: Vec<(ConversationId, mpsc::Sender<Message>)> = {
             let live = self.lock();
@@ -64,7 +64,7 @@ impl Registry {
             }
         }
         let unfinished = self.services.store.unfinished().unwrap_or_else(|error| {
-            tracing::error!(%error, "a subscriber is not told of the conversations that are not idle");
+            tracing::error!(%error, "cannot send a subscriber the conversations that are not idle");
             Vec::new()
         });
         for (read, id) in unfinished.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Having conversations go to other folders.
+//! Calls that move conversations to other folders.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::Registry;
 use crate::transcript::moving::SharedNeighbours;
 
 impl Registry {
-    /// Has a conversation go to another folder, which was checked. It goes on when the caller leaves.
+    /// Moves a conversation to another folder, which was checked. The move continues if the caller disconnects.
     ///
     /// # Errors
     /// When something else has to end first, something lies where it goes, or it cannot be written.
@@ -50,7 +50,7 @@ impl Registry {
         self.carry(id, "conversation/undo", call, request).await
     }
 
-    /// A call that may carry files, which goes on when the caller leaves.
+    /// A call that may move files, and continues if the caller disconnects.
     pub(super) async fn carry(
         self: &Arc<Self>,
         id: ConversationId,
@@ -111,7 +111,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let work = move || moving::settle_unfinished(&services);
         if let Err(error) = tokio::task::spawn_blocking(work).await {
-            tracing::warn!(%error, "what moves have left could not be looked at");
+            tracing::warn!(%error, "could not look for interrupted moves");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the history of conversations and of single places: what is asked for is put together on a blocking thread.
+//! Calls that read the history of conversations, or single places in it, on a blocking thread.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Having transcripts repaired: that of a conversation's head, by its task, and those that are nobody's.
+//! Calls that repair transcripts: the head of a conversation, through its task, and sessions that belong to no
+//! conversation.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use crate::store::Change;
 use crate::transcript::TranscriptError;
 
 impl Registry {
-    /// Has a conversation go on with a repaired copy of its head, where there is something to repair. It goes on when the caller
-    /// leaves.
+    /// Replaces the head of a conversation by a repaired copy, if it can be repaired. The repair continues if the caller
+    /// disconnects.
     ///
     /// # Errors
     /// When something else has to end first, no copy would be whole, or it cannot be written.
@@ -33,7 +34,8 @@ impl Registry {
         self.carry(id, "transcript/check", call, request).await
     }
 
-    /// The same of the conversation of this name. A repetition has its answer after the conversation was deleted, too.
+    /// The same for the conversation with this name. A repeated call gets its answer even after the conversation was
+    /// deleted.
     ///
     /// # Errors
     /// As [`Registry::repair_head`]; when there is no such conversation.
@@ -89,7 +91,8 @@ impl Registry {
         self.once(None, request, work).await
     }
 
-    /// The conversation whose repair that of a session is; none where nobody holds it.
+    /// The conversation that a session belongs to; a repair of the session is a repair of that conversation. None if it
+    /// belongs to none.
     fn to_repair(
         &self,
         id: &UpstreamId,
@@ -132,7 +135,8 @@ impl Registry {
     }
 }
 
-/// The repaired copy of a transcript that is nobody's, beside it. Blocks, on a thread of the runtime.
+/// The repaired copy of a transcript that belongs to no conversation, in the same folder. Blocks, on a thread of the
+/// runtime.
 fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result<Answer, ConversationError> {
     let home = services.home(&held.root);
     let (path, origin) = held.recorded(home, None)?;

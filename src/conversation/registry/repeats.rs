@@ -1,9 +1,10 @@
-//! Calls with an idempotency key that no conversation's task keeps track of itself: a repetition joins the call that
-//! runs, or gets the result that is kept.
+//! Idempotency keys of calls that no task of a conversation handles: a repeated call joins the running one, or gets the
+//! stored result.
 //!
-//! Prompts, changes, forks, answers, resets and deletions are kept with what they change, by the conversation's own state
-//! machine. What is here is for calls that write nothing, or are about no conversation. Those that change something commit their
-//! result with the change (see [`Request::answered`]). The result of the others is committed when they have one.
+//! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
+//! machine of the conversation. This module handles calls that write nothing or concern no conversation. Calls that
+//! change something commit their result with the change (see [`Request::answered`]); the others commit it when they have
+//! one.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -73,8 +74,8 @@ impl Underway {
 }
 
 impl Registry {
-    /// Carries a call out once. `start` is called before this first waits, and only for a call that is not a repetition;
-    /// the call goes on when its caller leaves. Calls that fail are not remembered.
+    /// Carries a call out once. `start` is called before the first await, and only if the call is not a repetition. The
+    /// call continues if its caller disconnects. Calls that fail are not remembered.
     ///
     /// # Errors
     /// As the call; when the key was used with another content; when the result cannot be written down.
@@ -161,7 +162,7 @@ impl Registry {
             tracing::error!(
                 request = request.id.as_str(),
                 error = chain_text(&error),
-                "the result of a call could not be kept; it would be carried out again"
+                "could not store the result of a call; if it is repeated, it is carried out again"
             );
         }
         Ok(answer)

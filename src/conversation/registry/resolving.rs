@@ -1,4 +1,4 @@
-//! The conversation that a user means by what they typed: an id, a part of a title, or `.` for the folder they are in.
+//! Finds the conversation for what a user typed: an id, a part of a title, or `.` for the current folder.
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::{ConversationId, ConversationRef};

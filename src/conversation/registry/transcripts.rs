@@ -1,7 +1,7 @@
-//! The agents' transcripts as they are listed: which of them, in which order, and whose they are.
+//! Lists of the agents' transcripts: which ones, in which order, and which conversation they belong to.
 //!
-//! The walk and the reading are the shelf's; here is decided what a list takes. For each first page every file is looked at;
-//! the pages behind it are cut from what is known by then.
+//! The shelf finds and reads the files; this module decides what a list contains. Each first page looks at every file;
+//! the pages after it are cut from that result.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::store::{Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
 
-/// What is known of each folder of transcripts. Whoever holds it looks at the folders; the others wait.
+/// The known state of each folder of transcripts. The holder of the lock looks at the folders; the others wait.
 pub(super) type Shelves = HashMap<PathBuf, Shelf>;
 
 /// What `transcript/list` looks for.
@@ -100,7 +100,7 @@ impl Registry {
         made.await
     }
 
-    /// All transcripts as they are now. A problem with one folder is told in the log.
+    /// All transcripts as they are now. A problem with one folder is logged.
     pub(super) async fn shelved(&self) -> Result<Vec<ShelvedRoot>, ConversationError> {
         let roots = self.listed_roots(None)?;
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
@@ -109,7 +109,7 @@ impl Registry {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 shelf.scan(&root.folder, root.format);
                 for path in shelf.unreadable() {
-                    tracing::warn!(path = %path.display(), "cannot be read, and is not looked at for a move");
+                    tracing::warn!(path = %path.display(), "a transcript cannot be read; a move leaves it where it is");
                 }
                 ShelvedRoot {
                     entries: shelf.behind(None).cloned().collect(),
@@ -209,11 +209,11 @@ fn takes<'a>(folder: Option<&mut SameFolder<'a>>, query: Option<&str>, entry: &'
         })
 }
 
-/// A folder that is asked for, by any path that leads to it: agents write down the path that they were started with, and
-/// whoever asks may have come by another, as by a link.
+/// A wanted folder, by any path that leads to it: agents record the path that they were started with, and a caller may use
+/// another one, such as a link.
 struct SameFolder<'a> {
     path: &'a str,
-    /// Device and inode; none where there is no such folder any more, and only its path can be compared.
+    /// Device and inode; none if the folder no longer exists and only its path can be compared.
     place: Option<(u64, u64)>,
     /// Whether the other paths that were met lead there: each is looked at once a list, since a link may lead elsewhere by
     /// the next.

@@ -1,8 +1,8 @@
-//! Having everything of a folder go to another one: the conversations that ran there, one after the other, and then the
-//! transcripts that are nobody's.
+//! Moving everything of a folder: first the conversations that ran there, one after the other, then the transcripts that
+//! belong to none.
 //!
-//! Owns the order, and that all of it goes or nothing does: what has gone before something cannot comes back, and a start ends
-//! what a kill has left half way. How the files of one conversation move is that conversation's.
+//! Owns the order, and that either everything moves or nothing does: if one step fails, the steps before it are undone,
+//! and a start undoes what a kill interrupted. How the files of one conversation move is decided by that conversation.
 
 mod holding;
 mod planning;
@@ -67,7 +67,7 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     if from == to || from == real {
         return Err(ConversationError::invalid(
             "to",
-            format!("{from} is where it is already; name the folder that it was, and the one that it is now"),
+            format!("{from} and {to} are the same folder; give the folder's old path and its new path"),
         ));
     }
     let is_link = fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_symlink());
@@ -78,7 +78,9 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
         let leads_to = leads_to.display();
         return Err(ConversationError::invalid(
             "from",
-            format!("{from} is a link to {leads_to}; name that if what ran there is meant"),
+            format!(
+                "{from} is a link to {leads_to}; to move the conversations of that folder, give its own path"
+            ),
         ));
     }
     let mut known = vec![from.clone()];
@@ -95,8 +97,8 @@ pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
                 .find(|(inner, outer)| Path::new(inner).starts_with(outer));
             if let Some((inner, outer)) = nested {
                 let why = format!(
-                    "{inner} lies in {outer}, and what ran in the one cannot be told from what ran in the other; move \
-                     the conversations one by one with sessionctl mv"
+                    "{inner} is inside {outer}, so conversations of the two cannot be told apart; move the conversations \
+                     one by one with sessionctl mv"
                 );
                 return Err(ConversationError::invalid("to", why));
             }
@@ -131,7 +133,7 @@ impl Registry {
         })
     }
 
-    /// Moves all that ran in a folder. It goes on when the caller leaves.
+    /// Moves everything that ran in a folder. The move continues if the caller disconnects.
     ///
     /// # Errors
     /// When a conversation is busy, something lies where a file goes, or it cannot be written; nothing has moved then.
@@ -143,7 +145,7 @@ impl Registry {
         self.carry_trees(Wanted::Forth(tree), request).await
     }
 
-    /// Takes a move of a folder back.
+    /// Undoes a move of a folder.
     ///
     /// # Errors
     /// When it is not known any more or was undone, a conversation is busy or has gone elsewhere since, and as for a move.
@@ -221,7 +223,7 @@ impl Registry {
         // Where it panics that is in the log, and the next start does it.
         let _swept = tokio::task::spawn_blocking(move || TreeMove::sweep(&services.data)).await;
         if let Err(error) = self.finish_underway().await {
-            tracing::error!(%error, "the next move of a folder, and the next start, try again");
+            tracing::error!(%error, "an interrupted move of a folder could not be undone; the next move of a folder and the next start try again");
         }
         for known in self.known_trees().await.unwrap_or_default() {
             match (known.state, known.begun.undoes) {
@@ -243,11 +245,11 @@ impl Registry {
     async fn finish_underway(self: &Arc<Self>) -> Result<(), ConversationError> {
         for known in self.known_trees().await? {
             if known.state == State::Underway {
-                tracing::info!(id = %known.id, "a move of a folder that was cut short is taken back");
+                tracing::info!(id = %known.id, "undoing an interrupted move of a folder");
                 let back = self.take_back(known, None).await;
                 back.map_err(|why| {
                     ConversationError::Busy(format!(
-                        "an earlier move of a folder has to come back first, and cannot: {why}"
+                        "an interrupted move of a folder must be undone first, and that failed: {why}"
                     ))
                 })?;
             }
@@ -381,7 +383,7 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Has one conversation go along, or come back.
+    /// Moves one conversation, or moves it back.
     async fn move_one(
         self: &Arc<Self>,
         id: ConversationId,
@@ -423,8 +425,8 @@ impl Registry {
         done.map_err(|_| ConversationError::Lost)?.map(Some)
     }
 
-    /// Has everything come back that has gone; else says what cannot. That is tried again before the next move of a folder, and
-    /// at the next start.
+    /// Moves everything back that was moved, or returns what could not be moved back. That is tried again before the next
+    /// move of a folder and at the next start.
     async fn take_back(self: &Arc<Self>, mut known: TreeMove, rest: Option<Moving>) -> Result<(), String> {
         let mut stuck = Vec::new();
         let data = self.services.data.clone();
@@ -443,7 +445,7 @@ impl Registry {
             stuck.push(format!("it cannot be written down ({error})"));
         }
         if !is_back {
-            stuck.push("some files are not where they were, as the log tells".to_owned());
+            stuck.push("some files could not be moved back; the log of the daemon lists them".to_owned());
         }
         // Also when the daemon is about to stop.
         let begun = self
@@ -459,7 +461,7 @@ impl Registry {
                 Err(error) => Err(error),
             };
             if let Err(error) = back {
-                tracing::error!(conversation = %id, %error, "could not be taken back");
+                tracing::error!(conversation = %id, %error, "could not undo the move of a conversation");
                 stuck.push(format!("conversation {id}: {error}"));
             }
         }
@@ -470,7 +472,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Where a conversation has to go to come back; none where it is, or where there is no such conversation any more.
+    /// The destination that moves a conversation back; none if it is already there or no longer exists.
     fn way_back(&self, part: &Part) -> Result<Option<Destination>, ConversationError> {
         let id = part.conversation_id;
         let record = match self.record(id) {
@@ -493,12 +495,12 @@ impl Registry {
             _ => Ok(()),
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(note).await {
-            tracing::warn!(%id, %error, "that a move was undone could not be noted");
+            tracing::warn!(%id, %error, "could not record that a move was undone");
         }
     }
 }
 
-/// A failure, with what came of taking back what had gone before.
+/// A failure, and the result of undoing what had been moved before it.
 fn after(back: Result<(), String>, error: ConversationError) -> ConversationError {
     let Err(stuck) = back else { return error };
     if matches!(error, ConversationError::ShuttingDown) {
@@ -516,7 +518,7 @@ fn after(back: Result<(), String>, error: ConversationError) -> ConversationErro
     )
 }
 
-/// Work that goes on when its caller leaves.
+/// Work that continues if its caller disconnects.
 async fn going_on(
     tasks: TaskTracker,
     work: impl Future<Output = Result<TreeMoveAnswer, ConversationError>> + Send + 'static,
@@ -550,7 +552,7 @@ fn of_conversation(id: ConversationId, error: ConversationError) -> Conversation
     }
 }
 
-/// A move that can be taken back, as it is told; none of any other.
+/// A move that can be undone, as the answer describes it; none for any other move.
 fn told_move(known: TreeMove) -> Option<ToldMove> {
     let is_done = known.state == State::Done && known.begun.undoes.is_none();
     let at = known.noted_at().filter(|_| is_done && !is_old(&known))?;

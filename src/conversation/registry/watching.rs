@@ -1,10 +1,9 @@
-//! Watching the agents' transcripts: whose a changed one is, and when it is looked at.
+//! Watches the agents' transcripts: which conversation a changed file belongs to, and when it is read.
 //!
-//! One task hears of changes, whoever made them; the reading is done on a blocking thread, one round at a time. A
-//! transcript counts for the conversations whose head it is, and for one that had a turn on it for as long as that turn
-//! is not told: the head may have changed before its last record was on disk. What else is written to an older session is
-//! in nobody's history. What is told is judged when no turn of ours runs on it, since transcripts lag what was heard;
-//! until then it waits for the turn's end.
+//! One task receives all changes; files are read on a blocking thread, one round at a time. A transcript belongs to the
+//! conversations whose head it is, and to one that had a turn on it until that turn is reported: the head may change
+//! before the last record is on disk. Other writes to an older session are in no history. While a turn runs, nothing is
+//! judged, because transcripts lag behind the updates; it waits for the end of the turn.
 
 mod files;
 mod judging;
@@ -78,7 +77,8 @@ struct Ears {
     files: Files,
     /// By path, with the number of the round in which they came.
     waiting: BTreeMap<PathBuf, Waiting>,
-    /// The sessions on which turns have ended here, and of which conversations, until they are told; with when they ended.
+    /// The sessions on which turns of this daemon have ended, and their conversations, until the turns are reported; with
+    /// the time of the end.
     owed: BTreeMap<(UpstreamId, ConversationId), Instant>,
     /// Those that could not be read, and at how many looks in a row.
     unread: BTreeMap<PathBuf, usize>,
@@ -149,19 +149,19 @@ impl Registry {
             let ears = match prepared {
                 Ok(ears) => ears,
                 Err(error) => {
-                    tracing::error!(%error, "transcripts cannot be watched; nothing is told of what is saved in them");
+                    tracing::error!(%error, "transcripts cannot be watched; saved turns are not reported");
                     return;
                 }
             };
             if is_slow {
-                tracing::info!("transcripts are watched from now on");
+                tracing::info!("watching transcripts");
             }
             listen(registry, ears, stop).await;
         });
         // It also ends where there is nothing to wait for.
         if timeout(PREPARED, has_begun).await.is_err() {
             tracing::warn!(
-                "the folders of transcripts are slow; what is saved in them is told once they were looked at"
+                "the folders of transcripts are slow; saved turns are reported after they were read"
             );
         }
     }
@@ -257,7 +257,7 @@ async fn listen(registry: Weak<Registry>, mut ears: Ears, stop: CancellationToke
                 let why = panic_text(panic.as_ref());
                 tracing::error!(
                     why,
-                    "a look at the transcripts failed; some of what is saved in them is not told"
+                    "could not look at the transcripts; some saved turns are not reported"
                 );
             }
             ears
@@ -349,7 +349,7 @@ impl Ears {
         }
     }
 
-    /// Looks at these one after the other. A fault with one of them costs what is told of it, and nothing else.
+    /// Looks at these one after the other. An error with one of them affects only that one.
     fn look_at_each(&mut self, changed: Vec<Changed>, mut look: impl FnMut(&mut Self, Changed)) {
         for changed in changed {
             if self.aside.contains(&changed.path) {
@@ -360,7 +360,7 @@ impl Ears {
                 let why = panic_text(panic.as_ref());
                 tracing::error!(
                     path = %path.display(), why,
-                    "a look at a transcript failed; nothing more is told of what is saved in it"
+                    "could not look at a transcript; its saved turns are no longer reported"
                 );
                 self.waiting.remove(&path);
                 self.unread.remove(&path);
@@ -415,8 +415,8 @@ impl Ears {
         again
     }
 
-    /// The transcripts of turns that have ended and are not told, where nothing was heard of them: their folder may not be
-    /// watched.
+    /// The transcripts of turns that have ended and are not reported, if no change of them was seen: their folder may not
+    /// be watched.
     fn unheard(&self, registry: &Registry, changed: &[Changed]) -> Vec<Changed> {
         let of_changed = |changed: &Changed| upstream_id(&changed.path, changed.format);
         let heard: BTreeSet<UpstreamId> = changed.iter().filter_map(of_changed).collect();
@@ -426,7 +426,7 @@ impl Ears {
             .collect()
     }
 
-    /// Looks at one transcript, and tells its conversations.
+    /// Looks at one transcript, and notifies its conversations.
     fn look(&mut self, registry: &Arc<Registry>, changed: Changed) {
         self.look_with(registry, changed, Unsynced::open);
     }
@@ -523,7 +523,7 @@ impl Ears {
         let looks = self.unread.entry(path.to_owned()).or_default();
         *looks += 1;
         if *looks == 1 {
-            tracing::warn!(path = %path.display(), "a changed transcript cannot be read; what is saved in it is told once it can be");
+            tracing::warn!(path = %path.display(), "a changed transcript cannot be read; its saved turns are reported when it can be");
         }
     }
 
@@ -533,7 +533,7 @@ impl Ears {
         owner.link().is_some_and(is_of_before) && !self.is_owed(owner)
     }
 
-    /// Whether a turn has ended in this life that is not told yet.
+    /// Whether a turn of this daemon has ended that is not reported yet.
     fn is_owed(&self, owner: &Owner) -> bool {
         let of_it = |link: &Link| (link.upstream_id.clone(), owner.record.id);
         owner
@@ -547,10 +547,11 @@ fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
     format.upstream_id(name).map(UpstreamId::new)
 }
 
-/// What the store answers; what it cannot is told in the log, since nobody has asked.
+/// The answer of the store. Errors are logged, because there is no caller.
 fn in_store<T>(read: Result<T, StoreError>) -> Option<T> {
-    let told =
-        read.inspect_err(|error| tracing::warn!(%error, "whose a changed transcript is cannot be read"));
+    let told = read.inspect_err(
+        |error| tracing::warn!(%error, "cannot look up which conversation a changed transcript belongs to"),
+    );
     told.ok()
 }
 

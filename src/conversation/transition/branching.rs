@@ -1,4 +1,4 @@
-//! Forks at the head or at a checkpoint, in place and side by side.
+//! Forks at the head or at a checkpoint, in place or as a new conversation.
 
 use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, Parent};
 use bridge_protocol::event::Event;
@@ -20,7 +20,7 @@ impl<R> Model<R> {
         let (busy, closing) = (self.turn.is_some(), self.closing.as_ref());
         let refusal = if branching.in_place && busy {
             Some(
-                "a turn is running; a branch in place has to wait for its end (side by side can be made now)",
+                "a turn is running; wait for its end or cancel it, or fork into a new conversation instead of in place",
             )
         } else if self.job.is_some()
             || closing.is_some_and(|closing| branching.in_place || closing.then.is_job())
@@ -66,8 +66,8 @@ impl<R> Model<R> {
         match head.relation {
             // The agent has nothing of it yet, and the session that it follows is the one that could not be resumed.
             Relation::Follows if !head.written => Err(ConversationError::Conflict(
-                "the history was told in words to a new session that has not been prompted yet: there is nothing to branch \
-                 from; send a prompt first"
+                "the history was given as text to a new session that has no turn yet, so there is nothing to fork; send a \
+                 prompt first"
                     .to_owned(),
             )),
             Relation::Fresh if !head.written => Ok(None),
@@ -196,8 +196,8 @@ impl<R> Model<R> {
         self.write_change(ledger, branch_change(branching.caller, answer, branched, before));
     }
 
-    /// What belongs to turns that are left is no more: what was cut short there, what was asked there. What somebody wants
-    /// said at a time is said all the same. Tells what to announce.
+    /// Drops what belongs to the turns that are left: their interrupted prompt and their questions. A text that is
+    /// scheduled for a time is kept. Returns the events to send.
     pub(super) fn leave_history(&mut self, by: &str) -> Vec<Event> {
         self.record.cut = None;
         self.end_word();
@@ -296,7 +296,7 @@ fn branch_change<R>(
     }
 }
 
-/// Takes over what the agent reports of a branch that it holds open, so that it is written and told with the branch.
+/// Takes over what the agent reports about an open branch, so that it is recorded and reported with the branch.
 fn hear_branch(record: &mut ConversationRecord, branched: &Branched) {
     if let Some(opened) = &branched.open {
         hear(

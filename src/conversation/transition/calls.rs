@@ -1,4 +1,4 @@
-//! What callers ask for: admission, idempotency, and the calls that take no work outside.
+//! Calls of clients: admission, idempotency, and the calls that need no outside work.
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::id::TurnId;
@@ -330,7 +330,7 @@ impl<R> Model<R> {
         self.resume_waiters.push((caller, min_fidelity));
     }
 
-    /// How an open session is told as brought back: it did not have to be.
+    /// The report for a session that is already open and did not have to be brought back.
     pub(super) fn live_resumed(&self) -> Option<Resumed> {
         let Session::Live(live) = &self.session else {
             return None;
@@ -432,7 +432,7 @@ fn merge(settings: &mut Settings, given: Settings) {
         additional_directories.or_else(|| settings.additional_directories.take());
 }
 
-/// The prompt as it is sent: behind the history in words, where there is one.
+/// The prompt as it is sent: after the history as text, if there is one.
 pub(super) fn with_preamble(preamble: Option<&str>, prompt: &PromptContent) -> PromptContent {
     let Some(preamble) = preamble else {
         return prompt.clone();

@@ -1,4 +1,4 @@
-//! Going on by itself: with what a limit, a crash or a stop cut short, at the reset or at a time, exactly once.
+//! Scheduled continuations of what a limit, a crash or a stop cut short: at the reset or at a time, sent exactly once.
 
 use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Limit, OnLimit};
 use bridge_protocol::id::TurnId;
@@ -17,7 +17,7 @@ use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, Tur
 use crate::store::{PendingContinuation, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
-    /// Has the conversation go on by itself, or not any more.
+    /// Schedules a continuation, or cancels it.
     #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     pub(super) fn continue_at(
         &mut self,
@@ -63,7 +63,7 @@ impl<R> Model<R> {
             TurnPhase::Recording => turn.cancelled = true,
             TurnPhase::Sent | TurnPhase::Accepted | TurnPhase::Ending => {
                 return Err(ConversationError::Busy(
-                    "it has gone out already; cancel the turn that runs".to_owned(),
+                    "the continuation was already sent; cancel the running turn instead".to_owned(),
                 ));
             }
         }
@@ -89,7 +89,7 @@ impl<R> Model<R> {
                     .map_or_else(|| next_try(None, 0, self.now), |at| Due::named(at, self.now)),
                 None => {
                     return Err(ConversationError::Conflict(
-                        "the conversation has not run into a limit, so nothing resets; name a time"
+                        "the conversation has not reached a limit, so there is no reset; give a time"
                             .to_owned(),
                     ));
                 }
@@ -103,8 +103,7 @@ impl<R> Model<R> {
         };
         if due.at <= self.now && !self.record.interrupts.is_empty() {
             return Err(ConversationError::Conflict(
-                "a question of the agent is open, and nothing goes on before it is answered; answer it, or name a later time"
-                    .to_owned(),
+                "a question of the agent is open; answer it first, or give a later time".to_owned(),
             ));
         }
         // What is asked for once more for the same time, or is due all the same, is what it was; what is held goes behind it.
@@ -143,8 +142,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// A clock that was set back makes no wait longer than it was reckoned. A time that somebody named, as the reset of a
-    /// limit, is the clock's own.
+    /// A clock that was set back does not extend a wait. A given time, such as the reset of a limit, follows the clock.
     fn reckon_anew(&mut self) {
         let Some(continuation) = &mut self.record.continuation else {
             return;
@@ -159,13 +157,13 @@ impl<R> Model<R> {
         self.note_change();
     }
 
-    /// Whether the turn that runs is one with which it goes on by itself.
+    /// Whether the running turn is a scheduled continuation.
     pub fn continues(&self) -> bool {
         let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
         self.turn.as_ref().is_some_and(is_by_itself)
     }
 
-    /// Whether it goes on by itself, or is about to. Not while a person has to answer first, which may take days.
+    /// Whether a continuation runs or is about to run. Not while a question waits for the user, which may take days.
     pub fn goes_on_by_itself(&self) -> bool {
         (self.due.is_some() || self.continues()) && self.record.interrupts.is_empty()
     }
@@ -209,7 +207,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Sends the prompt that was cut short, or a word that it be gone on with.
+    /// Sends the interrupted prompt again, or a text that asks the agent to continue it.
     fn go_on(&mut self, arrival: Arrival) {
         let (Some(turn_id), Some(continuation)) = (self.due.take(), &self.record.continuation) else {
             return;
@@ -245,8 +243,8 @@ impl<R> Model<R> {
             (Arrival::Unknown, Some(cut)) if !continuation.sent => with_text(cut.whole()),
             (Arrival::Unknown, _) => {
                 self.give_up(
-                    "the agent's transcript cannot be read, so nobody can tell whether the prompt is in it already; \
-                     it was sent once and not again",
+                    "the agent's transcript cannot be read, so it is unknown whether it has the prompt; the prompt was \
+                     sent once and is not sent again",
                 );
                 return;
             }
@@ -290,23 +288,24 @@ impl<R> Model<R> {
         }
     }
 
-    /// What was to go out by itself is done, or not to go out any more.
+    /// The scheduled continuation is done or cancelled.
     pub(super) fn end_continuation(&mut self) {
         let over = self.record.continuation.take();
         self.record.continuation = over.and_then(|over| over.next(self.now));
     }
 
-    /// What was cut short is done with: no word goes out that it be gone on with. What somebody wants said does, and the line.
+    /// The interrupted turn is settled: no text to continue it is sent. A scheduled text of the user and the queue are
+    /// kept.
     pub(super) fn end_word(&mut self) {
         let continuation = self.record.continuation.take();
         self.record.continuation = continuation.and_then(|it| it.without_word(self.now));
     }
 
-    /// It does not go out by itself; a person has to look.
+    /// Gives the continuation up; the user has to decide.
     fn give_up(&mut self, why: &str) {
         self.end_continuation();
         self.record.resting = Resting::Failed;
-        self.record.failure = Some(format!("it did not go on by itself: {why}"));
+        self.record.failure = Some(format!("the scheduled continuation failed: {why}"));
         self.note_change();
     }
 
@@ -376,7 +375,7 @@ impl<R> Model<R> {
             && !self.stopping
     }
 
-    /// Asks the transcript whether the prompt is in it, once nothing of the dead agent runs any more.
+    /// Checks whether the transcript contains the prompt, once nothing of the dead agent runs any more.
     pub(super) fn ascertain_prompt(&mut self, death: Failure) {
         let Some(sent) = self.record.turn.as_ref().map(Sent::from) else {
             return;

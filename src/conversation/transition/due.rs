@@ -1,25 +1,26 @@
-//! When something goes out by itself: at a time that somebody named, at a reset, or after a while.
+//! When a continuation is sent: at a given time, at a reset, or after a delay.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::conversation::effect::Now;
 
-/// How often one continuation goes out before it is left to a person.
+/// How often one continuation is sent before it is given up.
 pub(super) const ATTEMPTS_LIMIT: u32 = 20;
 
-/// How long is waited where nobody knows when the limit ends, by how often it was tried, in minutes; the last for ever.
+/// How long to wait if the end of the limit is unknown, by the number of attempts, in minutes; the last value applies to
+/// all further attempts.
 const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 
-/// When something goes out by itself.
+/// The time of a scheduled continuation.
 #[derive(Clone, Copy)]
 pub(super) struct Due {
     pub(super) at: Timestamp,
-    /// When that was reckoned, unless somebody named the time.
+    /// When the time was computed, unless the caller gave it.
     pub(super) since: Option<Timestamp>,
 }
 
 impl Due {
-    /// At a time that somebody named; at once, where that is over.
+    /// At a given time, or at once if that time is past.
     pub(super) fn named(at: Timestamp, now: Now) -> Self {
         let is_over = at <= now;
         Self {
@@ -29,7 +30,7 @@ impl Due {
     }
 }
 
-/// When the next try is due: at the reset, where one is told that is still to come.
+/// When the next attempt is due: at the reset, if a future one is known.
 pub(super) fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Due {
     if let Some(at) = resets_at.filter(|at| *at > now) {
         return Due { at, since: None };

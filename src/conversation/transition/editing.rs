@@ -1,4 +1,4 @@
-//! Replacing an earlier prompt, and taking that back.
+//! Replacing an earlier prompt, and undoing that.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl<R> Model<R> {
     fn busy(&self, what: &str) -> Option<ConversationError> {
         if self.turn.is_some() {
             return Some(ConversationError::Busy(format!(
-                "a turn is running; cancel it or wait for its end, and {what} then"
+                "a turn is running; wait for its end or cancel it, then {what}"
             )));
         }
         (self.job.is_some() || self.closing.is_some()).then(|| {
@@ -219,7 +219,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// How a turn is told to whoever asked for it.
+    /// The answer about a turn for its caller.
     pub(in crate::conversation) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
         match edit {
             Some(edit) => Answer::Edited(Box::new(edit_answer(
@@ -322,8 +322,8 @@ pub(in crate::conversation) fn append(
     record.chain.append(link, branch.fidelity, branch.link.at).entries
 }
 
-/// What belongs to turns that an edit has replaced is no more: what was cut short there, the word to go on with it, and what was
-/// asked before the edit.
+/// Drops what belongs to the turns that an edit has replaced: their interrupted prompt, its continuation, and the questions
+/// from before the edit.
 pub(in crate::conversation) fn leave_turns(record: &mut ConversationRecord, since: Now, now: Now) {
     record.cut = None;
     let continuation = record.continuation.take();

@@ -1,4 +1,4 @@
-//! How turns end: with a result, with a failure, by a cancellation that was not heeded, with the agent.
+//! How turns end: with a result, with a failure, after an ignored cancel, or with the agent.
 
 use bridge_protocol::conversation::Limit;
 use bridge_protocol::event::Event;
@@ -102,7 +102,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// What it does after a turn that did not fail. Nobody wanted to be done with one that was cut short.
+    /// The state after a turn that did not fail. A turn that was cut short was not ended on purpose.
     fn rest_after(&mut self, stop_reason: &StopReason) {
         let is_cut = self.was_cut_by_stop(stop_reason) || self.was_cut_by_agent(stop_reason);
         self.rest(match is_cut {
@@ -111,13 +111,13 @@ impl<R> Model<R> {
         });
     }
 
-    /// Whether the daemon's stop ends the turn, and nobody's wish.
+    /// Whether the stop of the daemon ended the turn, and no client.
     pub(super) fn was_cut_by_stop(&self, stop_reason: &StopReason) -> bool {
         *stop_reason == StopReason::Cancelled && self.turn.as_ref().is_some_and(|turn| turn.stopped)
     }
 
-    /// Whether the agent cancelled a continuation that nobody cancelled and that it had not begun. An agent whose input ends
-    /// does so before the prompt is in its transcript, which tells later whether it is to be sent again.
+    /// Whether the agent cancelled a continuation that no client cancelled and that it had not begun. An agent whose input
+    /// ends does so before the prompt is in its transcript, which later shows whether to send it again.
     pub(super) fn was_cut_by_agent(&self, stop_reason: &StopReason) -> bool {
         let is_begun = |turn: &Turn<R>| turn.taken || turn.cancelled || turn.stopped;
         let turn = self.turn.as_ref();
@@ -182,13 +182,13 @@ impl<R> Model<R> {
         self.write(ledger, Milestone::TurnEnded(Box::new(result)));
     }
 
-    /// The agent stopped because it was told to.
+    /// The agent stopped because the turn was cancelled.
     pub(super) fn end_turn_cancelled(&mut self) {
         self.rest_after(&StopReason::Cancelled);
         self.end_turn(StopReason::Cancelled, None, None);
     }
 
-    /// The turn's end is on disk, or could not be written: it ended all the same, and is told.
+    /// The end of the turn is on disk, or could not be written. The turn ended either way, and that is reported.
     pub(super) fn turn_end_recorded(&mut self, result: TurnResult) {
         let Some(turn) = self.turn.take_if(|turn| turn.asked.turn_id == result.turn_id) else {
             return;

@@ -1,4 +1,4 @@
-//! What the agent says between its answers: who it belongs to, and what of it the conversation keeps.
+//! Updates of the agent: which turn they belong to, and what the conversation stores of them.
 
 use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
@@ -46,7 +46,7 @@ impl<R> Model<R> {
         self.take_effects()
     }
 
-    /// Hears a notification that the daemon asked for itself; nobody else is told.
+    /// Handles a notification that the daemon itself asked for; it is not sent to clients.
     pub fn hear_event(&mut self, method: &str, line: &str) {
         self.observe(line, method);
     }
@@ -130,7 +130,7 @@ impl<R> Model<R> {
         self.info.config_options = Some(options);
     }
 
-    /// The agent named the session: a conversation that nobody named takes that name.
+    /// The agent named the session. A conversation without a title takes that name.
     fn title_told(&mut self, update: &str) {
         #[derive(Deserialize)]
         struct Update {
@@ -160,7 +160,7 @@ fn speaks_of_turn(kind: &str) -> bool {
     )
 }
 
-/// Whether an update shows that the agent has gone on, and not only that a call ended with what ended the turn.
+/// Whether an update shows that the agent has continued, and not only that a call ended together with the turn.
 fn shows_work(kind: &str, update: &str) -> bool {
     #[derive(Deserialize)]
     struct Update<'a> {

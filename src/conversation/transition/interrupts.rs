@@ -1,4 +1,4 @@
-//! Questions of the agent that wait for a person.
+//! Questions of the agent that wait for an answer from the user.
 
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
@@ -17,7 +17,7 @@ use crate::store::{AnsweredInterrupt, RequestRecord, Resting};
 
 use super::Changed;
 
-/// How many answered questions are remembered, so that a late answer is told who was first.
+/// How many answered questions are remembered, so that a late answer is refused with the name of who answered first.
 const REMEMBERED_ANSWERS: usize = 64;
 
 /// Who settles a question by the agent's configuration.
@@ -67,7 +67,7 @@ impl<R> Model<R> {
         self.write(Ledger::default(), Milestone::QuestionRaised(id));
     }
 
-    /// Nobody is asked, but everybody sees what was asked and what was answered.
+    /// The user is not asked, but all clients see the question and the answer.
     fn answered_by_policy(&mut self, interrupt: Interrupt, outcome: RawJson) {
         let (id, kind) = (interrupt.id.clone(), interrupt.kind);
         self.remember_answer(id.clone(), BY_POLICY);
@@ -197,8 +197,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes a question off whose agent is gone. Only the record knows of that: where it cannot be written the question is as
-    /// open as it was.
+    /// Removes a question whose agent has ended. Only the record contains it: if the record cannot be written, the question
+    /// stays open.
     #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     fn refuse_orphan(&mut self, id: &InterruptId, outcome: RawJson, by: &str, caller: Caller<R>) {
         let before = self.record.clone();
@@ -221,7 +221,7 @@ impl<R> Model<R> {
         self.answer_change(caller, answer, changed);
     }
 
-    /// The turn whose last question was refused is done with, as one that a person cancelled.
+    /// The turn whose last question was refused counts as cancelled by the user.
     fn drop_what_asked(&mut self) {
         if self.record.cut.take_if(|cut| cut.asks).is_none() {
             return;
@@ -268,8 +268,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The agent has the prompt that tells the answer: everyone is told that the question is settled, and whoever
-    /// answered it which turn tells it.
+    /// The agent has the prompt that contains the answer. All clients are notified that the question is settled, and the
+    /// one that answered also gets the turn of that prompt.
     pub(super) fn orphan_settled(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         let turn_id = turn.asked.turn_id.clone();
@@ -308,7 +308,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Keeps the open questions for the agent's successor; tells whether there were any.
+    /// Keeps the open questions for the next agent; returns whether there were any.
     pub(super) fn orphan_questions(&mut self) -> bool {
         let mut any = false;
         for interrupt in &mut self.record.interrupts {
@@ -337,8 +337,8 @@ impl<R> Model<R> {
         self.orphan_questions();
     }
 
-    /// What ended the turn had taken its question back for the same reason: nobody has answered it, and it is open again,
-    /// for the agent's successor.
+    /// The question was withdrawn for the same reason that ended the turn. It was not answered, so it is open again, for
+    /// the next agent.
     pub(super) fn raise_withdrawn(&mut self) {
         let withdrawn = self.turn.as_mut().map(|turn| std::mem::take(&mut turn.withdrawn));
         for question in withdrawn.unwrap_or_default() {
@@ -490,7 +490,7 @@ impl Decision {
     }
 }
 
-/// ACP's word that nobody answered.
+/// ACP's outcome for a question without an answer.
 fn cancelled_outcome(kind: InterruptKind) -> RawJson {
     RawJson::from(match kind {
         InterruptKind::Permission => serde_json::json!({"outcome": "cancelled"}),
@@ -498,7 +498,8 @@ fn cancelled_outcome(kind: InterruptKind) -> RawJson {
     })
 }
 
-/// What the successor of an agent that died with a question open is told of an answer that is no refusal.
+/// The text for the next agent about the answer to a question that its predecessor left open, unless the answer is a
+/// refusal.
 fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
     let outcome: Value = outcome.read().unwrap_or(Value::Null);
     if interrupt.kind == InterruptKind::Elicitation {
@@ -531,7 +532,7 @@ fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
     )
 }
 
-/// A permission in words: what was chosen, where the question had several ways to say yes.
+/// A permission as text: which option was chosen, if the question had several ways to allow.
 fn granted(interrupt: &Interrupt, outcome: &Value) -> String {
     let options = interrupt.options.as_ref();
     let options: Vec<Value> = options

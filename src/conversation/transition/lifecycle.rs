@@ -142,8 +142,8 @@ impl<R> Model<R> {
         live.is_to_move && live.can_reopen && live.preamble.is_none() && is_between_turns && !asks
     }
 
-    /// Whether the session can be closed although nobody asked for that: nothing is under way or waits, and it can be brought
-    /// back as it is.
+    /// Whether the session can be closed on the daemon's own initiative: nothing runs or waits, and it can be brought back
+    /// unchanged.
     pub fn can_leave_agent(&self) -> bool {
         let Session::Live(live) = &self.session else {
             return false;
@@ -241,7 +241,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Empties the chain by the user's own act; the lineage goes on.
+    /// Empties the chain on request of the user; the lineage continues.
     fn clear_chain(&mut self, reason: ClearReason) -> Ledger {
         let mut cleared = self.record.chain.clear(reason, self.now);
         for entry in &mut cleared.entries {
@@ -280,8 +280,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Nobody asked for anything in a while. A session that could not be brought back stays, and so does one with an
-    /// open question.
+    /// The conversation was unused for a while. A session that could not be brought back stays open, and so does one with
+    /// an open question.
     pub(super) fn hibernate(&mut self) {
         if self.can_reopen() && self.is_quiet() && !self.asks() {
             self.begin_close(Vec::new(), AfterClose::Nothing, false);

@@ -1,7 +1,7 @@
-//! The line: joining it, leaving it, being held in it and let out again.
+//! The queue of prompts: joining it, leaving it, being held in it and being released.
 //!
-//! A prompt stands on the record from when it joins until its turn is written down in its stead. Which of those that stand
-//! there are held follows from who waits: what is neither in the queue nor the running turn was asked for in an earlier life.
+//! A prompt is in the record from when it joins until its turn is recorded in its place. A prompt in the record that is
+//! neither in the queue nor the running turn was sent to an earlier daemon, and is held.
 
 use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::id::TurnId;
@@ -124,7 +124,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// The running turn does not stand on the record any more: what waited in line does so again.
+    /// The running turn is no longer in the record; the queued prompts are in it again.
     pub(super) fn return_to_line(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         if let Some(place) = turn.asked.place {
@@ -139,7 +139,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Somebody asks for the running turn's prompt: it is nobody's no more.
+    /// The client re-sent the request of the running turn's prompt: it has a caller again.
     pub(super) fn is_asked_for(&mut self, request: &Request) {
         if let Some(turn) = &mut self.turn
             && turn
@@ -234,8 +234,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Ends a prompt that no agent has. One that nobody waits for is held again, unless it was cancelled. `refused` is the answer to a
-    /// question that went with it.
+    /// Ends a prompt that did not reach an agent. One without a caller is held again, unless it was cancelled. `refused` is
+    /// the answer to a question that belongs to it.
     pub(super) fn drop_unsent(
         &mut self,
         asked: Waiting<R>,
@@ -306,7 +306,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Holds the prompts of callers that have hung up, whom nobody can tell that the daemon stops.
+    /// Holds the prompts of disconnected callers, who cannot be notified that the daemon stops.
     pub fn hold_for_those_gone(&mut self, is_gone: impl Fn(&R) -> bool) {
         let is_unsent = |turn: &&mut Turn<R>| {
             let is_out = matches!(turn.phase, TurnPhase::Waiting | TurnPhase::Recording);
@@ -330,7 +330,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// The daemon stops: who waits is told so, and asks again. What is held stays.
+    /// The daemon stops: waiting callers get that error and can repeat the call. Held prompts stay.
     pub(super) fn refuse_line(&mut self) {
         self.hold_line();
         let mut prompts = Vec::new();
@@ -349,7 +349,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Strikes what is held from the record; what is told to those who ask for it by its name.
+    /// Removes held prompts from the record; returns the answers for callers that use their keys.
     pub(super) fn forget_held(&mut self) -> Vec<RequestRecord> {
         let mut told = Vec::new();
         for place in self.held().map(|(place, _)| place).collect::<Vec<_>>() {
@@ -371,18 +371,18 @@ impl<R> Model<R> {
         }
     }
 
-    /// Holds again what nobody waits for: a turn has failed, and the next might fail likewise.
+    /// Holds again the prompts without a caller: a turn has failed, and the next one might fail in the same way.
     pub(super) fn hold_line(&mut self) {
         self.queue.retain(|waiting| !waiting.is_held);
     }
 
-    /// Whether the conversation is to go on with what is held and nothing before it.
+    /// Whether the conversation continues with the held prompts and nothing before them.
     pub(super) fn begins_with_line(&self) -> bool {
         let continuation = self.record.continuation.as_ref();
         self.record.cut.is_none() && continuation.is_some_and(|it| it.line && it.text.is_none())
     }
 
-    /// One that was let out behind another did not get to its agent: it is held again, and why is told.
+    /// A released prompt did not reach its agent: it is held again, and the reason is reported.
     pub(super) fn line_unsent(&mut self, error: &ConversationError) {
         let is_told = matches!(error, ConversationError::ShuttingDown)
             || matches!(self.record.resting, Resting::Limited | Resting::Failed);
@@ -393,7 +393,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Nothing is left with which the conversation would go on.
+    /// Nothing is left to continue with.
     pub(super) fn end_empty_line(&mut self) {
         if self.begins_with_line() && !self.is_led() && !self.has_held() {
             self.end_continuation();
@@ -451,7 +451,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Somebody does not want the line to go on: what no agent has is held again.
+    /// The queue was cancelled: prompts that did not reach an agent are held again.
     pub(super) fn call_line_off(&mut self) {
         self.hold_line();
         if let Some(turn) = &mut self.turn {

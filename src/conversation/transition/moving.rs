@@ -1,4 +1,4 @@
-//! The way to another folder: the session is closed, the files go, and then the chain says so.
+//! Moving to another folder: the session is closed, the files move, and then the chain records it.
 
 use bridge_protocol::conversation::{MoveAnswer, MovedFolder, UndoAnswer};
 use bridge_protocol::event::Event;
@@ -15,7 +15,7 @@ use super::Changed;
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
     pub(super) fn hold(&mut self, caller: Caller<R>) {
-        let refusal = self.refuses_to_leave_agent("go on elsewhere");
+        let refusal = self.refuses_to_leave_agent("move");
         self.held = refusal.is_none();
         let answer = refusal.map_or(Ok(Answer::Done), Err);
         self.answer(caller, answer);
@@ -23,7 +23,7 @@ impl<R> Model<R> {
 
     /// Begins a move, unless something else has to end first.
     pub(super) fn move_to(&mut self, call: MoveCall<R>) {
-        if let Some(refusal) = self.refuses_to_leave_agent("go on elsewhere") {
+        if let Some(refusal) = self.refuses_to_leave_agent("move") {
             self.answer(call.caller, Err(refusal));
             return;
         }
@@ -74,7 +74,7 @@ impl<R> Model<R> {
         })
     }
 
-    /// Nobody of ours writes to the transcripts any more.
+    /// None of the daemon's agents writes to the transcripts any more.
     pub(super) fn move_files(&mut self, call: MoveCall<R>) {
         let (destination, neighbours) = (call.destination.clone(), call.neighbours.clone());
         let progress = call.progress.clone();

@@ -1,4 +1,4 @@
-//! A prompt on its way: written down, sent, refused or accepted.
+//! A prompt from its record to the agent: recorded, sent, refused or accepted.
 
 use bridge_protocol::TurnId;
 use bridge_protocol::event::Event;
@@ -123,7 +123,7 @@ impl<R> Model<R> {
         self.note_change();
     }
 
-    /// The agent works on the prompt, or at least did not refuse it: from here on the turn has an end that is told.
+    /// The agent works on the prompt, or at least did not refuse it: from here on the end of the turn is reported.
     pub(super) fn accept_prompt(&mut self) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Sent) else {
             return;
@@ -155,8 +155,8 @@ impl<R> Model<R> {
         self.orphan_settled();
     }
 
-    /// The agent showed that it has the prompt: a transcript is expected, and the history that was told in words is in
-    /// it. Silence and death show nothing.
+    /// The agent showed that it has the prompt: a transcript is expected, and it contains the history that was sent as
+    /// text. Silence and death show nothing.
     pub(super) fn prompt_taken(&mut self) {
         let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
         let Some(turn) = self.turn.as_mut().filter(is_out) else {
@@ -285,7 +285,8 @@ impl<R> Model<R> {
         self.end_turn_with_failure(failure);
     }
 
-    /// The agent does not know the session that it had open: the prompt was not taken, so the climb goes on below.
+    /// The agent does not know the session that it had open. It did not take the prompt, so the climb continues with the
+    /// next way.
     fn prompt_refused(&mut self, message: String) {
         let (Session::Live(live), Some(turn)) = (&self.session, &self.turn) else {
             return;

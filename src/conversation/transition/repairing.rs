@@ -1,4 +1,4 @@
-//! The repair of the head: the session is closed, a copy is made of its transcript, and then the chain goes on with that.
+//! Repairing the head: the session is closed, its transcript is copied, and the chain continues with the copy.
 
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::event::Event;
@@ -25,7 +25,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Nobody of ours writes to the transcript any more.
+    /// None of the daemon's agents writes to the transcript any more.
     pub(super) fn repair_files(&mut self, call: RepairCall<R>) {
         let progress = call.progress.clone();
         self.start_job(JobKind::Repairing(call), Work::Repair { progress });

@@ -1,4 +1,4 @@
-//! The session: climbing to it, writing it down, announcing it, losing it.
+//! The session of a conversation: opening it through the ladder, recording it, announcing it, losing it.
 
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
@@ -34,7 +34,7 @@ impl<R> Model<R> {
         self.fail_waiting(&error);
     }
 
-    /// Notes that the conversation cannot go on until somebody has mended what is wrong, and what that is.
+    /// Records that the conversation cannot continue until the user fixes a problem, and which one.
     fn note_failed(&mut self, error: &ConversationError) {
         let failure = Some(error.to_string());
         if self.record.resting != Resting::Failed || self.record.failure != failure {
@@ -198,7 +198,7 @@ impl<R> Model<R> {
         self.announce(opened);
     }
 
-    /// Takes the session into use and tells everyone.
+    /// Starts to use the session and notifies all clients.
     pub(super) fn announce(&mut self, opened: Opened) {
         self.out.push(Effect::Attach);
         self.session = Session::Live(LiveSession {
@@ -274,8 +274,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The ladder found nothing: those who wait are told, and the chain is as it was. Who came while it was climbed and
-    /// would take less than it was climbed for waits on, for a climb of their own.
+    /// The ladder found no way: the waiting callers get the error, and the chain is unchanged. Callers that came during the
+    /// climb and accept a lower fidelity wait for a climb of their own.
     pub(super) fn open_failed(&mut self, job: u64, error: &ConversationError) {
         let Some(JobKind::Opening { min_fidelity }) = self.finish_job(job) else {
             return;
@@ -373,7 +373,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// The agent went on in another transcript by itself (its own `/clear`).
+    /// The agent switched to another transcript on its own (its `/clear`).
     pub fn silent_roll(&mut self, announced: &str, now: Now) -> Effects<R> {
         self.now = now;
         let announced = announced.trim();
@@ -453,7 +453,7 @@ fn too_little(wanted: Fidelity, resumed: &Resumed) -> ConversationError {
     }
 }
 
-/// What did not work before the session was there, in words that the lineage keeps for ever.
+/// The ways that failed before the session was opened, as text for the lineage.
 fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
     let failed = resumed.attempts.iter().filter(|attempt| attempt.error.is_some());
     failed
@@ -470,7 +470,7 @@ fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
         .collect()
 }
 
-/// The end of a turn that was announced, and whose session was then not to be had any more.
+/// The end of a turn that was announced and whose session could then not be opened.
 fn lost_session(error: &ConversationError, by_death: bool) -> Failure {
     let lost = match by_death {
         true => "the agent ended before it had taken the prompt",

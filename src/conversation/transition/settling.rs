@@ -1,4 +1,4 @@
-//! What the end of a turn means for what was cut short, and for what goes out by itself.
+//! What the end of a turn means for an interrupted turn and for scheduled continuations.
 
 use bridge_protocol::conversation::{Continuation, OnLimit};
 use bridge_protocol::turn::{self, FailureKind, StopReason};
@@ -140,7 +140,7 @@ impl<R> Model<R> {
         told.map(Continuation::from)
     }
 
-    /// What is not due any more does not go out although its time had come.
+    /// A continuation that is no longer due is not sent, although its time has come.
     fn forget_early_waking(&mut self) {
         let continuation = self.record.continuation.as_ref();
         if continuation.is_none_or(|continuation| continuation.at > self.now) {
@@ -148,7 +148,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// What went out by itself is what is cut short now.
+    /// The scheduled continuation is the turn that is cut short now.
     fn note_said(&mut self) {
         let Some(pending) = self.record.turn.as_ref().filter(|pending| pending.continues) else {
             return;

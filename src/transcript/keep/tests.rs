@@ -527,6 +527,7 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
     assert!(restore_codex(&place, CHILD).is_err());
 }
 
+// Against D14.
 #[test]
 fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     let place = Place::new();

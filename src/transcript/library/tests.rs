@@ -65,6 +65,7 @@ fn a_file_that_was_not_touched_is_not_read_again() {
     ));
 }
 
+// Against D8.
 #[test]
 fn only_what_was_appended_is_read() {
     let place = Place::new(&prompt("u1", ""));

@@ -176,14 +176,11 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
         {
             Some(true) => finished(intent),
             Some(false) => {
-                tracing::info!(subject, "a move that was cut short is taken back");
+                tracing::info!(subject, "undoing an interrupted move");
                 Outcome::Undo
             }
             None => {
-                tracing::warn!(
-                    subject,
-                    "it is not known whether a move that was cut short is done"
-                );
+                tracing::warn!(subject, "it is unknown whether an interrupted move was completed");
                 Outcome::Later
             }
         }

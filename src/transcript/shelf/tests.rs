@@ -398,6 +398,7 @@ impl<F: Fn(u64) -> io::Result<()> + Send + Sync> crate::transcript::meter::Meter
     }
 }
 
+// Against D10.
 #[test]
 fn a_scan_tells_how_far_it_is_and_is_whole_after_an_end_and_after_a_panic() {
     use crate::transcript::meter::metered;

@@ -3,6 +3,7 @@
 use super::*;
 
 /// A line of 300 MB, which stands on no disk; what comes behind it is told.
+// Against D8.
 #[tokio::test]
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
     use std::io::{Seek, SeekFrom, Write};

@@ -154,7 +154,7 @@ fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)>
 fn far_away(data: &Path) -> Option<Diagnostic> {
     let disk = rustix::fs::statfs(data.ancestors().find(|place| place.exists())?).ok()?;
     let name = network_name(disk.f_type)?;
-    let what = format!("lies on a network file system ({name}), where locks and syncs may not hold");
+    let what = format!("is on a network file system ({name}), where locks and syncs may not work");
     Some(
         Diagnostic::new(DiagnosticKind::Folder, Severity::Warning, what)
             .about(data.to_string_lossy())

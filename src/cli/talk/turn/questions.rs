@@ -142,9 +142,7 @@ impl Talk<'_> {
         let subject = question::subject(interrupt);
         let message = format!("the agent asks, and there is no terminal to answer on: {subject}");
         Problem::new(Exit::Asked, message)
-            .hint(format!(
-                "{how}; then see what comes of it: sessionctl attach {id}"
-            ))
+            .hint(format!("{how}; then follow the turn: sessionctl attach {id}"))
             .details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
     }
 

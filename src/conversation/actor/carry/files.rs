@@ -42,7 +42,8 @@ impl Actor {
         self.job = Some(Job::on_files(job, work, Some(progress)));
     }
 
-    /// The move is recorded. Its originals are deleted beside the loop; after a kill, the next start does it.
+    /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
+    /// them.
     pub(in crate::conversation::actor) fn keep_move(&mut self) {
         let Some(moved) = self.made.files.take() else {
             return;

@@ -10,7 +10,7 @@ use super::super::super::effect::Call;
 use super::super::super::error::ConversationError;
 use super::Registry;
 
-/// After what time a conversation that could not be told is told again.
+/// How long until a conversation that could not be notified is notified again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Those that are held, until this is released or dropped.

@@ -36,7 +36,7 @@ pub(super) struct Planned {
     pub(super) parts: Vec<Part>,
     /// The files that are no conversation's.
     pub(super) rest: Vec<Step>,
-    /// All of it, as it is told.
+    /// The whole plan, as the answer describes it.
     pub(super) told: Vec<PlannedMove>,
     pub(super) left_out: Vec<String>,
     /// The sessions of conversations that have no transcript to be moved, and of which one is kept.
@@ -116,7 +116,7 @@ fn leaving<'a>(
             if count > 0 {
                 let agent = &root.agent;
                 left_out.push(format!(
-                    "{count} of {agent}'s sessions, which it finds by their ids and not by folder"
+                    "{count} of {agent}'s sessions, which {agent} finds by id and not by folder"
                 ));
             }
             continue;
@@ -138,7 +138,7 @@ fn leaving<'a>(
             match began {
                 Some(cwd) => leaving.push((root.folder.as_path(), &*entry.path, cwd)),
                 None if tree.target(&entry.cwd).is_some() => left_out.push(format!(
-                    "{} ended in {}, but lies with the sessions of another folder, and stays",
+                    "{} ended in {}, but is stored with the sessions of another folder; it was not moved",
                     entry.path.display(),
                     entry.cwd
                 )),
@@ -149,7 +149,7 @@ fn leaving<'a>(
     leaving
 }
 
-/// The folder below the tree in which a session began, as far as the one that it ended in tells: that one or one above it.
+/// The folder below the tree in which a session began, derived from the folder where it ended: that folder or one above it.
 fn began_in(tree: &Tree, entry: &ShelfEntry, folder: &str) -> Option<String> {
     let mut above = Path::new(&entry.cwd).ancestors().filter_map(Path::to_str);
     above.find(|cwd| is_of(tree, cwd, folder)).map(str::to_owned)
@@ -172,7 +172,7 @@ pub(super) fn plan_back(services: &Services, id: Uuid) -> Result<(Tree, Planned)
     let known = TreeMove::read(&services.data, id).map_err(|error| store_failed(&error))?;
     let known = known.filter(|known| known.begun.undoes.is_none());
     let known = known.ok_or_else(|| ConversationError::NotFound {
-        what: format!("there is no move \"{id}\" that could be undone; they are known for 30 days"),
+        what: format!("there is no move \"{id}\"; moves can be undone for 30 days"),
     })?;
     if known.state == State::Undone {
         return Err(ConversationError::Conflict(format!(
@@ -192,7 +192,7 @@ pub(super) fn plan_back(services: &Services, id: Uuid) -> Result<(Tree, Planned)
         }
         if part.way_back(&record).is_none() {
             return Err(ConversationError::Conflict(format!(
-                "conversation {} has gone to {} since; have it come back first",
+                "conversation {} has since moved to {}; undo that move first",
                 record.id, record.cwd
             )));
         }
@@ -201,7 +201,7 @@ pub(super) fn plan_back(services: &Services, id: Uuid) -> Result<(Tree, Planned)
     plan_rest_back(services, &known, &back, &mut planned)?;
     if planned.parts.is_empty() && planned.rest.is_empty() {
         return Err(ConversationError::Conflict(format!(
-            "nothing that went with the move {id} is where it went any more; what went further has to come back first"
+            "everything that the move {id} moved was moved again or deleted; undo the later moves first"
         )));
     }
     Ok((back, planned))
@@ -239,12 +239,12 @@ fn plan_rest_back(
             let gone = to.display();
             planned
                 .left_out
-                .push(format!("{gone} is not where it went any more"));
+                .push(format!("{gone} was moved again or deleted"));
             continue;
         }
         if held.contains(&*session) {
             planned.left_out.push(format!(
-                "the session {session} is a conversation's by now, and stays"
+                "the session {session} now belongs to a conversation and was not moved"
             ));
             continue;
         }
@@ -257,7 +257,7 @@ fn plan_rest_back(
 }
 
 impl Planned {
-    /// Has a conversation go along, unless nobody knows how its agent keeps its sessions.
+    /// Adds a conversation to the move, unless it is unknown how its agent stores sessions.
     fn take(
         &mut self,
         services: &Services,

@@ -25,16 +25,17 @@ pub(super) struct Files {
 /// How a file was when it was looked at last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// A hash of the session's id: a copy elsewhere, or a file of the same number, is told apart by it.
+    /// A hash of the session's id. It distinguishes copies in other folders and files with a reused inode.
     session: u64,
     /// Device and inode.
     file: (u64, u64),
     pub(super) bytes: u64,
-    /// Turns whose last record begins before this byte are told, or old.
+    /// Turns whose last record begins before this byte are reported, or old.
     pub(super) judged: u64,
-    /// Where it was cut off, as long as it is shorter than what was judged: it may be put back on the way, or go on anew.
+    /// Where it was cut off, while it is shorter than the judged length: it may be in the middle of a restore, or continue
+    /// anew.
     pub(super) cut_at: u64,
-    /// The record of the prompt whose turn was told last.
+    /// The record of the prompt whose turn was reported last.
     pub(super) told: Option<String>,
     /// How many prompts it held when its turns were looked at last.
     pub(super) prompts: Option<u64>,
@@ -42,7 +43,7 @@ pub(super) struct Seen {
     is_gone: bool,
 }
 
-/// What a file is beside what was known.
+/// How a file compares with its known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
     /// The same, grown or moved; or a copy of one that is known.

@@ -30,13 +30,13 @@ pub(super) struct Owner {
 
 /// What is known of a transcript once it was looked at for a conversation.
 pub(super) struct Judgement {
-    /// Turns whose last record begins before this byte are told.
+    /// Turns whose last record begins before this byte are reported.
     pub(super) upto: u64,
     pub(super) told: Option<String>,
     pub(super) prompts: Option<u64>,
     /// Whether nothing is left to be judged when a turn ends.
     pub(super) is_final: bool,
-    /// Whether all turns that were had here are told.
+    /// Whether all turns of this daemon are reported.
     pub(super) has_all: bool,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn judge(
             judgement.told = saved.last_prompt.or(judgement.told);
             growth.saved = saved.checkpoints;
             if let Some(error) = saved.unreadable {
-                tracing::warn!(path = %path.display(), error, "the last turns cannot be read; they are told when they can be");
+                tracing::warn!(path = %path.display(), error, "the last turns of a transcript cannot be read; they are reported when they can be");
                 judgement.prompts = seen.prompts;
                 judgement.is_final = false;
                 break;

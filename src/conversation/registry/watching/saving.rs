@@ -280,7 +280,7 @@ impl Task {
             let telling = AssertUnwindSafe(async { tell(self.id, growth).await });
             if let Err(panic) = telling.catch_unwind().await {
                 let why = panic_text(panic.as_ref());
-                tracing::error!(conversation = %self.id, why, "what was saved of a transcript could not be reported");
+                tracing::error!(conversation = %self.id, why, "could not report the saved turns of a transcript");
             }
         }
         // Another task may work on it by now.

@@ -32,7 +32,7 @@ impl Registry {
     }
 }
 
-/// Puts it into a mailbox, once there is room or until the daemon stops; gives it back when nobody reads that any more.
+/// Puts it into a mailbox once there is room, or until the daemon stops; returns it if the mailbox is closed.
 async fn put(mailbox: &mpsc::Sender<Message>, growth: Growth, stop: &CancellationToken) -> Option<Growth> {
     let sent = tokio::select! {
         biased;

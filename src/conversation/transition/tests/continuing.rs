@@ -85,6 +85,7 @@ fn nothing_goes_out_before_its_time() {
 }
 
 /// A limited prompt stays in the history that the model is sent: sending it again would double it.
+// Against D3.
 #[test]
 fn what_goes_out_depends_on_whether_the_transcript_has_the_prompt() {
     for (arrival, text) in [(Arrival::Absent, "second"), (Arrival::Present, GO_ON)] {
@@ -154,6 +155,7 @@ fn where_no_transcript_can_be_read_it_is_tried_once_and_told() {
     );
 }
 
+// Against F20.
 #[test]
 fn a_limit_that_is_still_on_is_waited_for_longer_and_longer() {
     let mut world = waiting();

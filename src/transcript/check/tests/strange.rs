@@ -15,11 +15,7 @@ fn kinds_of_records_that_are_not_known_are_told_once_each() {
         kinds,
         [(8, FindingKind::UnknownRecord), (10, FindingKind::UnknownRecord)]
     );
-    assert!(
-        told.contains("2 records") && told.contains("\"hologram\"") && told.contains("version 99.0.0"),
-        "{told}"
-    );
-    assert!(told.contains("1 record ") && !told.contains("ledger"), "{told}");
+    check_words("records of unknown kinds", &told);
 }
 
 #[test]
@@ -37,7 +33,6 @@ fn what_is_said_in_a_form_that_is_not_known_is_told() {
             kinds.is_empty() || kinds == [(6, FindingKind::UnknownRecord)],
             "{message}: {kinds:?}"
         );
-        assert!(kinds.is_empty() || told.contains("version 99.0.0"), "{told}");
         told
     };
     for message in [
@@ -48,26 +43,22 @@ fn what_is_said_in_a_form_that_is_not_known_is_told() {
         r#","message":{"content":{"parts":[{"type":"text","text":"x"}]}}"#,
         r#","message":{"content":null}"#,
     ] {
-        let told = strange(message);
-        assert!(
-            told.contains("content of a form that is not known"),
-            "{message}: {told}"
+        check_words(
+            &format!("a message of another form: {message}"),
+            &strange(message),
         );
     }
-    for (block, kind) in [
-        (r#"{"type":"text","text":{"rich":"words"}}"#, "\"text\""),
-        (r#"{"type":"thinking","thinking":{}}"#, "\"thinking\""),
-        (r#"{"type":"rich_text","text":"x"}"#, "\"rich_text\""),
-        (r#"{"type":"tool_use","id":7,"name":"x"}"#, "\"tool_use\""),
-        ("7", "a part of a form"),
+    for block in [
+        r#"{"type":"text","text":{"rich":"words"}}"#,
+        r#"{"type":"thinking","thinking":{}}"#,
+        r#"{"type":"rich_text","text":"x"}"#,
+        r#"{"type":"tool_use","id":7,"name":"x"}"#,
+        "7",
     ] {
         let told = strange(&format!(
             r#","message":{{"content":["x",{block},{{"type":"newer"}}]}}"#
         ));
-        assert!(
-            told.contains("not known") && told.contains(kind),
-            "{block}: {told}"
-        );
+        check_words(&format!("a part of another form: {block}"), &told);
     }
     for known in [
         r#"{"type":"text","text":"x"}"#,
