@@ -223,7 +223,7 @@ fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
         agent: String::new(),
     });
     let daemons = HashSet::from([20]);
-    let found = meant(&table, &records, Some("b"), &HashSet::new(), &daemons);
+    let found = select_targets(&table, &records, Some("b"), &HashSet::new(), &daemons);
     let found: Vec<u32> = found.into_iter().map(|process| process.pid).collect();
     assert_eq!(found, [13]);
 }
