@@ -170,8 +170,7 @@ objects! {
         /// Whether the agent ever accepted a prompt on it, so that a transcript is expected.
         written: bool,
         /// When it joined the chain.
-        #[serde(serialize_with = "crate::time::write")]
-        at: Timestamp,
+        at: Timestamp as time,
         /// The cause of a roll; absent for other reasons.
         cause: Option<RollCause> = default,
     }
@@ -205,8 +204,7 @@ objects! {
         /// Whether the agent had accepted a prompt on it by then.
         written: bool,
         /// When it happened.
-        #[serde(serialize_with = "crate::time::write")]
-        at: Timestamp,
+        at: Timestamp as time,
         /// The cause of a roll; absent for other reasons.
         cause: Option<RollCause> = default,
         /// How much of the history the session had.

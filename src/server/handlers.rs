@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
-use bridge_protocol::method::{self, Handle, Method, Subscribe, Table};
+use bridge_protocol::method::{self, Handle, Method, Subscribe, Visitor};
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
@@ -110,7 +110,7 @@ pub fn methods(daemon: Daemon) -> Methods {
         daemon: Arc::clone(&daemon),
         methods: Methods::new(),
     };
-    method::serve(&mut served);
+    method::visit(&mut served);
     let mut methods = served.methods;
     let subscribe = Handler::Subscribe {
         event: "conversation/event",
@@ -126,8 +126,8 @@ struct Served {
     methods: Methods,
 }
 
-impl Table<Daemon> for Served {
-    fn add<M: Method>(&mut self)
+impl Visitor<Daemon> for Served {
+    fn method<M: Method>(&mut self)
     where
         Daemon: Handle<M>,
     {
