@@ -190,7 +190,10 @@ async fn open(socket: &Path) -> Result<(Client, Option<u32>), ConnectError> {
     }
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
     let (read_half, write_half) = stream.into_split();
-    let sender = LineSender::new(write_half, socket);
+    let sender = LineSender {
+        stream: write_half,
+        path: socket.to_owned(),
+    };
     let receiver = LineReceiver::new(read_half, socket, LINE_LIMIT_BYTES);
     let client = ClientBuilder::new()
         .request_timeout(REQUEST_TIMEOUT)

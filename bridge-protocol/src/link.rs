@@ -120,19 +120,6 @@ words! {
     }
 }
 
-impl Fidelity {
-    /// The order of the values; an unknown one guarantees nothing and ranks lowest.
-    fn rank(self) -> u8 {
-        match self {
-            Self::Unknown => 0,
-            Self::None => 1,
-            Self::Text => 2,
-            Self::Partial => 3,
-            Self::Full => 4,
-        }
-    }
-}
-
 impl PartialOrd for Fidelity {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
@@ -141,7 +128,9 @@ impl PartialOrd for Fidelity {
 
 impl Ord for Fidelity {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.rank().cmp(&other.rank())
+        // An unknown value, which is declared last, guarantees nothing and ranks lowest.
+        let rank = |fidelity: &Self| (*fidelity != Self::Unknown, *fidelity as u8);
+        rank(self).cmp(&rank(other))
     }
 }
 

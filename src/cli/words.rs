@@ -302,7 +302,7 @@ pub(super) fn path(path: &str, look: Look) -> String {
 }
 
 /// A value's name on the wire with its words apart, so that it can be looked up there.
-fn wire(value: impl Serialize) -> String {
+pub(super) fn wire(value: impl Serialize) -> String {
     let name = serde_json::to_value(value).unwrap_or_default();
     let letters = name.as_str().unwrap_or("unknown").chars();
     letters.fold(String::new(), |mut words, letter| {

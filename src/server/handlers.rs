@@ -69,6 +69,21 @@ trait Act<M: Method>: Send + Sync + 'static {
     fn act(&self, params: M, request: Option<Request>) -> impl Future<Output = Outcome<M>> + Send;
 }
 
+/// Declares handlers, which need nothing of [`Act`] but [`Act::act`]: the method, and the names of what it acts on and with.
+macro_rules! handlers {
+    ($( $method:ident($daemon:ident, $params:pat, $request:pat) $body:block )+) => { $(
+        impl $crate::server::handlers::Act<$method> for $crate::server::handlers::Daemon {
+            async fn act(
+                &$daemon,
+                $params: $method,
+                $request: Option<$crate::conversation::answer::Request>,
+            ) -> $crate::server::handlers::Outcome<$method> $body
+        }
+    )+ };
+}
+
+use handlers;
+
 /// The answer of a method, or its error.
 type Outcome<M> = Result<<M as Method>::Answer, ConversationError>;
 
