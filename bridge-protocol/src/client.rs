@@ -26,7 +26,7 @@ use transport::{LineReceiver, LineSender};
 mod call;
 mod transport;
 
-pub use call::Call;
+pub use call::{ByName, Call};
 
 /// jsonrpsee's client, connected to a daemon.
 pub use jsonrpsee_core::client::Client;

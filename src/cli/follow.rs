@@ -4,10 +4,10 @@
 //! what the events mean or how they are shown.
 
 use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::method::Subscribe;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationRef, Cursor};
-use jsonrpsee::core::client::{Subscription, SubscriptionClientT, SubscriptionCloseReason};
-use jsonrpsee::core::params::ObjectParams;
+use jsonrpsee::core::client::{Subscription, SubscriptionCloseReason};
 
 use super::connect::Daemon;
 use super::exit::Exit;
@@ -121,17 +121,11 @@ impl<'a> Follower<'a> {
     }
 
     async fn subscribe(&mut self) -> Outcome {
-        let mut params = ObjectParams::new();
-        let built = params
-            .insert("conversationId", &self.conversation)
-            .and_then(|()| params.insert("after", &self.after));
-        built.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
-        // The generated method would decode each event and lose the bytes that `--json` prints.
-        let subscription = self
-            .daemon
-            .subscribe("conversation/subscribe", params, "conversation/unsubscribe")
-            .await?;
-        self.subscription = Some(subscription);
+        let subscription = self.daemon.subscribe(Subscribe {
+            conversation_id: Some(self.conversation.clone()),
+            after: self.after.clone(),
+        });
+        self.subscription = Some(subscription.await?);
         Ok(())
     }
 }

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::{ConversationId, method};
 use crossterm::cursor::MoveTo;
@@ -262,8 +261,8 @@ impl Picker<'_> {
                 self.all.retain(|other| other.id != one.id);
             }),
         };
-        if let Err(error) = acted {
-            self.message = one_line(&Problem::from(error).message.unwrap_or_default());
+        if let Err(problem) = acted {
+            self.message = one_line(&problem.message.unwrap_or_default());
         }
         self.filter();
     }
@@ -365,7 +364,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
         last: Some(SHOWN_MESSAGES),
         ..method::History::of(id)
     };
-    let text = match daemon.call(history).await.map_err(Problem::from) {
+    let text = match daemon.call(history).await {
         Ok(page) => Teller::new(Look {
             coloured: false,
             ..look

@@ -7,7 +7,6 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::daemon::Work;
 use bridge_protocol::method;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
-use bridge_protocol::client::Call as _;
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 

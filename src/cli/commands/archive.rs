@@ -1,7 +1,6 @@
 //! `archive`: the daemon's backups of transcripts.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::{self, Method as _};
+use bridge_protocol::method;
 use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId};
 use clap::{Args, Subcommand};
 
@@ -11,7 +10,6 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, STRONG, one_line};
 use crate::cli::problem::Outcome;
-use crate::cli::progress::watched;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::{select, words};
 
@@ -164,8 +162,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 /// Deletes the backups of all sessions that no conversation has.
 async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let all = daemon.call(method::Keep::default());
-    let answer = watched(context.output, &daemon, method::Keep::NAME, all).await?;
+    let (answer, _) = context.watch(&daemon, method::Keep::default()).await?;
     let (orphans, count) = (answer.unclaimed, answer.total.unwrap_or_default().unclaimed);
     let more = count.saturating_sub(orphans.len() as u64);
     if orphans.is_empty() {

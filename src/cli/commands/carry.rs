@@ -1,7 +1,6 @@
 //! Carrying conversations elsewhere: `export`, `import`.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::{self, Method as _};
+use bridge_protocol::method;
 use clap::{Args, ValueEnum, ValueHint};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,6 @@ use super::{Context, real_folder, text_of, this_folder};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
 use crate::cli::select::{self, Target};
 use crate::cli::words;
 use crate::paths::shell_word;
@@ -86,18 +84,18 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     let (format, path) = target(&options)?;
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
-    let call = daemon.call(method::Export {
+    let call = method::Export {
         conversation_id: conversation.id.into(),
         format,
         path,
         secrets: options.secrets,
-    });
-    let answer = watched(context.output, &daemon, method::Export::NAME, call).await;
-    let answer = answer.map_err(|error| match Problem::from(error) {
-        problem if needs_no_file && problem.exit == Exit::Usage => problem
+    };
+    let answer = context.watch(&daemon, call).await;
+    let (answer, raw) = answer.map_err(|problem| match problem.exit {
+        Exit::Usage if needs_no_file => problem
             .with_exit(Exit::Failed)
             .hint("name a file with -o FILE.json"),
-        problem => problem,
+        _ => problem,
     })?;
     match answer {
         ExportAnswer::File(file) if !context.output.json => {
@@ -113,7 +111,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
                 context.output.warning("left out:", &what)?;
             }
         }
-        _ => context.answer(&daemon, method::Export::NAME)?,
+        _ => context.output.raw(&raw)?,
     }
     Ok(Exit::Done)
 }

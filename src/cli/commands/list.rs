@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};

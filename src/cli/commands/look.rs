@@ -1,6 +1,5 @@
 //! What there is, in detail: `show`, `chain`, `lineage`, `agents`, `status`.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 
@@ -53,9 +52,7 @@ async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
         .await
     {
         Ok(answer) => Some(answer.conversation.title),
-        Err(error) => Problem::from(error)
-            .detail("deletedAt")
-            .map(|_| "(deleted)".to_owned()),
+        Err(problem) => problem.detail("deletedAt").map(|_| "(deleted)".to_owned()),
     };
     let title = title
         .map(|title| one_line(&title))

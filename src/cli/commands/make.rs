@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::method;
 use clap::{Args, ValueEnum, ValueHint};

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::agent::AgentInfo;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method::{self, Method};
+use bridge_protocol::raw::RawJson;
 use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -110,19 +110,19 @@ impl Context<'_> {
     /// # Errors
     /// What the daemon answers.
     pub(super) async fn ask<M: Method>(&mut self, daemon: &Daemon, call: M) -> Outcome<M::Answer> {
-        let answer = watched(self.output, daemon, M::NAME, daemon.call(call)).await?;
+        let (answer, raw) = self.watch(daemon, call).await?;
         if self.output.json {
-            self.answer(daemon, M::NAME)?;
+            self.output.raw(&raw)?;
         }
         Ok(answer)
     }
 
-    /// Prints the bytes of the last answer of a method.
-    pub(super) fn answer(&mut self, daemon: &Daemon, method: &str) -> Outcome {
-        match daemon.answer(method) {
-            Some(answer) => self.output.raw(&answer),
-            None => Ok(()),
-        }
+    /// Makes a call, and shows how far it has come where that takes long. Returns the bytes of the answer too.
+    ///
+    /// # Errors
+    /// What the daemon answers.
+    pub(super) async fn watch<M: Method>(&self, daemon: &Daemon, call: M) -> Outcome<(M::Answer, RawJson)> {
+        watched(self.output, daemon, M::NAME, daemon.call_raw(call)).await
     }
 }
 

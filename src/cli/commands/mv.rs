@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, MovedKind, PlannedMove};
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};

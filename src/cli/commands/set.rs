@@ -1,6 +1,5 @@
 //! `set`: the title and the settings of a conversation.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::RawJson;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
 use clap::{Args, ValueHint};

@@ -5,7 +5,6 @@
 use std::iter::successors;
 use std::time::Duration;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState, OnLimit};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Resumed, Via};
@@ -405,7 +404,7 @@ impl Play<'_, '_> {
     }
 
     async fn call<M: Method>(&self, call: M) -> Outcome<M::Answer> {
-        Ok(self.daemon.call(call).await?)
+        self.daemon.call(call).await
     }
 
     async fn conversation(&self) -> Outcome<Conversation> {
@@ -596,7 +595,7 @@ async fn watch<M: Method, T>(
     let refused = async {
         match daemon.call(call).await {
             Ok(_) => future::pending().await,
-            Err(error) => Err(Problem::from(error)),
+            Err(problem) => Err(problem),
         }
     };
     let first = async {

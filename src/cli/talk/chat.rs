@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::event::Event;
 use bridge_protocol::method;

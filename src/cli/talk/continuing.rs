@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -102,14 +101,8 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =
         conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
-    let answer = daemon
-        .call(call)
-        .await
-        .map_err(|error| refused(error.into(), &conversation))?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/continue")?;
-        return Ok(Exit::Done);
-    }
+    let answer = context.ask(&daemon, call).await;
+    let answer = answer.map_err(|problem| refused(problem, &conversation))?;
     let line = match &answer.continuation {
         Some(continuation) => {
             let at = words::moment(continuation.at, now, &zone);
@@ -287,21 +280,15 @@ async fn recover(
             let at = answer.continuation.map(|continuation| continuation.at);
             return Ok((Did::Continues, at, None));
         }
-        Err(error) => Problem::from(error),
+        Err(problem) => problem,
     };
     match problem.exit {
         Exit::Busy if conversation.state == ConversationState::Idle => Ok((Did::Nothing, None, None)),
-        Exit::Busy => {
-            let call = method::Resume {
-                conversation_id: conversation.id.into(),
-                ..Default::default()
-            };
-            match daemon.call(call).await.map_err(Problem::from) {
-                Ok(answer) => Ok((Did::Opened, None, Some(words::resumed(&answer.resumed)))),
-                Err(problem) if problem.exit == Exit::NoDaemon => Err(problem),
-                Err(problem) => Ok((Did::Failed, None, problem.message)),
-            }
-        }
+        Exit::Busy => match daemon.call(method::Resume::of(conversation.id)).await {
+            Ok(answer) => Ok((Did::Opened, None, Some(words::resumed(&answer.resumed)))),
+            Err(problem) if problem.exit == Exit::NoDaemon => Err(problem),
+            Err(problem) => Ok((Did::Failed, None, problem.message)),
+        },
         Exit::NoDaemon => Err(problem),
         _ => Ok((Did::Failed, None, problem.message)),
     }

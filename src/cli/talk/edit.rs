@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::EditAnswer;
 use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::id::CheckpointId;
@@ -22,7 +21,6 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
 use crate::cli::{select, words};
 use crate::paths::shell_word;
 
@@ -172,21 +170,11 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Ou
             last.into_iter().next().map(|last| last.id)
         }
     };
-    let call = daemon.call(method::Undo {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    });
-    let undone = watched(context.output, &daemon, "conversation/undo", call).await;
-    let answer = undone.map_err(Problem::from).map_err(|problem| match problem.kind() {
-        Some(ErrorKind::NotResumable) => {
-            problem.hint("the conversation is unchanged; put the transcript back where its agent looks for it, then undo again")
-        }
-        _ => problem,
+    let answer = context.ask(&daemon, method::Undo::of(conversation.id)).await;
+    let answer = answer.map_err(|problem| {
+        let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
+        problem.hint_if(ErrorKind::NotResumable, hint)
     })?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/undo")?;
-        return Ok(Exit::Done);
-    }
     if let Some(moved) = &answer.moved {
         let line = format!("back in {}", one_line(&moved.to));
         context.output.line(&line)?;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, OnBusy, OnLimit};
 use bridge_protocol::method;
 use bridge_protocol::turn::TurnResult;
