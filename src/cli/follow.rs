@@ -3,10 +3,11 @@
 //! It owns the subscription and the cursor from which it continues after it was cut off for being slow. It must not know
 //! what the events mean or how they are shown.
 
+use bridge_protocol::conversation::SessionInfo;
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::method::Subscribe;
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{ConversationRef, Cursor};
+use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use jsonrpsee::core::client::{Subscription, SubscriptionCloseReason};
 
 use super::connect::Daemon;
@@ -128,4 +129,16 @@ impl<'a> Follower<'a> {
         self.subscription = Some(subscription.await?);
         Ok(())
     }
+}
+
+/// What the agent reported of its session.
+///
+/// # Errors
+/// What the daemon answers.
+pub(super) async fn session(daemon: &Daemon, id: ConversationId) -> Outcome<SessionInfo> {
+    let mut follower = Follower::start(daemon, id.into()).await?;
+    Ok(match follower.next().await?.envelope.event {
+        Event::Snapshot { session, .. } => session.unwrap_or_default(),
+        _ => SessionInfo::default(),
+    })
 }

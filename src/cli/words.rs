@@ -2,8 +2,6 @@
 //!
 //! It owns what a value of the contract is called in a sentence. Pure: the present moment is passed in.
 
-use std::borrow::Cow;
-
 use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState};
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
@@ -65,64 +63,24 @@ pub(super) fn own_prompt(prompt: &str) -> Option<String> {
     Some(format!("[{mark}] {prompt}"))
 }
 
-/// Commands of a shell about a conversation, and what is typed in a chat for them.
+/// Calls of the program about a conversation, and what is typed in a chat for them.
 const CHAT_COMMANDS: [(&str, &str); 7] = [
-    ("undo", "/undo"),
-    ("continue", "/continue"),
-    ("history", "/history"),
-    ("checkpoints", "/rewind"),
-    ("fork", "/fork"),
-    ("answer", "/answer"),
-    ("send", "Continue"),
+    ("undo ID", "/undo"),
+    ("continue ID", "/continue"),
+    ("history ID", "/history"),
+    ("checkpoints ID", "/rewind"),
+    ("fork ID --at", "/fork"),
+    ("answer ID", "/answer"),
+    ("send ID 'Continue'", "Continue"),
 ];
 
 /// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
-pub(super) fn in_chat<'t>(text: &'t str, id: &str) -> Cow<'t, str> {
-    const PROGRAM: &str = "sessionctl ";
-    let (mut said, mut rest) = (String::new(), text);
-    while let Some(at) = rest.find(PROGRAM) {
-        let (before, call) = rest.split_at(at);
-        said.push_str(before);
-        let (instead, length) = chat_command(&call[PROGRAM.len()..], id)
-            .map_or((PROGRAM.to_owned(), 0), |(command, length)| (command, length));
-        said.push_str(&instead);
-        rest = &call[PROGRAM.len() + length..];
-    }
-    match said.is_empty() {
-        true => text.into(),
-        false => (said + rest).into(),
-    }
-}
-
-/// What is typed in a chat for a call of the program, and how much of the text that call takes.
-fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
-    let (name, rest) = call.split_once(' ')?;
-    let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-');
-    let (word, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
-    if !word.starts_with(id) {
-        return None;
-    }
-    let (_, command) = CHAT_COMMANDS.iter().find(|(known, _)| *known == name)?;
-    // The rest of the message, and the other forms of an answer.
-    let ends = [";", ", ", " ("].map(|end| after.find(end));
-    let arguments = &after[..ends.into_iter().flatten().min().unwrap_or(after.len())];
-    let taken = name.len() + 1 + word.len();
-    match (name, arguments.trim()) {
-        ("answer", _) => {
-            let others = after[arguments.len()..].starts_with(" (or: ");
-            let others = others.then(|| after.find(')')).flatten().map(|end| end + 1);
-            Some(((*command).to_owned(), taken + others.unwrap_or(arguments.len())))
-        }
-        ("send", prompt) if prompt != format!("'{command}'") => None,
-        ("send", _) => Some(((*command).to_owned(), taken + arguments.len())),
-        ("fork", option) => {
-            let at = option.strip_prefix("--at ")?;
-            Some((format!("{command} {at}"), taken + arguments.len()))
-        }
-        // It takes the options of the shell's.
-        (name, option) if name != "continue" && option.starts_with("--") => None,
-        _ => Some(((*command).to_owned(), taken)),
-    }
+pub(super) fn in_chat(text: &str, id: ConversationId) -> String {
+    let short = short_id(id);
+    let said = text.replace(&id.to_string(), &short);
+    CHAT_COMMANDS.iter().fold(said, |said, (call, typed)| {
+        said.replace(&format!("sessionctl {}", call.replace("ID", &short)), typed)
+    })
 }
 
 /// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.

@@ -19,7 +19,11 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
     if context.output.json {
         return Ok(Exit::Done);
     }
-    let mut members: Vec<Member> = answer.conversations.into_iter().map(Member::from).collect();
+    let unread = |of| Member {
+        of,
+        steps: Vec::new(),
+    };
+    let mut members: Vec<Member> = answer.conversations.into_iter().map(unread).collect();
     read_steps(context, &daemon, &mut members).await?;
     let look = context.output.look;
     if let Some(parent) = answer.missing_parent {
@@ -40,7 +44,7 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
 /// Reads the newest steps of each conversation. One whose history cannot be read is drawn without, with a note.
 async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [Member]) -> Outcome {
     for member in members {
-        let id = member.conversation.id;
+        let id = member.of.conversation.id;
         let call = method::Checkpoints {
             limit: Some(CHECKPOINT_PAGE),
             ..method::Checkpoints::of(id)

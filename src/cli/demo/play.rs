@@ -375,13 +375,17 @@ impl Play<'_, '_> {
         ))?;
         let tree = method::TreeOf::of(self.id.clone());
         let family = self.call(tree).await?.conversations.into_iter();
-        let family: Vec<Member> = family.map(Member::from).collect();
+        let unread = |of| Member {
+            of,
+            steps: Vec::new(),
+        };
+        let family: Vec<Member> = family.map(unread).collect();
         for line in draw(&family, None, look) {
             self.tell(&line)?;
         }
         let links = family
             .first()
-            .map(|first| first.links.as_slice())
+            .map(|first| first.of.links.as_slice())
             .unwrap_or_default();
         // The head, and the sessions whose history it carries, one after another.
         let carried = successors(links.last(), |link| {

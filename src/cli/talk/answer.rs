@@ -16,7 +16,7 @@ use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{select, words};
+use crate::cli::words;
 
 /// `answer`.
 #[derive(Debug, Args)]
@@ -61,8 +61,7 @@ pub(in crate::cli) struct Resume {
 
 /// Answers a question of the agent.
 pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let id = words::short_id(conversation.id);
     let named = options.question.as_deref();
     let interrupt = open_question(&conversation, named)?;
@@ -154,8 +153,7 @@ fn not_open(id: &str, question: &str) -> Problem {
 
 /// Stops the running turn.
 pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let call = method::Cancel {
         conversation_id: conversation.id.into(),
         queued: options.queued,
@@ -172,8 +170,7 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
 
 /// Opens the session and says how.
 pub(in crate::cli) async fn resume(context: &mut Context<'_>, options: Resume) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let answer = context.ask(&daemon, method::Resume::of(conversation.id)).await?;
     let look = context.output.look;
     for line in words::tried(&answer.resumed.attempts) {

@@ -10,7 +10,6 @@ use super::turn::{OnQuestion, Start, Talk};
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::problem::Outcome;
-use crate::cli::select;
 
 /// `attach`.
 #[derive(Debug, Args)]
@@ -29,8 +28,7 @@ pub(in crate::cli) struct Attach {
 
 /// Follows a conversation until Ctrl-C or its end.
 pub(in crate::cli) async fn attach(context: &mut Context<'_>, options: Attach) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
     talk.unattended = OnQuestion::Wait;
     talk.follow(Start::Watch).await?;

@@ -21,7 +21,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, HERE};
+use crate::cli::select::HERE;
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -84,8 +84,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let id = words::short_id(conversation.id);
     let mut call = continue_now(conversation.id);
     call.at = (!options.cancel).then_some(at);
@@ -114,7 +113,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
             return Ok(Exit::Done);
         }
     };
-    let line = context.output.advice(&line).into_owned();
+    let line = context.output.advice(&line);
     context.output.line(&line)?;
     Ok(Exit::Done)
 }

@@ -21,7 +21,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{select, words};
+use crate::cli::words;
 use crate::paths::shell_word;
 
 /// `edit`.
@@ -61,8 +61,7 @@ pub(in crate::cli) struct Undo {
 
 /// Replaces an earlier prompt and follows the new turn to its end.
 pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let (id, named) = (words::short_id(conversation.id), options.at.as_deref());
     let at = place(&daemon, &conversation.id.into(), named.unwrap_or("-1")).await?;
     let mut written = None;
@@ -158,8 +157,7 @@ fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome<Exit>) -
 
 /// Undoes the last edit, in-place fork, move or reset.
 pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let last = match context.output.json {
         true => None,
         // What cannot be read can be undone all the same.

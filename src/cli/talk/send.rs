@@ -188,7 +188,7 @@ pub(super) fn finish(talk: &Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit
 }
 
 /// Creates a conversation in this folder.
-pub(super) async fn new(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
+pub(in crate::cli) async fn new(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
     let call = method::NewConversation {
         agent: agent.map(Into::into),
         cwd: this_folder()?,

@@ -256,7 +256,7 @@ fn a_fork_is_told_from_its_parent_by_its_title() {
 
 #[test]
 fn a_chat_names_its_own_commands() {
-    let id = "5d0c2a4e";
+    let id = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d".parse().unwrap();
     for (shell, chat) in [
         ("Undo with: sessionctl undo 5d0c2a4e", "Undo with: /undo"),
         ("sessionctl undo 5d0c2a4e brings it back", "/undo brings it back"),
@@ -272,9 +272,12 @@ fn a_chat_names_its_own_commands() {
         ("x: sessionctl fork 5d0c2a4e --at cp.a.b", "x: /fork cp.a.b"),
         (
             "sessionctl answer 5d0c2a4e allow --question i-1 (or: deny); then y: sessionctl attach 5d0c2a4e",
-            "/answer; then y: sessionctl attach 5d0c2a4e",
+            "/answer allow --question i-1 (or: deny); then y: sessionctl attach 5d0c2a4e",
         ),
-        ("sessionctl answer 5d0c2a4e allow --question i-1", "/answer"),
+        (
+            "sessionctl answer 5d0c2a4e allow --question i-1",
+            "/answer allow --question i-1",
+        ),
         (
             "sessionctl checkpoints 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d lists those there are",
             "/rewind lists those there are",
