@@ -145,7 +145,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
 /// The same problem with the time of the deletion on the user's clock.
 fn deleted_at(mut problem: Problem, at: &str) -> Problem {
     if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
-        let local = words::date(at);
+        let local = words::Clock::here().date(at);
         if let Some((what, _)) = message.split_once(" was deleted at ") {
             *message = format!("{what} was deleted at {local}; its id is never used again");
         }

@@ -8,8 +8,8 @@ use bridge_protocol::link::{
 };
 use bridge_protocol::turn::{ANSWER_PROMPT, CONTINUE_PROMPT, FailureKind};
 use bridge_protocol::{ConversationId, UpstreamId};
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -136,16 +136,6 @@ fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     SHORT_ID_CHARS.max(most + 1)
 }
 
-/// How long ago, in the largest unit that fits.
-pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
-    let span = span(now.as_second() - at.as_second());
-    span.split_inclusive(' ')
-        .take(2)
-        .collect::<String>()
-        .trim_end()
-        .to_owned()
-}
-
 /// The present moment and the reader's time zone.
 pub(super) struct Clock {
     /// The present moment.
@@ -155,9 +145,23 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// How long ago.
+    /// That of this machine.
+    pub(super) fn here() -> Self {
+        Self {
+            now: Timestamp::now(),
+            zone: TimeZone::system(),
+        }
+    }
+
+    fn local(&self, at: Timestamp) -> Zoned {
+        at.to_zoned(self.zone.clone())
+    }
+
+    /// How long ago, in the largest unit that fits.
     pub(super) fn age(&self, at: Timestamp) -> String {
-        age(at, self.now)
+        let span = span(self.now.as_second() - at.as_second());
+        let largest = span.split_inclusive(' ').take(2).collect::<String>();
+        largest.trim_end().to_owned()
     }
 
     /// A time in a table: on a terminal the age, or the date if that is long ago; otherwise the local date and time.
@@ -167,12 +171,12 @@ impl Clock {
             ..OLD_SECONDS => return self.age(at),
             _ => "%Y-%m-%d",
         };
-        at.to_zoned(self.zone.clone()).strftime(form).to_string()
+        self.local(at).strftime(form).to_string()
     }
 
     /// A time, as short as it can be.
     pub(super) fn short(&self, at: Timestamp) -> String {
-        let [local, now] = [at, self.now].map(|at| at.to_zoned(self.zone.clone()));
+        let [local, now] = [at, self.now].map(|at| self.local(at));
         let form = match at.as_second() - self.now.as_second() {
             _ if local.date() == now.date() => "%H:%M",
             0..WEEK_SECONDS => "%a %H:%M",
@@ -184,30 +188,21 @@ impl Clock {
 
     /// A time, and how far away it is.
     pub(super) fn moment(&self, at: Timestamp) -> String {
-        moment(at, self.now, &self.zone)
+        let local = self.local(at);
+        let clock = match local.date() == self.local(self.now).date() {
+            true => local.strftime("%H:%M:%S"),
+            false => local.strftime("%a %d %b %H:%M"),
+        };
+        match at.as_second().saturating_sub(self.now.as_second()) {
+            ..=0 => format!("{clock} (now)"),
+            seconds => format!("{clock} (in {})", span(seconds)),
+        }
     }
-}
 
-/// A time on the reader's clock, and how far away it is.
-pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
-    let local = at.to_zoned(zone.clone());
-    let clock = match local.date() == now.to_zoned(zone.clone()).date() {
-        true => local.strftime("%H:%M:%S"),
-        false => local.strftime("%a %d %b %H:%M"),
-    };
-    let seconds = at.as_second().saturating_sub(now.as_second());
-    if seconds <= 0 {
-        format!("{clock} (now)")
-    } else {
-        format!("{clock} (in {})", span(seconds))
+    /// The local date and time.
+    pub(super) fn date(&self, at: Timestamp) -> String {
+        self.local(at).strftime("%Y-%m-%d %H:%M").to_string()
     }
-}
-
-/// The local date and time.
-pub(super) fn date(at: Timestamp) -> String {
-    at.to_zoned(TimeZone::system())
-        .strftime("%Y-%m-%d %H:%M")
-        .to_string()
 }
 
 /// A length of time in the two largest units that matter.

@@ -4,14 +4,15 @@ use bridge_protocol::method;
 use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId};
 use clap::{Args, Subcommand};
 
-use super::{Context, clock};
+use super::Context;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, STRONG, one_line};
 use crate::cli::problem::Outcome;
+use crate::cli::select;
 use crate::cli::table::{Table, dim, plain};
-use crate::cli::{select, words};
+use crate::cli::words::{self, Clock};
 
 /// List, make, restore and delete backups of transcripts
 ///
@@ -97,7 +98,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     }
     let orphans = words::count(total.unclaimed, "session", "sessions");
     context.output.line(&format!("of no conversation: {orphans}"))?;
-    let clock = clock();
+    let clock = Clock::here();
     let mut table = Table::new(&["SESSION", ">CHANGED", ">SIZE", "AGENT", "TITLE"]);
     for session in &answer.unclaimed {
         table.row([

@@ -1,7 +1,7 @@
 //! Carrying conversations elsewhere: `export`, `import`.
 
 use bridge_protocol::method;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 
 use super::past::{tell_incomplete, tell_kept};
-use super::{Context, real_folder, text_of, this_folder};
+use super::{Context, real_folder, text_of, this_folder, wire_words};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
@@ -34,8 +34,8 @@ pub(in crate::cli) struct Export {
     #[command(flatten)]
     pub(in crate::cli) target: Target,
     /// File format (default: json if FILE is - or ends in .json, otherwise bundle)
-    #[arg(long, value_name = "FORMAT")]
-    pub(in crate::cli) format: Option<ExportAs>,
+    #[arg(long, value_name = "FORMAT", value_parser = wire_words::<ExportFormat>(&FORMATS))]
+    pub(in crate::cli) format: Option<ExportFormat>,
     /// New file; - prints JSON to standard output (default: a bundle in the exports folder)
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(in crate::cli) output: Option<PathBuf>,
@@ -45,13 +45,13 @@ pub(in crate::cli) struct Export {
 }
 
 /// Format of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum ExportAs {
-    /// Messages as JSON, for other programs
-    Json,
-    /// Archive with transcripts and settings, for sessionctl import
-    Bundle,
-}
+const FORMATS: [(&str, &str); 2] = [
+    ("json", "Messages as JSON, for other programs"),
+    (
+        "bundle",
+        "Archive with transcripts and settings, for sessionctl import",
+    ),
+];
 
 /// Import a bundle and print the id of the conversation
 ///
@@ -120,24 +120,17 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
 fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
     let output = options.output.as_deref();
     let to_stdout = output == Some(Path::new("-"));
-    let named = match output {
-        Some(path) if !to_stdout => format_of(path),
-        _ => Some(ExportFormat::Bundle),
-    };
-    let format = match options.format {
-        Some(ExportAs::Json) => ExportFormat::Json,
-        Some(ExportAs::Bundle) if to_stdout => {
+    let format = match (options.format, output) {
+        (Some(ExportFormat::Bundle), _) if to_stdout => {
             let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
             return Err(problem.hint("name a file with -o FILE, or omit -o"));
         }
-        Some(ExportAs::Bundle) => ExportFormat::Bundle,
-        None if to_stdout => ExportFormat::Json,
-        None => named.ok_or_else(|| {
-            unknown_name(
-                options.target.name().unwrap_or("."),
-                output.unwrap_or(Path::new("")),
-            )
-        })?,
+        (Some(format), _) => format,
+        (None, None) => ExportFormat::Bundle,
+        (None, Some(_)) if to_stdout => ExportFormat::Json,
+        (None, Some(file)) => {
+            format_of(file).ok_or_else(|| unknown_name(options.target.name().unwrap_or("."), file))?
+        }
     };
     let path = output.filter(|_| !to_stdout).map(absolute).transpose()?;
     Ok((format, path))
@@ -347,15 +340,15 @@ mod tests {
                 ExportFormat::Bundle,
                 Some("/t/a.tar.zst"),
             ),
-            (Some(ExportAs::Json), None, ExportFormat::Json, None),
+            (Some(ExportFormat::Json), None, ExportFormat::Json, None),
             (
-                Some(ExportAs::Json),
+                Some(ExportFormat::Json),
                 Some("/t/a"),
                 ExportFormat::Json,
                 Some("/t/a"),
             ),
             (
-                Some(ExportAs::Bundle),
+                Some(ExportFormat::Bundle),
                 Some("/t/a.json"),
                 ExportFormat::Bundle,
                 Some("/t/a.json"),
@@ -366,7 +359,7 @@ mod tests {
             assert_eq!(told, (made, path.map(str::to_owned)), "{format:?} {output:?}");
         }
         for (format, output) in [
-            (Some(ExportAs::Bundle), "-"),
+            (Some(ExportFormat::Bundle), "-"),
             (None, "/t/talk.md"),
             (None, "/t/talk.tar.gz"),
         ] {
@@ -375,7 +368,7 @@ mod tests {
         }
     }
 
-    fn export(format: Option<ExportAs>, output: Option<&str>) -> Export {
+    fn export(format: Option<ExportFormat>, output: Option<&str>) -> Export {
         Export {
             target: Target {
                 conversation: Some(".".to_owned()),

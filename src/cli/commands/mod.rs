@@ -26,8 +26,8 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method::{self, Method};
 use bridge_protocol::raw::RawJson;
 use clap::Args;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde::de::DeserializeOwned;
 
 use super::Definition;
 use super::args::Command;
@@ -37,7 +37,6 @@ use super::output::Output;
 use super::problem::{Outcome, Problem};
 use super::progress::watched;
 use super::select;
-use super::words::Clock;
 
 pub(super) use past::{MESSAGE_PAGE, Pager, turns};
 
@@ -163,6 +162,18 @@ impl Most {
     }
 }
 
+/// Parses a word of the wire contract; each with what the help says of it.
+pub(super) fn wire_words<T>(words: &'static [(&str, &str)]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let words = words.iter().map(|(word, about)| match *about {
+        "" => PossibleValue::new(*word),
+        about => PossibleValue::new(*word).help(about),
+    });
+    PossibleValuesParser::new(words).try_map(|word| serde_json::from_value::<T>(word.into()))
+}
+
 /// The fewest characters that an id may be shortened to.
 pub(super) const LEAST_ID_CHARS: usize = 6;
 
@@ -187,14 +198,6 @@ pub(super) async fn pages<T, Cursor>(
             return Ok((all, !is_over));
         }
         cursor = next;
-    }
-}
-
-/// The present moment in the user's time zone.
-fn clock() -> Clock {
-    Clock {
-        now: Timestamp::now(),
-        zone: TimeZone::system(),
     }
 }
 

@@ -11,7 +11,7 @@ use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Context, clock, pages};
+use super::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
@@ -20,7 +20,7 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
 use crate::cli::table::{Table, dim, plain};
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
 pub(super) const CHECKPOINT_PAGE: u32 = 500;
@@ -57,7 +57,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
         Ok((page.checkpoints, before))
     })
     .await?;
-    let clock = clock();
+    let clock = Clock::here();
     let mut table = Table::new(&[">STEP", ">WHEN", "CHECKPOINT?", "PROMPT"]);
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));
@@ -111,7 +111,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         }
         is_first = false;
         if let Some(steps) = steps {
-            let clock = clock();
+            let clock = Clock::here();
             teller.show_turns(Turns { steps, clock });
         }
         seen.add(page.kept, page.gaps);

@@ -125,7 +125,11 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
 /// The values that an open session offers, as a hint.
 async fn offers(daemon: &Daemon, conversation: &Conversation) -> Option<String> {
     let session = session(daemon, conversation.id).await.ok()?;
-    let configured: Value = session.config_options.as_ref()?.read().ok()?;
+    let configured = session
+        .config_options
+        .as_ref()
+        .and_then(|options| options.read().ok());
+    let configured: Value = configured.unwrap_or_default();
     let ids = configured.as_array().into_iter().flatten();
     let keys = ids.filter_map(|option| option["id"].as_str()).chain(["mode"]);
     let keys: BTreeSet<&str> = keys.collect();

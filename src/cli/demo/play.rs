@@ -14,7 +14,6 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ConversationRef};
 use futures_util::future;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
@@ -577,7 +576,7 @@ struct Text {
 
 /// A time on the reader's clock.
 fn local(at: Timestamp) -> String {
-    words::moment(at, Timestamp::now(), &TimeZone::system())
+    words::Clock::here().moment(at)
 }
 
 /// Makes a call, and hears the events of the conversation until `each` has what it waits for.

@@ -16,6 +16,7 @@ use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::select::Target;
 use crate::cli::words;
 
 /// `answer`.
@@ -49,14 +50,6 @@ pub(in crate::cli) struct Cancel {
     /// Cancel queued prompts too
     #[arg(long)]
     queued: bool,
-}
-
-/// `resume`.
-#[derive(Debug, Args)]
-pub(in crate::cli) struct Resume {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
 }
 
 /// Answers a question of the agent.
@@ -169,8 +162,8 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
 }
 
 /// Opens the session and says how.
-pub(in crate::cli) async fn resume(context: &mut Context<'_>, options: Resume) -> Outcome<Exit> {
-    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
+pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let (daemon, conversation) = context.on(target.name()).await?;
     let answer = context.ask(&daemon, method::Resume::of(conversation.id)).await?;
     let look = context.output.look;
     for line in words::tried(&answer.resumed.attempts) {

@@ -22,7 +22,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::HERE;
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 use crate::paths::shell_word;
 
 /// What `--all` looks for: the states in which a conversation waits, and in any state an interrupted turn.
@@ -78,9 +78,14 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if options.all {
         return all(context).await;
     }
-    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let clock = Clock::here();
     let at = match &options.at {
-        Some(text) => ContinueAt::Time(later(text, now, &zone, options.conversation.as_deref())?),
+        Some(text) => ContinueAt::Time(later(
+            text,
+            clock.now,
+            &clock.zone,
+            options.conversation.as_deref(),
+        )?),
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
@@ -104,7 +109,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     let answer = answer.map_err(|problem| refused(problem, &conversation))?;
     let line = match &answer.continuation {
         Some(continuation) => {
-            let at = words::moment(continuation.at, now, &zone);
+            let at = clock.moment(continuation.at);
             format!("Continues at {at}. Cancel with: sessionctl continue {id} --cancel")
         }
         None if was_scheduled => "Cancelled the scheduled continuation.".to_owned(),
@@ -310,10 +315,10 @@ fn report(
         }
         return context.output.raw(&RawJson::from(object));
     }
-    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let clock = Clock::here();
     let detail = detail.as_deref().map(one_line).unwrap_or_default();
-    let what = match (did, at.filter(|at| *at > now)) {
-        (Did::Continues, Some(at)) => format!("continues at {}", words::moment(at, now, &zone)),
+    let what = match (did, at.filter(|at| *at > clock.now)) {
+        (Did::Continues, Some(at)) => format!("continues at {}", clock.moment(at)),
         (Did::Continues, None) => "continues now".to_owned(),
         (Did::Opened, _) => detail,
         (Did::Asks, _) => format!("waits for an answer: {detail}"),

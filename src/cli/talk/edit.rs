@@ -15,12 +15,13 @@ use super::editor::{self, Written};
 use super::files;
 use super::send::finish;
 use super::turn::{OnQuestion, Start, Talk, request_id};
-use crate::cli::commands::make::MinFidelity;
-use crate::cli::commands::{Context, MESSAGE_PAGE, turns};
+use crate::cli::commands::make::FIDELITIES;
+use crate::cli::commands::{Context, MESSAGE_PAGE, turns, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::select::Target;
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -42,21 +43,11 @@ pub(in crate::cli) struct Edit {
     #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
     text: Vec<String>,
     /// Fail if less than this of the earlier history would be kept (default: text)
-    #[arg(long, value_name = "LEVEL")]
-    min_fidelity: Option<MinFidelity>,
+    #[arg(long, value_name = "LEVEL", value_parser = wire_words::<Fidelity>(&FIDELITIES))]
+    min_fidelity: Option<Fidelity>,
     /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
     #[arg(long, value_name = "WHAT")]
     on_question: Option<OnQuestion>,
-}
-
-/// `undo`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.")]
-pub(in crate::cli) struct Undo {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
 }
 
 /// Replaces an earlier prompt and follows the new turn to its end.
@@ -86,7 +77,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
         conversation_id: conversation.id.into(),
         at,
         prompt,
-        min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
+        min_fidelity: options.min_fidelity.unwrap_or_default(),
         request_id: Some(request_id()),
     };
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
@@ -156,8 +147,8 @@ fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome<Exit>) -
 }
 
 /// Undoes the last edit, in-place fork, move or reset.
-pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Outcome<Exit> {
-    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
+pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let (daemon, conversation) = context.on(target.name()).await?;
     let last = match context.output.json {
         true => None,
         // What cannot be read can be undone all the same.
@@ -229,16 +220,6 @@ pub(in crate::cli) async fn place(
 /// The command that lists the turns.
 fn turns_hint(conversation: &str) -> String {
     format!("sessionctl checkpoints {conversation} lists the turns with their numbers and ids")
-}
-
-/// The least fidelity, as the daemon is asked for it.
-pub(in crate::cli) fn least(level: MinFidelity) -> Fidelity {
-    match level {
-        MinFidelity::Full => Fidelity::Full,
-        MinFidelity::Partial => Fidelity::Partial,
-        MinFidelity::Text => Fidelity::Text,
-        MinFidelity::None => Fidelity::None,
-    }
 }
 
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.

@@ -21,8 +21,6 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{FailureKind, Interrupt, TurnResult};
 use bridge_protocol::{ConversationId, Cursor, InterruptId, TurnId};
 use clap::ValueEnum;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde::Deserialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -37,7 +35,7 @@ use crate::cli::follow::{Followed, Follower};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Figures;
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
 /// How long the events of a turn may take whose answer has come. They come before the answer; only a subscription that was cut
 /// off has to fetch them again.
@@ -695,7 +693,7 @@ impl<'a> Talk<'a> {
         let id = words::short_id(self.id);
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
-        let problem = failure::problem_of(turn, &id, is_said, Timestamp::now(), &TimeZone::system())?;
+        let problem = failure::problem_of(turn, &id, is_said, &Clock::here())?;
         Some(match self.is_given_up {
             true => Problem::new(
                 problem.exit,

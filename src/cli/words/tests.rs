@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
 use super::{
-    Clock, age, branch, cause, fork_title, in_chat, moment, names, path, resumed, short, size, state,
-    telling_apart,
+    Clock, branch, cause, fork_title, in_chat, names, path, resumed, short, size, state, telling_apart,
 };
 use crate::cli::output::Look;
 
@@ -26,7 +25,15 @@ fn ages_are_in_the_largest_unit_that_fits() {
         ("2026-11-01T11:00:00Z", "2 d"),
     ];
     for (at, expected) in table {
-        assert_eq!(age(time(at), now), expected, "{at}");
+        assert_eq!(
+            Clock {
+                now,
+                zone: TimeZone::UTC
+            }
+            .age(time(at)),
+            expected,
+            "{at}"
+        );
     }
 }
 
@@ -43,7 +50,15 @@ fn moments_are_told_on_the_readers_clock() {
         ("2026-11-05T08:00:00Z", "Thu 05 Nov 09:00 (in 1 d 20 h)"),
     ];
     for (at, expected) in table {
-        assert_eq!(moment(time(at), now, &zone), expected, "{at}");
+        assert_eq!(
+            Clock {
+                now,
+                zone: zone.clone()
+            }
+            .moment(time(at)),
+            expected,
+            "{at}"
+        );
     }
 }
 

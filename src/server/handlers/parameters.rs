@@ -149,26 +149,20 @@ pub(super) fn history_part(
     last: Option<u32>,
 ) -> Result<(Part, usize), ConversationError> {
     let part = match (cursor, last) {
-        (Some(_), Some(_)) => Err("cursor and last exclude each other: last begins at the end"),
+        (Some(_), Some(_)) => {
+            let why = "cursor and last exclude each other: last begins at the end";
+            return Err(ConversationError::invalid("last", why));
+        }
+        (Some(cursor), None) => Part::At(cursor),
+        (None, None) => Part::First,
         // Only the page has a limit then.
-        (None, Some(last)) if limit.is_some() && last > 0 => {
-            return Ok((
-                Part::Newest(usize::try_from(last).unwrap_or(usize::MAX)),
-                page_limit(limit, LINEAGE_LIMITS)?,
-            ));
-        }
-        (Some(cursor), None) => Ok(Part::At(cursor)),
-        (None, Some(_)) => Ok(Part::Last),
-        (None, None) => Ok(Part::First),
-    };
-    let part = part.map_err(|why| ConversationError::invalid("last", why))?;
-    match last {
-        Some(last) => {
+        (None, Some(last @ 1..)) if limit.is_some() => Part::Newest(last as usize),
+        (None, Some(last)) => {
             let hint = ", or have a limit beside it";
-            Ok((part, within("last", last, LINEAGE_LIMITS.1, hint)?))
+            return Ok((Part::Last, within("last", last, LINEAGE_LIMITS.1, hint)?));
         }
-        None => Ok((part, page_limit(limit, LINEAGE_LIMITS)?)),
-    }
+    };
+    Ok((part, page_limit(limit, LINEAGE_LIMITS)?))
 }
 
 pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {
