@@ -1,7 +1,5 @@
 //! Findings of `transcript/check`: what is wrong with a transcript.
 
-use std::fmt;
-
 use crate::declare::{objects, words};
 use crate::id::UpstreamId;
 use crate::link::Fidelity;
@@ -56,31 +54,6 @@ impl FindingKind {
     #[must_use]
     pub fn is_damage(self) -> bool {
         self != Self::UnknownRecord
-    }
-}
-
-impl fmt::Display for FindingKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::NothingToResume => "nothing to resume",
-            Self::TornLine => "torn line",
-            Self::GarbageLine => "garbage line",
-            Self::OversizedLine => "oversized line",
-            Self::BrokenParent => "broken parent link",
-            Self::CutOff => "history cut off",
-            Self::NewerBranch => "newer branch left aside",
-            Self::ToolUseWithoutResult => "tool use without result",
-            Self::DuplicateUuid => "duplicate uuid",
-            Self::ForeignSessionId => "foreign session id",
-            Self::MissingSideFile => "missing side file",
-            Self::MissingSource => "missing source",
-            Self::ResultWithoutToolUse => "result without tool use",
-            Self::BrokenOrder => "broken order",
-            Self::Archived => "archived",
-            Self::OtherCopy => "another copy",
-            Self::UnknownRecord => "unknown record",
-            Self::Unknown => "unknown problem",
-        })
     }
 }
 

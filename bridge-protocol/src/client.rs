@@ -26,7 +26,7 @@ use transport::{LineReceiver, LineSender};
 mod call;
 mod transport;
 
-pub use call::Call;
+pub use call::{ByName, Call};
 
 /// jsonrpsee's client, connected to a daemon.
 pub use jsonrpsee_core::client::Client;
@@ -138,16 +138,7 @@ pub enum ConnectError {
 /// # Errors
 /// See [`ConnectError`]: [`ConnectError::NotFound`] and [`ConnectError::Refused`] mean that no daemon runs.
 pub async fn connect(socket: &Path) -> Result<Client, ConnectError> {
-    connect_with(socket, builder()).await
-}
-
-/// Connects with a client configuration of the caller's own, best begun with [`builder`].
-///
-/// # Errors
-/// As [`connect`].
-pub async fn connect_with(socket: &Path, builder: ClientBuilder) -> Result<Client, ConnectError> {
-    let (client, _) = open(socket, builder).await?;
-    Ok(client)
+    open(socket).await.map(|(client, _)| client)
 }
 
 /// Connects as [`connect`] does, and calls `daemon/status` to see that the daemon answers, whatever the answer is. Waits for
@@ -156,7 +147,7 @@ pub async fn connect_with(socket: &Path, builder: ClientBuilder) -> Result<Clien
 /// # Errors
 /// As [`connect`], and [`ConnectError::NoAnswer`] and [`ConnectError::Closed`].
 pub async fn connect_answering(socket: &Path, limit: Duration) -> Result<Client, ConnectError> {
-    let (client, pid) = open(socket, builder()).await?;
+    let (client, pid) = open(socket).await?;
     let path = socket.to_owned();
     match tokio::time::timeout(limit, client.call(method::Status::default())).await {
         Err(_) => Err(ConnectError::NoAnswer { path, pid, limit }),
@@ -188,7 +179,7 @@ pub fn is_lost(error: &ClientError) -> bool {
 }
 
 /// A connection to a listener of this user, and the listener's process id.
-async fn open(socket: &Path, builder: ClientBuilder) -> Result<(Client, Option<u32>), ConnectError> {
+async fn open(socket: &Path) -> Result<(Client, Option<u32>), ConnectError> {
     let failed = |source| classify(socket, "connect to", source);
     let stream = UnixStream::connect(socket).await.map_err(failed)?;
     // Before anything is sent: the path alone does not say who listens.
@@ -199,9 +190,18 @@ async fn open(socket: &Path, builder: ClientBuilder) -> Result<(Client, Option<u
     }
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
     let (read_half, write_half) = stream.into_split();
-    let sender = LineSender::new(write_half, socket);
+    let sender = LineSender {
+        stream: write_half,
+        path: socket.to_owned(),
+    };
     let receiver = LineReceiver::new(read_half, socket, LINE_LIMIT_BYTES);
-    Ok((builder.build_with_tokio(sender, receiver), pid))
+    let client = ClientBuilder::new()
+        .request_timeout(REQUEST_TIMEOUT)
+        .max_concurrent_requests(REQUESTS_IN_FLIGHT)
+        .max_buffer_capacity_per_subscription(SUBSCRIPTION_BUFFER_EVENTS)
+        .id_format(IdKind::Number)
+        .build_with_tokio(sender, receiver);
+    Ok((client, pid))
 }
 
 /// Refuses every listener but those of the user `own`; root is no exception, since root has a daemon of its own.
@@ -215,15 +215,6 @@ fn foreign(socket: &Path, owner: u32, own: u32) -> Option<ConnectError> {
 
 fn listener(pid: Option<u32>) -> String {
     pid.map_or_else(|| "the listener".to_owned(), |pid| format!("process {pid}"))
-}
-
-/// The configuration that [`connect`] uses: no time limit on requests, numbers as ids, this module's buffer sizes.
-pub fn builder() -> ClientBuilder {
-    ClientBuilder::new()
-        .request_timeout(REQUEST_TIMEOUT)
-        .max_concurrent_requests(REQUESTS_IN_FLIGHT)
-        .max_buffer_capacity_per_subscription(SUBSCRIPTION_BUFFER_EVENTS)
-        .id_format(IdKind::Number)
 }
 
 /// What a failure of the system means.

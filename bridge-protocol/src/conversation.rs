@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::check::Finding;
 use crate::declare::{objects, words};
@@ -69,8 +68,7 @@ objects! {
         /// The kind of failure.
         kind: FailureKind,
         /// When the limit ends; absent if the agent did not report it.
-        #[serde(serialize_with = "crate::time::write_optional")]
-        resets_at: Option<Timestamp> = default,
+        resets_at: Option<Timestamp> as time = default,
     }
 
     /// How much of the model's context the conversation fills, and what it has cost, as the agent last reported it.
@@ -87,62 +85,26 @@ objects! {
     /// A scheduled continuation: a prompt that is sent automatically at a given time.
     Continuation {
         /// When it is sent.
-        #[serde(serialize_with = "crate::time::write")]
-        at: Timestamp,
+        at: Timestamp as time,
         /// How many times it has been tried.
         attempts: u32,
     }
 }
 
-/// When a conversation continues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// When a conversation continues: `reset` (the end of its usage limit), `now`, or a time. A past time means now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    rename_all = "camelCase",
+    expecting = "expected \"reset\", \"now\" or a time like 2026-01-31T18:00:00Z"
+)]
 pub enum ContinueAt {
-    /// At the end of its usage limit: `"reset"`.
+    /// At the end of its usage limit.
     Reset,
-    /// At once: `"now"`.
+    /// At once.
     Now,
-    /// At a time. A past time means now.
+    /// At a time.
+    #[serde(untagged, serialize_with = "crate::time::write")]
     Time(Timestamp),
-}
-
-impl Serialize for ContinueAt {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Reset => serializer.serialize_str("reset"),
-            Self::Now => serializer.serialize_str("now"),
-            Self::Time(time) => crate::time::write(time, serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for ContinueAt {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        match text.as_str() {
-            "reset" => Ok(Self::Reset),
-            "now" => Ok(Self::Now),
-            time => time.parse().map(Self::Time).map_err(|_| {
-                D::Error::custom(format!(
-                    "invalid time: \"{time}\"; use \"reset\", \"now\" or a time like 2026-01-31T18:00:00Z"
-                ))
-            }),
-        }
-    }
-}
-
-impl schemars::JsonSchema for ContinueAt {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ContinueAt".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let time = generator.subschema_for::<Timestamp>();
-        schemars::json_schema!({
-            "description": "When a conversation continues: `reset` (the end of its usage limit), `now`, or a time. A past \
-                            time means now.",
-            "anyOf": [{ "type": "string", "enum": ["reset", "now"] }, time],
-        })
-    }
 }
 
 objects! {
@@ -158,8 +120,7 @@ objects! {
         /// The id of its future turn. `conversation/cancel` with this id removes it from the queue.
         turn_id: TurnId,
         /// When it was queued.
-        #[serde(serialize_with = "crate::time::write")]
-        queued_at: Timestamp,
+        queued_at: Timestamp as time,
         /// Whether the prompt is held because the daemon was killed while it was queued. A held prompt is sent by
         /// `conversation/continue`, or when the same call is repeated with the same `requestId`.
         held: bool = default,
@@ -211,11 +172,9 @@ objects! {
         /// What the agent last reported of its usage; absent if it reported nothing.
         usage: Option<Usage> = default,
         /// When it was created.
-        #[serde(serialize_with = "crate::time::write")]
-        created_at: Timestamp,
+        created_at: Timestamp as time,
         /// When it last changed.
-        #[serde(serialize_with = "crate::time::write")]
-        updated_at: Timestamp,
+        updated_at: Timestamp as time,
         /// The number of its durable changes, for `expectedRevision`.
         revision: u64,
     }
@@ -487,8 +446,7 @@ objects! {
         prompt: PromptContent,
         /// When the turn began. Includes the time to reopen the session, so it is before `promptAccepted`; excludes the
         /// time in the queue.
-        #[serde(serialize_with = "crate::time::write")]
-        started_at: Timestamp,
+        started_at: Timestamp as time,
         /// ACP's updates of this turn so far; only the newest if `truncated` is true.
         updates: Vec<RawJson>,
         /// Whether older updates were omitted.

@@ -1,11 +1,12 @@
 //! How the types of the wire are declared: objects, and words of which later versions may know more.
 
 /// Declares objects: structs whose members are camelCase on the wire. A member with `= default` is left out if it has its type's
-/// default, and may be absent when it is read; an `Option` may always be absent.
+/// default, and may be absent when it is read; an `Option` may always be absent. A member `as time` is written as [`crate::time`]
+/// says.
 macro_rules! objects {
     ($(
         $(#[$meta:meta])*
-        $name:ident { $( $(#[$member_meta:meta])* $member:ident: $type:ty $(= $default:ident)?, )* }
+        $name:ident { $( $(#[$member_meta:meta])* $member:ident: $type:ty $(as $time:ident)? $(= $default:ident)?, )* }
     )+) => { $(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
@@ -13,6 +14,8 @@ macro_rules! objects {
         pub struct $name { $(
             $(#[$member_meta])*
             $(#[serde($default, skip_serializing_if = "crate::declare::is_default")])?
+            // Names the repetition; the condition never holds.
+            $(#[cfg_attr(any(), $time)] #[serde(serialize_with = "crate::time::write")])?
             pub $member: $type,
         )* }
     )+ };

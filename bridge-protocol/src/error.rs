@@ -238,14 +238,6 @@ impl fmt::Display for BridgeError {
 impl std::error::Error for BridgeError {}
 
 #[cfg(feature = "client")]
-impl From<BridgeError> for jsonrpsee::types::ErrorObjectOwned {
-    fn from(error: BridgeError) -> Self {
-        let data = error.data();
-        Self::owned(error.kind.code(), error.message, Some(data))
-    }
-}
-
-#[cfg(feature = "client")]
 impl From<jsonrpsee::types::ErrorObjectOwned> for BridgeError {
     fn from(error: jsonrpsee::types::ErrorObjectOwned) -> Self {
         let data = error.data().map(|data| RawJson::new(data.to_owned()));

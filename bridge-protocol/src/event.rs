@@ -21,8 +21,7 @@ objects! {
         /// The position: subscribing with `after` set to it continues after this event.
         cursor: Cursor,
         /// When it happened.
-        #[serde(serialize_with = "crate::time::write")]
-        at: Timestamp,
+        at: Timestamp as time,
         /// What happened.
         event: Event,
     }

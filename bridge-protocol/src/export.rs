@@ -94,8 +94,7 @@ objects! {
         /// The version of this format: [`PORTABLE_VERSION`] of the program that wrote it.
         version: u32,
         /// When it was exported.
-        #[serde(serialize_with = "crate::time::write")]
-        exported_at: Timestamp,
+        exported_at: Timestamp as time,
         /// The conversation.
         conversation: Conversation,
         /// Its upstream sessions, oldest first; the last is the head.

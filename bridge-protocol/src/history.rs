@@ -23,8 +23,7 @@ objects! {
         /// The checkpoint before this one; absent on the first.
         parent_id: Option<CheckpointId> = default,
         /// When the turn's last record was written; absent if the record does not say.
-        #[serde(serialize_with = "crate::time::write_optional")]
-        at: Option<Timestamp> = default,
+        at: Option<Timestamp> as time = default,
         /// The first 200 characters of the prompt.
         prompt: String,
         /// The first 200 characters of the reply's text.
@@ -47,8 +46,7 @@ objects! {
         /// The kind of message; absent if the user or the model wrote it.
         kind: Option<MessageKind> = default,
         /// When it was written; absent if its record does not say.
-        #[serde(serialize_with = "crate::time::write_optional")]
-        at: Option<Timestamp> = default,
+        at: Option<Timestamp> as time = default,
         /// The content.
         content: Vec<MessagePart>,
         /// The checkpoint after the message's turn; absent before the first turn.
@@ -189,8 +187,7 @@ objects! {
         /// The checkpoint after the turn; absent before the first turn.
         checkpoint_id: Option<CheckpointId> = default,
         /// When it was written; absent if its record does not say.
-        #[serde(serialize_with = "crate::time::write_optional")]
-        at: Option<Timestamp> = default,
+        at: Option<Timestamp> as time = default,
     }
 
     /// The answer of `conversation/history`: one page.

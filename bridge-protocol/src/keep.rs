@@ -36,8 +36,7 @@ objects! {
         /// The title of the deleted conversation that had the session; absent if it had none.
         title: String = default,
         /// When the session was last written to.
-        #[serde(serialize_with = "crate::time::write")]
-        changed_at: Timestamp,
+        changed_at: Timestamp as time,
         /// The disk space that its copies use, in bytes. A copy that is still a link to the agent's own file counts as 0.
         bytes: u64,
     }

@@ -120,19 +120,6 @@ words! {
     }
 }
 
-impl Fidelity {
-    /// The order of the values; an unknown one guarantees nothing and ranks lowest.
-    fn rank(self) -> u8 {
-        match self {
-            Self::Unknown => 0,
-            Self::None => 1,
-            Self::Text => 2,
-            Self::Partial => 3,
-            Self::Full => 4,
-        }
-    }
-}
-
 impl PartialOrd for Fidelity {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
@@ -141,7 +128,9 @@ impl PartialOrd for Fidelity {
 
 impl Ord for Fidelity {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.rank().cmp(&other.rank())
+        // An unknown value, which is declared last, guarantees nothing and ranks lowest.
+        let rank = |fidelity: &Self| (*fidelity != Self::Unknown, *fidelity as u8);
+        rank(self).cmp(&rank(other))
     }
 }
 
@@ -170,8 +159,7 @@ objects! {
         /// Whether the agent ever accepted a prompt on it, so that a transcript is expected.
         written: bool,
         /// When it joined the chain.
-        #[serde(serialize_with = "crate::time::write")]
-        at: Timestamp,
+        at: Timestamp as time,
         /// The cause of a roll; absent for other reasons.
         cause: Option<RollCause> = default,
     }
@@ -205,8 +193,7 @@ objects! {
         /// Whether the agent had accepted a prompt on it by then.
         written: bool,
         /// When it happened.
-        #[serde(serialize_with = "crate::time::write")]
-        at: Timestamp,
+        at: Timestamp as time,
         /// The cause of a roll; absent for other reasons.
         cause: Option<RollCause> = default,
         /// How much of the history the session had.

@@ -14,7 +14,7 @@ mod daemon;
 mod transcript;
 
 use schemars::JsonSchema;
-use serde::de::{self, DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{BridgeError, ErrorKind};
@@ -58,19 +58,14 @@ macro_rules! methods {
             $name => $method ($($scope),*) -> $answer, [$($error),*] { $($members)* }
         })+
 
-        /// Shows each method to a visitor.
-        pub(super) fn visit(visitor: &mut impl $crate::method::Visitor) {
-            $(visitor.method::<$method>();)+
-        }
-
         /// Carries out each method of the namespace.
         pub trait $all: $($crate::method::Handle<$method> +)+ {}
 
         impl<Server: $($crate::method::Handle<$method> +)+> $all for Server {}
 
-        /// Adds each method to a table.
-        pub(super) fn serve<Server: $all>(table: &mut impl $crate::method::Table<Server>) {
-            $(table.add::<$method>();)+
+        /// Shows each method to a visitor.
+        pub(super) fn visit<Server: $all>(visitor: &mut impl $crate::method::Visitor<Server>) {
+            $(visitor.method::<$method>();)+
         }
     };
 }
@@ -166,78 +161,45 @@ macro_rules! parameters {
 
 use {method, methods, parameters};
 
-/// Code that runs once for each method.
-pub trait Visitor {
-    /// One method.
-    fn method<M: Method>(&mut self);
-}
-
-/// Shows each method to a visitor, except for the subscription to events.
-pub fn visit(visitor: &mut impl Visitor) {
-    daemon::visit(visitor);
-    agent::visit(visitor);
-    conversation::visit(visitor);
-    transcript::visit(visitor);
-}
-
 /// Carries out a method.
 pub trait Handle<M: Method>: Send + Sync + 'static {
     /// Carries a call out and returns its answer.
     fn handle(&self, params: M) -> impl Future<Output = Result<M::Answer, BridgeError>> + Send;
 }
 
-/// A server's table of methods.
-pub trait Table<Server> {
-    /// Adds one method.
-    fn add<M: Method>(&mut self)
+/// No server, for visitors that only look at the methods.
+impl<M: Method> Handle<M> for () {
+    async fn handle(&self, _: M) -> Result<M::Answer, BridgeError> {
+        Err(BridgeError::new(ErrorKind::MethodNotFound, "there is no server"))
+    }
+}
+
+/// Code that runs once for each method, such as a server's table of them.
+pub trait Visitor<Server = ()> {
+    /// One method.
+    fn method<M: Method>(&mut self)
     where
         Server: Handle<M>;
 }
 
-/// Adds each method to a table, except for the subscription to events.
-pub fn serve<Server>(table: &mut impl Table<Server>)
+/// Shows each method to a visitor, except for the subscription to events.
+pub fn visit<Server>(visitor: &mut impl Visitor<Server>)
 where
     Server: HandleAgents + HandleConversations + HandleDaemon + HandleTranscripts,
 {
-    daemon::serve(table);
-    agent::serve(table);
-    conversation::serve(table);
-    transcript::serve(table);
+    daemon::visit(visitor);
+    agent::visit(visitor);
+    conversation::visit(visitor);
+    transcript::visit(visitor);
 }
 
 /// The names of a method's parameters, in the order of its declaration.
 #[must_use]
-pub fn parameter_names<M: Method>() -> &'static [&'static str] {
-    let mut names: &[&str] = &[];
-    // Only looks: there is nothing to read, so this fails.
-    let _nothing = M::deserialize(Members(&mut names));
-    names
-}
-
-/// Has a struct say which members it reads.
-struct Members<'a>(&'a mut &'static [&'static str]);
-
-impl<'de> Deserializer<'de> for Members<'_> {
-    type Error = serde::de::value::Error;
-
-    fn deserialize_any<V: de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(serde::de::Error::custom("not a struct"))
-    }
-
-    fn deserialize_struct<V: de::Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        *self.0 = fields;
-        self.deserialize_any(visitor)
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
-        seq tuple tuple_struct map enum identifier ignored_any
-    }
+pub fn parameter_names<M: Method>() -> Vec<String> {
+    // Serde knows them, and lists them when it refuses a name: "unknown field ``, expected one of `a`, `b`".
+    let refusal = serde_json::from_str::<M>(r#"{"":0}"#).err();
+    let listed = refusal.map(|error| error.to_string()).unwrap_or_default();
+    listed.split('`').skip(3).step_by(2).map(str::to_owned).collect()
 }
 
 /// Absent and null mean the same.

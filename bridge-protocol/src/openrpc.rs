@@ -17,21 +17,7 @@ pub const OPENRPC_VERSION: &str = "1.3.2";
 /// An OpenRPC document, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct OpenRpcDocument(RawJson);
-
-impl OpenRpcDocument {
-    /// Takes the document as it is.
-    #[must_use]
-    pub fn new(json: RawJson) -> Self {
-        Self(json)
-    }
-
-    /// The document.
-    #[must_use]
-    pub fn as_json(&self) -> &RawJson {
-        &self.0
-    }
-}
+pub struct OpenRpcDocument(pub RawJson);
 
 impl schemars::JsonSchema for OpenRpcDocument {
     fn schema_name() -> std::borrow::Cow<'static, str> {

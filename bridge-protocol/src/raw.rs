@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
@@ -168,32 +168,14 @@ impl PromptContent {
 
 impl<'de> Deserialize<'de> for PromptContent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PromptVisitor;
-
-        impl<'de> Visitor<'de> for PromptVisitor {
-            type Value = PromptContent;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or an array of content blocks")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(PromptContent::text(text))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut blocks: A) -> Result<Self::Value, A::Error> {
-                let mut collected = Vec::new();
-                while let Some(block) = blocks.next_element::<RawJson>()? {
-                    if !block.get().starts_with('{') {
-                        return Err(de::Error::custom("invalid content block: expected an object"));
-                    }
-                    collected.push(block);
-                }
-                Ok(PromptContent(collected))
-            }
+        let json = RawJson::deserialize(deserializer)?;
+        if let Ok(text) = json.read::<String>() {
+            return Ok(Self::text(&text));
         }
-
-        deserializer.deserialize_any(PromptVisitor)
+        let blocks: Option<Vec<RawJson>> = json.read().ok();
+        let blocks = blocks.filter(|blocks| blocks.iter().all(|block| block.get().starts_with('{')));
+        let expected = "expected a string or an array of content blocks, each an object";
+        blocks.map(Self).ok_or_else(|| D::Error::custom(expected))
     }
 }
 

@@ -9,17 +9,15 @@ pub fn text(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-pub(crate) fn write<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{time:.3}"))
-}
-
-#[expect(clippy::ref_option, reason = "serde hands a field over as it is")]
-pub(crate) fn write_optional<S: Serializer>(
-    time: &Option<Timestamp>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match time {
-        Some(time) => write(time, serializer),
+/// Writes a time, or an optional one.
+pub(crate) fn write<'a, T, S>(time: &'a T, serializer: S) -> Result<S::Ok, S::Error>
+where
+    Option<Timestamp>: From<T>,
+    T: Copy + 'a,
+    S: Serializer,
+{
+    match Option::<Timestamp>::from(*time) {
+        Some(time) => serializer.collect_str(&format_args!("{time:.3}")),
         None => serializer.serialize_none(),
     }
 }

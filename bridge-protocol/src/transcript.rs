@@ -24,8 +24,7 @@ objects! {
         /// file for another call. Its absence means nothing about the transcript.
         turns: Option<u64> = default,
         /// The time of the last record; if it has none, of the file's last change.
-        #[serde(serialize_with = "crate::time::write")]
-        updated_at: Timestamp,
+        updated_at: Timestamp as time,
         /// The conversation that has or had the session; of several, the one whose head it is. Absent if none.
         conversation_id: Option<ConversationId> = default,
         /// The session that it was forked from; absent if the transcript does not say.
@@ -81,11 +80,9 @@ objects! {
         /// The new folder.
         to: String,
         /// When it was moved.
-        #[serde(serialize_with = "crate::time::write")]
-        at: Timestamp,
+        at: Timestamp as time,
         /// Until when it can be undone.
-        #[serde(serialize_with = "crate::time::write")]
-        until: Timestamp,
+        until: Timestamp as time,
         /// How many files were moved.
         moved: u64,
         /// How many conversations were moved.

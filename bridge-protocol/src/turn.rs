@@ -72,8 +72,7 @@ objects! {
         /// The reason as a sentence; the agent's own, if it gave one.
         message: String,
         /// When the limit ends; absent if unknown, or if there is no limit.
-        #[serde(serialize_with = "crate::time::write_optional")]
-        resets_at: Option<Timestamp> = default,
+        resets_at: Option<Timestamp> as time = default,
         /// Whether the same prompt may succeed later with nothing changed; false if a continuation is scheduled.
         retryable: bool,
     }
@@ -125,8 +124,7 @@ objects! {
         /// ACP's request parameters, as the agent sent them.
         request: RawJson,
         /// When the agent asked.
-        #[serde(serialize_with = "crate::time::write")]
-        raised_at: Timestamp,
+        raised_at: Timestamp as time,
         /// Whether the agent process that asked has ended, so that the answer has to be sent to its successor.
         orphaned: bool,
     }

@@ -120,7 +120,8 @@ pub(super) enum Command {
     /// Send a prompt and print the answer
     Send(send::Send),
     /// Follow a conversation as it happens
-    Attach(attach::Attach),
+    #[command(after_help = attach::HELP)]
+    Attach(Target),
     /// Answer a question from the agent
     Answer(answer::Answer),
     /// Stop the running turn
@@ -129,7 +130,7 @@ pub(super) enum Command {
     #[command(alias = "recover")]
     Continue(continuing::Continue),
     /// Open the agent session without sending a prompt
-    Resume(answer::Resume),
+    Resume(Target),
     /// List conversations, those of this folder first
     Ls(list::List),
     /// Show the details of a conversation
@@ -153,7 +154,7 @@ pub(super) enum Command {
     /// Undo the last edit, in-place fork, move or reset
     ///
     /// Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.
-    Undo(edit::Undo),
+    Undo(Target),
     Set(set::Set),
     #[command(hide = true)]
     Rename(set::Rename),
@@ -205,11 +206,11 @@ impl Command {
         match self {
             Self::Chat(options) => chat::chat(context, options).await,
             Self::Send(options) => send::send(context, options).await,
-            Self::Attach(options) => attach::attach(context, options).await,
+            Self::Attach(target) => attach::attach(context, target).await,
             Self::Answer(options) => answer::answer(context, options).await,
             Self::Cancel(options) => answer::cancel(context, options).await,
             Self::Continue(options) => continuing::continue_(context, options).await,
-            Self::Resume(options) => answer::resume(context, options).await,
+            Self::Resume(target) => answer::resume(context, target).await,
             Self::Ls(options) => list::list(context, options).await,
             Self::Show(target) => look::show(context, target).await,
             Self::History(past) => past::history(context, past).await,
@@ -220,7 +221,7 @@ impl Command {
             Self::New(new) => make::new(context, new).await,
             Self::Fork(fork) => make::fork(context, fork).await,
             Self::Edit(options) => edit::edit(context, options).await,
-            Self::Undo(options) => edit::undo(context, options).await,
+            Self::Undo(target) => edit::undo(context, target).await,
             Self::Set(set) => set::set(context, set).await,
             Self::Rename(rename) => set::set(context, rename.into()).await,
             Self::Mv(options) => mv::mv(context, options).await,

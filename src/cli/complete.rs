@@ -6,7 +6,6 @@ use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::time::Duration;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use clap::{ArgMatches, FromArgMatches};
 use clap_complete::CompletionCandidate;

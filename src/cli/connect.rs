@@ -1,23 +1,19 @@
 //! The connection to the daemon: found by its socket, started when none answers.
 //!
-//! It owns the order in which sockets are tried, and the bytes of the last answers, which `--json` prints unchanged. It must
-//! not know what the answers mean.
+//! It owns the order in which sockets are tried. It must not know what the answers mean.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bridge_protocol::client::{Client, ConnectError, FIRST_ANSWER_LIMIT, connect_answering};
+use bridge_protocol::client::{
+    ByName, Client, ClientError, ConnectError, FIRST_ANSWER_LIMIT, Subscription, connect_answering,
+};
+use bridge_protocol::method::{Method, Subscribe};
 use bridge_protocol::raw::RawJson;
-use jsonrpsee::core::client::{BatchResponse, ClientT, Error, Subscription, SubscriptionClientT};
-use jsonrpsee::core::params::BatchRequestBuilder;
-use jsonrpsee::core::traits::ToRpcParams;
+use jsonrpsee::core::client::{ClientT as _, SubscriptionClientT as _};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
@@ -25,13 +21,11 @@ use super::start::{self, Launch, START_LIMIT};
 use crate::paths::ownership::open_own;
 use crate::paths::{Paths, lock_holder, ownership};
 
-/// A connected daemon. The methods are those of the contract's client traits.
+/// A connected daemon.
 pub(super) struct Daemon {
     client: Client,
     /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
-    /// The last answer of each method.
-    answers: Mutex<BTreeMap<String, RawJson>>,
 }
 
 /// How a daemon is found.
@@ -220,11 +214,7 @@ impl Reach {
 
 impl Daemon {
     fn new(client: Client, config: Option<PathBuf>) -> Self {
-        Self {
-            client,
-            config,
-            answers: Mutex::default(),
-        }
+        Self { client, config }
     }
 
     /// Whether it is known to use another configuration file than this one.
@@ -232,64 +222,38 @@ impl Daemon {
         self.config.as_deref().is_some_and(|own| own != config)
     }
 
-    /// The bytes of the last answer of this method.
-    pub(super) fn answer(&self, method: &str) -> Option<RawJson> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.get(method).cloned()
+    /// Calls a method.
+    ///
+    /// # Errors
+    /// What the daemon answers, or that it is lost.
+    pub(super) async fn call<M: Method>(&self, params: M) -> Outcome<M::Answer> {
+        self.call_raw(params).await.map(|(answer, _)| answer)
+    }
+
+    /// The same, with the bytes of the answer, which `--json` prints unchanged.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn call_raw<M: Method>(&self, params: M) -> Outcome<(M::Answer, RawJson)> {
+        let raw: RawJson = self.client.request(M::NAME, ByName(params)).await?;
+        let answer = raw.read().map_err(ClientError::ParseError)?;
+        Ok((answer, raw))
+    }
+
+    /// Subscribes to events, as they come: reading them would lose the bytes that `--json` prints.
+    ///
+    /// # Errors
+    /// As for a call.
+    pub(super) async fn subscribe(&self, to: Subscribe) -> Outcome<Subscription<RawJson>> {
+        let events = self
+            .client
+            .subscribe(Subscribe::NAME, ByName(to), "conversation/unsubscribe");
+        Ok(events.await?)
     }
 
     /// Waits until the connection has ended.
     pub(super) async fn closed(&self) {
         self.client.on_disconnect().await;
-    }
-}
-
-impl ClientT for Daemon {
-    async fn notification<Params: ToRpcParams + Send>(
-        &self,
-        method: &str,
-        params: Params,
-    ) -> Result<(), Error> {
-        self.client.notification(method, params).await
-    }
-
-    async fn request<R: DeserializeOwned, Params: ToRpcParams + Send>(
-        &self,
-        method: &str,
-        params: Params,
-    ) -> Result<R, Error> {
-        let raw: Box<RawValue> = self.client.request(method, params).await?;
-        let value = serde_json::from_str(raw.get());
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.insert(method.to_owned(), RawJson::new(raw));
-        Ok(value?)
-    }
-
-    async fn batch_request<'a, R: DeserializeOwned + std::fmt::Debug + 'a>(
-        &self,
-        batch: BatchRequestBuilder<'a>,
-    ) -> Result<BatchResponse<'a, R>, Error> {
-        self.client.batch_request(batch).await
-    }
-}
-
-impl SubscriptionClientT for Daemon {
-    async fn subscribe<'a, Notif: DeserializeOwned, Params: ToRpcParams + Send>(
-        &self,
-        subscribe_method: &'a str,
-        params: Params,
-        unsubscribe_method: &'a str,
-    ) -> Result<Subscription<Notif>, Error> {
-        self.client
-            .subscribe(subscribe_method, params, unsubscribe_method)
-            .await
-    }
-
-    async fn subscribe_to_method<Notif: DeserializeOwned>(
-        &self,
-        method: &str,
-    ) -> Result<Subscription<Notif>, Error> {
-        self.client.subscribe_to_method(method).await
     }
 }
 

@@ -3,11 +3,12 @@
 //! It owns the subscription and the cursor from which it continues after it was cut off for being slow. It must not know
 //! what the events mean or how they are shown.
 
+use bridge_protocol::conversation::SessionInfo;
 use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::method::Subscribe;
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{ConversationRef, Cursor};
-use jsonrpsee::core::client::{Subscription, SubscriptionClientT, SubscriptionCloseReason};
-use jsonrpsee::core::params::ObjectParams;
+use bridge_protocol::{ConversationId, ConversationRef, Cursor};
+use jsonrpsee::core::client::{Subscription, SubscriptionCloseReason};
 
 use super::connect::Daemon;
 use super::exit::Exit;
@@ -121,17 +122,23 @@ impl<'a> Follower<'a> {
     }
 
     async fn subscribe(&mut self) -> Outcome {
-        let mut params = ObjectParams::new();
-        let built = params
-            .insert("conversationId", &self.conversation)
-            .and_then(|()| params.insert("after", &self.after));
-        built.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
-        // The generated method would decode each event and lose the bytes that `--json` prints.
-        let subscription = self
-            .daemon
-            .subscribe("conversation/subscribe", params, "conversation/unsubscribe")
-            .await?;
-        self.subscription = Some(subscription);
+        let subscription = self.daemon.subscribe(Subscribe {
+            conversation_id: Some(self.conversation.clone()),
+            after: self.after.clone(),
+        });
+        self.subscription = Some(subscription.await?);
         Ok(())
     }
+}
+
+/// What the agent reported of its session.
+///
+/// # Errors
+/// What the daemon answers.
+pub(super) async fn session(daemon: &Daemon, id: ConversationId) -> Outcome<SessionInfo> {
+    let mut follower = Follower::start(daemon, id.into()).await?;
+    Ok(match follower.next().await?.envelope.event {
+        Event::Snapshot { session, .. } => session.unwrap_or_default(),
+        _ => SessionInfo::default(),
+    })
 }

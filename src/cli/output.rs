@@ -3,10 +3,10 @@
 //! It owns the two streams, whether they are coloured, how wide a terminal is and which signs it can show. It must not
 //! know what is said. What was asked for goes to standard output; everything about how it went goes to standard error.
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
+use bridge_protocol::ConversationId;
 use bridge_protocol::raw::RawJson;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -75,8 +75,8 @@ pub(super) struct Output {
     pub(super) json: bool,
     /// Whether only results and errors are printed.
     pub(super) quiet: bool,
-    /// The short id of the conversation that is talked in: advice about it names the chat's own commands.
-    pub(super) chat: Option<String>,
+    /// The conversation that is talked in: advice about it names the chat's own commands.
+    pub(super) chat: Option<ConversationId>,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
     /// Whether the last line of standard output has not ended yet.
@@ -171,11 +171,9 @@ impl Output {
     }
 
     /// The text with the commands of a chat in place of those of a shell, where there are such.
-    pub(super) fn advice<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &self.chat {
-            Some(id) => words::in_chat(text, id),
-            None => text.into(),
-        }
+    pub(super) fn advice(&self, text: &str) -> String {
+        self.chat
+            .map_or_else(|| text.to_owned(), |id| words::in_chat(text, id))
     }
 
     /// The text with its lines broken between words in a chat, where nothing is pasted into a shell.
@@ -215,7 +213,7 @@ impl Output {
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            let hint = self.advice(&one_line(hint)).into_owned();
+            let hint = self.advice(&one_line(hint));
             let shell = match self.chat.is_some() && hint.contains("sessionctl ") {
                 true => "in a shell: ",
                 false => "",

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::{ConversationId, method};
 use crossterm::cursor::MoveTo;
@@ -17,13 +16,14 @@ use futures_util::future::{BoxFuture, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
 use unicode_width::UnicodeWidthStr;
 
-use super::commands::{Context, list, this_folder};
+use super::commands::{Context, list};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
 use super::past::Teller;
 use super::problem::{Outcome, Problem};
+use super::talk::send;
 use super::words;
 
 /// How many conversations are listed.
@@ -52,7 +52,7 @@ pub(super) async fn pick(
 ) -> Outcome<Conversation> {
     let (all, _) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
     if all.is_empty() && may_create {
-        return create(daemon).await;
+        return send::new(daemon, None).await;
     }
     let mut picker = Picker {
         daemon,
@@ -205,7 +205,7 @@ impl Picker<'_> {
             (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Done)),
             (KeyCode::Enter, selected) => return Ok(selected.cloned()),
             (KeyCode::Char('n'), _) if control && self.may_create => {
-                return create(self.daemon).await.map(Some);
+                return send::new(self.daemon, None).await.map(Some);
             }
             (KeyCode::Char('f'), _) if control => self.act('f', "").await,
             (KeyCode::Char('r'), Some(one)) if control => self.input = Input::Title(one.title.clone()),
@@ -262,8 +262,8 @@ impl Picker<'_> {
                 self.all.retain(|other| other.id != one.id);
             }),
         };
-        if let Err(error) = acted {
-            self.message = one_line(&Problem::from(error).message.unwrap_or_default());
+        if let Err(problem) = acted {
+            self.message = one_line(&problem.message.unwrap_or_default());
         }
         self.filter();
     }
@@ -339,16 +339,6 @@ impl Picker<'_> {
     }
 }
 
-/// Creates a conversation in this folder.
-async fn create(daemon: &Daemon) -> Outcome<Conversation> {
-    let cwd = this_folder()?;
-    let new = method::NewConversation {
-        cwd,
-        ..Default::default()
-    };
-    Ok(daemon.call(new).await?.conversation)
-}
-
 /// Changes a line as a key says.
 fn edit(line: &mut String, code: KeyCode, control: bool) {
     match code {
@@ -365,7 +355,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
         last: Some(SHOWN_MESSAGES),
         ..method::History::of(id)
     };
-    let text = match daemon.call(history).await.map_err(Problem::from) {
+    let text = match daemon.call(history).await {
         Ok(page) => Teller::new(Look {
             coloured: false,
             ..look

@@ -5,10 +5,9 @@
 use std::io;
 use std::path::Path;
 
-use bridge_protocol::client::{is_lost, refusal};
+use bridge_protocol::client::{ClientError, is_lost, refusal};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
-use jsonrpsee::core::client::Error as ClientError;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -7,10 +7,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::daemon::Work;
 use bridge_protocol::method;
-use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
@@ -37,60 +35,40 @@ pub(super) async fn watched<T>(
     if output.json || output.note_look.columns.is_none() {
         return call.await;
     }
-    let mut bar = None;
-    let show = |work: Option<&Work>| {
-        bar.get_or_insert_with(|| Bar::new(output.note_look.unicode))
-            .show(work);
-    };
-    shown(call, Figures::of(daemon, method), show).await
-}
-
-/// Waits for a call, and shows how far it has come once it takes long.
-async fn shown<T>(
-    call: impl Future<Output = T>,
-    mut figures: Figures<'_>,
-    mut show: impl FnMut(Option<&Work>),
-) -> T {
-    let mut call = pin!(call);
+    let (mut call, mut figures, mut bar) = (pin!(call), Figures::of(daemon, method), None);
     loop {
         tokio::select! {
             done = &mut call => return done,
-            work = figures.next() => show(work.as_ref()),
+            work = figures.next() => {
+                let bar = bar.get_or_insert_with(|| Bar::new(output.note_look.unicode));
+                bar.show(work.as_ref());
+            }
         }
     }
 }
 
 /// The progress of a call that begins now.
 pub(super) struct Figures<'a> {
-    look_up: Box<dyn Fn() -> LocalBoxFuture<'a, Option<Work>> + 'a>,
+    daemon: &'a Daemon,
+    method: &'a str,
     next: Instant,
 }
 
 impl<'a> Figures<'a> {
     /// Those of a call of this method.
     pub(super) fn of(daemon: &'a Daemon, method: &'a str) -> Self {
-        Self::from(move || {
-            // A daemon that cannot say it is none to fail for.
-            let told = daemon.call(method::RunningWork::default());
-            told.map(move |told| newest(told.ok()?.work, method))
-                .boxed_local()
-        })
-    }
-
-    fn from(look_up: impl Fn() -> LocalBoxFuture<'a, Option<Work>> + 'a) -> Self {
-        Self {
-            look_up: Box::new(look_up),
-            next: Instant::now() + PATIENCE,
-        }
+        let next = Instant::now() + PATIENCE;
+        Self { daemon, method, next }
     }
 
     /// The next figures once it is time for them; nothing where the daemon has none. Nothing is lost when this is not waited for
     /// to its end.
     pub(super) async fn next(&mut self) -> Option<Work> {
         tokio::time::sleep_until(self.next).await;
-        let work = (self.look_up)().await;
+        let running = self.daemon.call(method::RunningWork::default()).await;
         self.next = Instant::now() + INTERVAL;
-        work
+        // A daemon that cannot say it is none to fail for.
+        newest(running.ok()?.work, self.method)
     }
 }
 
@@ -175,20 +153,5 @@ mod tests {
         let all = vec![work("a", 1), work("b", 2), work("a", 3), work("b", 4)];
         assert_eq!(newest(all.clone(), "a").map(|work| work.done_bytes), Some(3));
         assert_eq!(newest(all, "c"), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_over_within_half_a_second_shows_nothing() {
-        for (took_ms, expected) in [(499, 0), (510, 1), (620, 2)] {
-            let mut looks = 0;
-            let call = async {
-                for _ in 0..took_ms {
-                    tokio::time::advance(Duration::from_millis(1)).await;
-                }
-            };
-            let figures = Figures::from(|| std::future::ready(None).boxed_local());
-            shown(call, figures, |_| looks += 1).await;
-            assert_eq!(looks, expected, "{took_ms} ms");
-        }
     }
 }

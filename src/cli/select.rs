@@ -3,7 +3,6 @@
 //! It owns what a command's `CONV` may be, and what is printed about it. The daemon knows the conversations; the picker shows
 //! them if none was named.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
@@ -123,11 +122,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
         name: word.to_owned(),
         cwd,
     });
-    let found = found
-        .await
-        .map(|answer| answer.conversation)
-        .map_err(Problem::from);
-    match found {
+    match found.await.map(|answer| answer.conversation) {
         Err(unknown) if is_unknown(&unknown) => Err(match to_adopt(daemon, word).await {
             Some(hint) => unknown.hint(hint),
             None => unknown,
@@ -150,7 +145,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
 /// The same problem with the time of the deletion on the user's clock.
 fn deleted_at(mut problem: Problem, at: &str) -> Problem {
     if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
-        let local = words::date(at);
+        let local = words::Clock::here().date(at);
         if let Some((what, _)) = message.split_once(" was deleted at ") {
             *message = format!("{what} was deleted at {local}; its id is never used again");
         }

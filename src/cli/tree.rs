@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use anstyle::Style;
-use bridge_protocol::conversation::{Conversation, TreeMember};
+use bridge_protocol::conversation::TreeMember;
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::link::{LineageEntry, LineageReason, Link};
+use bridge_protocol::link::{LineageEntry, LineageReason};
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 
 use unicode_width::UnicodeWidthStr;
@@ -31,25 +31,10 @@ const PROMPT_COLUMNS: usize = 40;
 /// A conversation of the tree.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// The conversation.
-    pub(super) conversation: Conversation,
-    /// Its chain.
-    pub(super) links: Vec<Link>,
-    /// Its lineage.
-    pub(super) entries: Vec<LineageEntry>,
+    /// The conversation, its chain and its lineage.
+    pub(super) of: TreeMember,
     /// The newest steps of its history, oldest first.
     pub(super) steps: Vec<Checkpoint>,
-}
-
-impl From<TreeMember> for Member {
-    fn from(member: TreeMember) -> Self {
-        Self {
-            conversation: member.conversation,
-            links: member.links,
-            entries: member.entries,
-            steps: Vec::new(),
-        }
-    }
 }
 
 /// A line with the lines below it.
@@ -91,7 +76,7 @@ pub(super) fn draw(members: &[Member], asked_for: Option<ConversationId>, look: 
     let Some(root) = members.first() else {
         return Vec::new();
     };
-    let asked_for = asked_for.filter(|id| *id != root.conversation.id);
+    let asked_for = asked_for.filter(|id| *id != root.of.conversation.id);
     let picture = Picture {
         members,
         asked_for,
@@ -124,7 +109,7 @@ struct Picture<'a> {
 impl Picture<'_> {
     /// A conversation, and below it its sessions, oldest first, each with its newest steps and the forks that began in it.
     fn conversation(&self, member: &Member, parent: Option<&Member>) -> Node {
-        let conversation = &member.conversation;
+        let conversation = &member.of.conversation;
         let forks = |from: Option<&UpstreamId>| {
             let forks = self
                 .members
@@ -177,20 +162,21 @@ impl Picture<'_> {
 
     /// The session of `parent` in which a fork of it began; nothing inside if that is unknown.
     fn origin<'m>(&self, fork: &Member, parent: &'m Member) -> Option<Option<&'m UpstreamId>> {
-        if fork.conversation.parent.as_ref()?.conversation_id != parent.conversation.id {
+        if fork.of.conversation.parent.as_ref()?.conversation_id != parent.of.conversation.id {
             return None;
         }
         let from = fork
+            .of
             .entries
             .iter()
             .find_map(|entry| entry.from_upstream_id.as_ref());
-        let known = parent.entries.iter().map(|entry| &entry.upstream_id);
+        let known = parent.of.entries.iter().map(|entry| &entry.upstream_id);
         Some(known.into_iter().find(|id| Some(*id) == from))
     }
 
     /// The step of its parent after which a conversation began. The parent may have gone back since, and the fork too.
     fn left_at(&self, member: &Member, parent: Option<&Member>) -> Option<u64> {
-        let at = member.conversation.parent.as_ref()?.checkpoint_id.as_ref()?;
+        let at = member.of.conversation.parent.as_ref()?.checkpoint_id.as_ref()?;
         parent
             .and_then(|parent| step_of(at, &parent.steps))
             .or_else(|| step_of(at, &member.steps))
@@ -206,8 +192,8 @@ impl Picture<'_> {
             .members
             .iter()
             .filter(|fork| {
-                let parent = fork.conversation.parent.as_ref();
-                parent.is_some_and(|parent| parent.conversation_id == member.conversation.id)
+                let parent = fork.of.conversation.parent.as_ref();
+                parent.is_some_and(|parent| parent.conversation_id == member.of.conversation.id)
             })
             .filter_map(|fork| self.left_at(fork, Some(member)))
             .collect();
@@ -254,7 +240,7 @@ impl Picture<'_> {
             (false, false) => ", no longer in the chain",
             (false, true) => "",
         });
-        let is_head = member.links.last().is_some_and(|link| link.upstream_id == *id);
+        let is_head = member.of.links.last().is_some_and(|link| link.upstream_id == *id);
         let (sign, style, head) = match is_head {
             true => (
                 self.look.sign("●", "*"),
@@ -288,7 +274,7 @@ struct Session {
 /// The sessions of a conversation in the order in which they came.
 fn sessions(member: &Member) -> Vec<Session> {
     let mut sessions: Vec<Session> = Vec::new();
-    for entry in &member.entries {
+    for entry in &member.of.entries {
         let id = &entry.upstream_id;
         if id.is_empty() || matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
             continue;
@@ -323,7 +309,7 @@ fn sessions(member: &Member) -> Vec<Session> {
         }
         (session.entry.turns, session.entry.carried_turns) = (turns, carried);
     }
-    for link in &member.links {
+    for link in &member.of.links {
         let mut of_link = sessions
             .iter_mut()
             .filter(|session| session.entry.upstream_id == link.upstream_id);

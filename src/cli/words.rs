@@ -2,16 +2,14 @@
 //!
 //! It owns what a value of the contract is called in a sentence. Pure: the present moment is passed in.
 
-use std::borrow::Cow;
-
 use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState};
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
 };
 use bridge_protocol::turn::{ANSWER_PROMPT, CONTINUE_PROMPT, FailureKind};
 use bridge_protocol::{ConversationId, UpstreamId};
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -65,64 +63,24 @@ pub(super) fn own_prompt(prompt: &str) -> Option<String> {
     Some(format!("[{mark}] {prompt}"))
 }
 
-/// Commands of a shell about a conversation, and what is typed in a chat for them.
+/// Calls of the program about a conversation, and what is typed in a chat for them.
 const CHAT_COMMANDS: [(&str, &str); 7] = [
-    ("undo", "/undo"),
-    ("continue", "/continue"),
-    ("history", "/history"),
-    ("checkpoints", "/rewind"),
-    ("fork", "/fork"),
-    ("answer", "/answer"),
-    ("send", "Continue"),
+    ("undo ID", "/undo"),
+    ("continue ID", "/continue"),
+    ("history ID", "/history"),
+    ("checkpoints ID", "/rewind"),
+    ("fork ID --at", "/fork"),
+    ("answer ID", "/answer"),
+    ("send ID 'Continue'", "Continue"),
 ];
 
 /// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
-pub(super) fn in_chat<'t>(text: &'t str, id: &str) -> Cow<'t, str> {
-    const PROGRAM: &str = "sessionctl ";
-    let (mut said, mut rest) = (String::new(), text);
-    while let Some(at) = rest.find(PROGRAM) {
-        let (before, call) = rest.split_at(at);
-        said.push_str(before);
-        let (instead, length) = chat_command(&call[PROGRAM.len()..], id)
-            .map_or((PROGRAM.to_owned(), 0), |(command, length)| (command, length));
-        said.push_str(&instead);
-        rest = &call[PROGRAM.len() + length..];
-    }
-    match said.is_empty() {
-        true => text.into(),
-        false => (said + rest).into(),
-    }
-}
-
-/// What is typed in a chat for a call of the program, and how much of the text that call takes.
-fn chat_command(call: &str, id: &str) -> Option<(String, usize)> {
-    let (name, rest) = call.split_once(' ')?;
-    let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-');
-    let (word, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
-    if !word.starts_with(id) {
-        return None;
-    }
-    let (_, command) = CHAT_COMMANDS.iter().find(|(known, _)| *known == name)?;
-    // The rest of the message, and the other forms of an answer.
-    let ends = [";", ", ", " ("].map(|end| after.find(end));
-    let arguments = &after[..ends.into_iter().flatten().min().unwrap_or(after.len())];
-    let taken = name.len() + 1 + word.len();
-    match (name, arguments.trim()) {
-        ("answer", _) => {
-            let others = after[arguments.len()..].starts_with(" (or: ");
-            let others = others.then(|| after.find(')')).flatten().map(|end| end + 1);
-            Some(((*command).to_owned(), taken + others.unwrap_or(arguments.len())))
-        }
-        ("send", prompt) if prompt != format!("'{command}'") => None,
-        ("send", _) => Some(((*command).to_owned(), taken + arguments.len())),
-        ("fork", option) => {
-            let at = option.strip_prefix("--at ")?;
-            Some((format!("{command} {at}"), taken + arguments.len()))
-        }
-        // It takes the options of the shell's.
-        (name, option) if name != "continue" && option.starts_with("--") => None,
-        _ => Some(((*command).to_owned(), taken)),
-    }
+pub(super) fn in_chat(text: &str, id: ConversationId) -> String {
+    let short = short_id(id);
+    let said = text.replace(&id.to_string(), &short);
+    CHAT_COMMANDS.iter().fold(said, |said, (call, typed)| {
+        said.replace(&format!("sessionctl {}", call.replace("ID", &short)), typed)
+    })
 }
 
 /// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
@@ -178,16 +136,6 @@ fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     SHORT_ID_CHARS.max(most + 1)
 }
 
-/// How long ago, in the largest unit that fits.
-pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
-    let span = span(now.as_second() - at.as_second());
-    span.split_inclusive(' ')
-        .take(2)
-        .collect::<String>()
-        .trim_end()
-        .to_owned()
-}
-
 /// The present moment and the reader's time zone.
 pub(super) struct Clock {
     /// The present moment.
@@ -197,9 +145,23 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// How long ago.
+    /// That of this machine.
+    pub(super) fn here() -> Self {
+        Self {
+            now: Timestamp::now(),
+            zone: TimeZone::system(),
+        }
+    }
+
+    fn local(&self, at: Timestamp) -> Zoned {
+        at.to_zoned(self.zone.clone())
+    }
+
+    /// How long ago, in the largest unit that fits.
     pub(super) fn age(&self, at: Timestamp) -> String {
-        age(at, self.now)
+        let span = span(self.now.as_second() - at.as_second());
+        let largest = span.split_inclusive(' ').take(2).collect::<String>();
+        largest.trim_end().to_owned()
     }
 
     /// A time in a table: on a terminal the age, or the date if that is long ago; otherwise the local date and time.
@@ -209,12 +171,12 @@ impl Clock {
             ..OLD_SECONDS => return self.age(at),
             _ => "%Y-%m-%d",
         };
-        at.to_zoned(self.zone.clone()).strftime(form).to_string()
+        self.local(at).strftime(form).to_string()
     }
 
     /// A time, as short as it can be.
     pub(super) fn short(&self, at: Timestamp) -> String {
-        let [local, now] = [at, self.now].map(|at| at.to_zoned(self.zone.clone()));
+        let [local, now] = [at, self.now].map(|at| self.local(at));
         let form = match at.as_second() - self.now.as_second() {
             _ if local.date() == now.date() => "%H:%M",
             0..WEEK_SECONDS => "%a %H:%M",
@@ -226,30 +188,21 @@ impl Clock {
 
     /// A time, and how far away it is.
     pub(super) fn moment(&self, at: Timestamp) -> String {
-        moment(at, self.now, &self.zone)
+        let local = self.local(at);
+        let clock = match local.date() == self.local(self.now).date() {
+            true => local.strftime("%H:%M:%S"),
+            false => local.strftime("%a %d %b %H:%M"),
+        };
+        match at.as_second().saturating_sub(self.now.as_second()) {
+            ..=0 => format!("{clock} (now)"),
+            seconds => format!("{clock} (in {})", span(seconds)),
+        }
     }
-}
 
-/// A time on the reader's clock, and how far away it is.
-pub(super) fn moment(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
-    let local = at.to_zoned(zone.clone());
-    let clock = match local.date() == now.to_zoned(zone.clone()).date() {
-        true => local.strftime("%H:%M:%S"),
-        false => local.strftime("%a %d %b %H:%M"),
-    };
-    let seconds = at.as_second().saturating_sub(now.as_second());
-    if seconds <= 0 {
-        format!("{clock} (now)")
-    } else {
-        format!("{clock} (in {})", span(seconds))
+    /// The local date and time.
+    pub(super) fn date(&self, at: Timestamp) -> String {
+        self.local(at).strftime("%Y-%m-%d %H:%M").to_string()
     }
-}
-
-/// The local date and time.
-pub(super) fn date(at: Timestamp) -> String {
-    at.to_zoned(TimeZone::system())
-        .strftime("%Y-%m-%d %H:%M")
-        .to_string()
 }
 
 /// A length of time in the two largest units that matter.
@@ -302,7 +255,7 @@ pub(super) fn path(path: &str, look: Look) -> String {
 }
 
 /// A value's name on the wire with its words apart, so that it can be looked up there.
-fn wire(value: impl Serialize) -> String {
+pub(super) fn wire(value: impl Serialize) -> String {
     let name = serde_json::to_value(value).unwrap_or_default();
     let letters = name.as_str().unwrap_or("unknown").chars();
     letters.fold(String::new(), |mut words, letter| {

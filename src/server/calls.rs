@@ -148,7 +148,7 @@ impl Calls {
     /// Queues an answer that is ready; where there is no room, nothing more is read until there is.
     fn answer(&mut self, answer: Answer) {
         let Some(text) = answer else { return };
-        match self.outbox.try_push(&text) {
+        match self.outbox.try_push(&[&text]) {
             Err(PushError::Full) => self.gate = Some(push(self.outbox.clone(), Some(text)).boxed()),
             // Closed: the writer has ended, which ends the connection.
             Ok(()) | Err(PushError::Closed) => {}
@@ -264,7 +264,7 @@ impl Calls {
 
 async fn push(outbox: Outbox, answer: Answer) {
     if let Some(text) = answer
-        && let Err(error) = outbox.push(&text).await
+        && let Err(error) = outbox.push(&[&text]).await
     {
         tracing::debug!(%error, "an answer was not wanted any more");
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
-use bridge_protocol::method::{self, Handle, Method, Subscribe, Table};
+use bridge_protocol::method::{self, Handle, Method, Subscribe, Visitor};
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
@@ -69,6 +69,21 @@ trait Act<M: Method>: Send + Sync + 'static {
     fn act(&self, params: M, request: Option<Request>) -> impl Future<Output = Outcome<M>> + Send;
 }
 
+/// Declares handlers, which need nothing of [`Act`] but [`Act::act`]: the method, and the names of what it acts on and with.
+macro_rules! handlers {
+    ($( $method:ident($daemon:ident, $params:pat, $request:pat) $body:block )+) => { $(
+        impl $crate::server::handlers::Act<$method> for $crate::server::handlers::Daemon {
+            async fn act(
+                &$daemon,
+                $params: $method,
+                $request: Option<$crate::conversation::answer::Request>,
+            ) -> $crate::server::handlers::Outcome<$method> $body
+        }
+    )+ };
+}
+
+use handlers;
+
 /// The answer of a method, or its error.
 type Outcome<M> = Result<<M as Method>::Answer, ConversationError>;
 
@@ -110,7 +125,7 @@ pub fn methods(daemon: Daemon) -> Methods {
         daemon: Arc::clone(&daemon),
         methods: Methods::new(),
     };
-    method::serve(&mut served);
+    method::visit(&mut served);
     let mut methods = served.methods;
     let subscribe = Handler::Subscribe {
         event: "conversation/event",
@@ -126,8 +141,8 @@ struct Served {
     methods: Methods,
 }
 
-impl Table<Daemon> for Served {
-    fn add<M: Method>(&mut self)
+impl Visitor<Daemon> for Served {
+    fn method<M: Method>(&mut self)
     where
         Daemon: Handle<M>,
     {

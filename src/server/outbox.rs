@@ -139,8 +139,7 @@ impl Feed {
     /// # Errors
     /// [`PushError::Full`] when the client lags, [`PushError::Closed`] when it is gone. Nothing was sent then.
     pub fn try_send(&self, event: &str) -> Result<(), PushError> {
-        self.outbox
-            .try_push_parts(&[&self.head, r#""result":"#, event, "}}"])
+        self.outbox.try_push(&[&self.head, r#""result":"#, event, "}}"])
     }
 
     /// Sends an event, waiting for room: for the last word to a subscriber that lags.
@@ -149,7 +148,7 @@ impl Feed {
     /// [`PushError::Closed`] only.
     pub async fn send(&self, event: &str) -> Result<(), PushError> {
         let parts = [&self.head, r#""result":"#, event, "}}"];
-        self.outbox.push_parts(&parts).await
+        self.outbox.push(&parts).await
     }
 
     /// Ends the subscription with an error.
@@ -157,7 +156,7 @@ impl Feed {
         let message = serde_json::Value::from(error.message.as_str()).to_string();
         let parts = [&self.head, r#""error":"#, &message, "}}"];
         // A client that left needs no reason.
-        let _gone = self.outbox.push_parts(&parts).await;
+        let _gone = self.outbox.push(&parts).await;
     }
 
     /// Whether sending can no longer succeed.
@@ -167,22 +166,6 @@ impl Feed {
 }
 
 impl Outbox {
-    /// Pushes a whole message, which must be JSON, without waiting.
-    ///
-    /// # Errors
-    /// As [`Feed::try_send`].
-    pub fn try_push(&self, message: &str) -> Result<(), PushError> {
-        self.try_push_parts(&[message])
-    }
-
-    /// Pushes a whole message, waiting for room. Cancel-safe: it was pushed whole or not at all.
-    ///
-    /// # Errors
-    /// [`PushError::Closed`] only.
-    pub async fn push(&self, message: &str) -> Result<(), PushError> {
-        self.push_parts(&[message]).await
-    }
-
     /// Whether pushing can no longer succeed.
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_closed
@@ -195,20 +178,28 @@ impl Outbox {
         self.shared.room.notify_waiters();
     }
 
-    async fn push_parts(&self, parts: &[&str]) -> Result<(), PushError> {
+    /// Pushes a message in parts, waiting for room. Cancel-safe: it was pushed whole or not at all.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] only.
+    pub async fn push(&self, parts: &[&str]) -> Result<(), PushError> {
         loop {
             let room = self.shared.room.notified();
             tokio::pin!(room);
             // Enabled before the attempt, so that room made in between is not missed.
             room.as_mut().enable();
-            match self.try_push_parts(parts) {
+            match self.try_push(parts) {
                 Err(PushError::Full) => room.await,
                 outcome => return outcome,
             }
         }
     }
 
-    fn try_push_parts(&self, parts: &[&str]) -> Result<(), PushError> {
+    /// Pushes a message in parts, which together must be JSON, without waiting.
+    ///
+    /// # Errors
+    /// As [`Feed::try_send`].
+    pub fn try_push(&self, parts: &[&str]) -> Result<(), PushError> {
         let length = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
         let shared = &self.shared;
         let mut state = shared.lock();

@@ -36,8 +36,8 @@ impl<Client: SubscriptionClientT + Sync> Call for Client {
     }
 }
 
-/// Parameters as an object.
-struct ByName<M>(M);
+/// Parameters as an object, for calls whose answers are not read as [`Method::Answer`].
+pub struct ByName<M>(pub M);
 
 impl<M: Method> ToRpcParams for ByName<M> {
     fn to_rpc_params(self) -> Result<Option<Box<RawValue>>, serde_json::Error> {

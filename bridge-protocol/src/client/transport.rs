@@ -19,8 +19,8 @@ const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Sends each message as a line.
 #[derive(Debug)]
 pub(super) struct LineSender {
-    stream: OwnedWriteHalf,
-    path: PathBuf,
+    pub(super) stream: OwnedWriteHalf,
+    pub(super) path: PathBuf,
 }
 
 /// Receives each line as a message; skips blank lines.
@@ -44,15 +44,6 @@ struct Refusal {
     error: ErrorObjectOwned,
 }
 
-impl LineSender {
-    pub(super) fn new(stream: OwnedWriteHalf, path: &Path) -> Self {
-        Self {
-            stream,
-            path: path.to_owned(),
-        }
-    }
-}
-
 impl LineReceiver {
     pub(super) fn new(stream: OwnedReadHalf, path: &Path, limit_bytes: usize) -> Self {
         let stream = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
@@ -63,20 +54,6 @@ impl LineReceiver {
             line: Vec::new(),
             is_served: false,
         }
-    }
-
-    async fn next_message(&mut self) -> Result<Vec<u8>, ConnectError> {
-        let line = self.next_line().await?;
-        if !self.is_served
-            && let Ok(refusal) = serde_json::from_slice::<Refusal>(&line)
-        {
-            return Err(ConnectError::TurnedAway {
-                path: self.path.clone(),
-                error: refusal.error.into(),
-            });
-        }
-        self.is_served = true;
-        Ok(line)
     }
 
     async fn next_line(&mut self) -> Result<Vec<u8>, ConnectError> {
@@ -115,14 +92,12 @@ impl TransportSenderT for LineSender {
 
     async fn send(&mut self, mut message: String) -> Result<(), ConnectError> {
         message.push('\n');
-        match self.stream.write_all(message.as_bytes()).await {
-            Err(source) => match classify(&self.path, "write to", source) {
-                // The daemon closes both directions at once. The receiver gets to the end too, after the daemon's last
-                // message, and reports it.
-                ConnectError::Closed { .. } => Ok(()),
-                error => Err(error),
-            },
-            Ok(()) => Ok(()),
+        let written = self.stream.write_all(message.as_bytes()).await;
+        match written.map_err(|source| classify(&self.path, "write to", source)) {
+            // The daemon closes both directions at once. The receiver gets to the end too, after the daemon's last message,
+            // and reports it.
+            Err(ConnectError::Closed { .. }) => Ok(()),
+            written => written,
         }
     }
 }
@@ -131,7 +106,13 @@ impl TransportReceiverT for LineReceiver {
     type Error = ConnectError;
 
     async fn receive(&mut self) -> Result<ReceivedMessage, ConnectError> {
-        self.next_message().await.map(ReceivedMessage::Bytes)
+        let line = self.next_line().await?;
+        let is_first = !std::mem::replace(&mut self.is_served, true);
+        if is_first && let Ok(refusal) = serde_json::from_slice::<Refusal>(&line) {
+            let (path, error) = (self.path.clone(), refusal.error.into());
+            return Err(ConnectError::TurnedAway { path, error });
+        }
+        Ok(ReceivedMessage::Bytes(line))
     }
 }
 

@@ -30,7 +30,7 @@ pub fn document() -> Result<OpenRpcDocument, serde_json::Error> {
     let mut builder = Builder::new();
     method::visit(&mut builder);
     builder.add_subscription();
-    RawJson::from_value(&builder.into_document()).map(OpenRpcDocument::new)
+    RawJson::from_value(&builder.into_document()).map(OpenRpcDocument)
 }
 
 #[derive(Serialize)]
@@ -138,8 +138,8 @@ impl Builder {
     fn params<M: Method>(&mut self) -> Vec<Content> {
         let mut schema = self.schemas.members::<M>();
         let required: Vec<Value> = schema["required"].as_array().cloned().unwrap_or_default();
-        let content = |name: &&'static str| {
-            let mut schema = schema["properties"][*name].take();
+        let content = |name: String| {
+            let mut schema = schema["properties"][&name].take();
             let description = schema
                 .as_object_mut()
                 .and_then(|members| members.remove("description"));
@@ -148,13 +148,13 @@ impl Builder {
                 schema = reference.clone();
             }
             Content {
-                name: (*name).to_owned(),
                 description: description.as_ref().and_then(Value::as_str).map(str::to_owned),
-                required: required.iter().any(|required| required == name),
+                required: required.iter().any(|required| *required == name),
+                name,
                 schema,
             }
         };
-        parameter_names::<M>().iter().map(content).collect()
+        parameter_names::<M>().into_iter().map(content).collect()
     }
 
     /// The subscription to events, what the daemon sends for it, and the method that ends it.

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
-use bridge_protocol::client::Call as _;
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 
@@ -213,7 +212,7 @@ fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> Outcome {
     for finding in findings {
         let style = if finding.kind.is_damage() { ATTENTION } else { DIM };
         let place = look.paint(DIM, &place(finding));
-        let kind = look.paint(style, &finding.kind.to_string());
+        let kind = look.paint(style, &words::wire(finding.kind));
         let line = format!("{place}  {kind}: {}", one_line(&finding.detail));
         context.output.line(&line)?;
     }

@@ -1,19 +1,18 @@
 //! `archive`: the daemon's backups of transcripts.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::{self, Method as _};
+use bridge_protocol::method;
 use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId};
 use clap::{Args, Subcommand};
 
-use super::{Context, clock};
+use super::Context;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, STRONG, one_line};
 use crate::cli::problem::Outcome;
-use crate::cli::progress::watched;
+use crate::cli::select;
 use crate::cli::table::{Table, dim, plain};
-use crate::cli::{select, words};
+use crate::cli::words::{self, Clock};
 
 /// List, make, restore and delete backups of transcripts
 ///
@@ -99,7 +98,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     }
     let orphans = words::count(total.unclaimed, "session", "sessions");
     context.output.line(&format!("of no conversation: {orphans}"))?;
-    let clock = clock();
+    let clock = Clock::here();
     let mut table = Table::new(&["SESSION", ">CHANGED", ">SIZE", "AGENT", "TITLE"]);
     for session in &answer.unclaimed {
         table.row([
@@ -164,8 +163,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 /// Deletes the backups of all sessions that no conversation has.
 async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let all = daemon.call(method::Keep::default());
-    let answer = watched(context.output, &daemon, method::Keep::NAME, all).await?;
+    let (answer, _) = context.watch(&daemon, method::Keep::default()).await?;
     let (orphans, count) = (answer.unclaimed, answer.total.unwrap_or_default().unclaimed);
     let more = count.saturating_sub(orphans.len() as u64);
     if orphans.is_empty() {

@@ -1,8 +1,7 @@
 //! Carrying conversations elsewhere: `export`, `import`.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::{self, Method as _};
-use clap::{Args, ValueEnum, ValueHint};
+use bridge_protocol::method;
+use clap::{Args, ValueHint};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,11 +9,10 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 
 use super::past::{tell_incomplete, tell_kept};
-use super::{Context, real_folder, text_of, this_folder};
+use super::{Context, real_folder, text_of, this_folder, wire_words};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
 use crate::cli::select::{self, Target};
 use crate::cli::words;
 use crate::paths::shell_word;
@@ -36,8 +34,8 @@ pub(in crate::cli) struct Export {
     #[command(flatten)]
     pub(in crate::cli) target: Target,
     /// File format (default: json if FILE is - or ends in .json, otherwise bundle)
-    #[arg(long, value_name = "FORMAT")]
-    pub(in crate::cli) format: Option<ExportAs>,
+    #[arg(long, value_name = "FORMAT", value_parser = wire_words::<ExportFormat>(&FORMATS))]
+    pub(in crate::cli) format: Option<ExportFormat>,
     /// New file; - prints JSON to standard output (default: a bundle in the exports folder)
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(in crate::cli) output: Option<PathBuf>,
@@ -47,13 +45,13 @@ pub(in crate::cli) struct Export {
 }
 
 /// Format of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum ExportAs {
-    /// Messages as JSON, for other programs
-    Json,
-    /// Archive with transcripts and settings, for sessionctl import
-    Bundle,
-}
+const FORMATS: [(&str, &str); 2] = [
+    ("json", "Messages as JSON, for other programs"),
+    (
+        "bundle",
+        "Archive with transcripts and settings, for sessionctl import",
+    ),
+];
 
 /// Import a bundle and print the id of the conversation
 ///
@@ -86,18 +84,18 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     let (format, path) = target(&options)?;
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
-    let call = daemon.call(method::Export {
+    let call = method::Export {
         conversation_id: conversation.id.into(),
         format,
         path,
         secrets: options.secrets,
-    });
-    let answer = watched(context.output, &daemon, method::Export::NAME, call).await;
-    let answer = answer.map_err(|error| match Problem::from(error) {
-        problem if needs_no_file && problem.exit == Exit::Usage => problem
+    };
+    let answer = context.watch(&daemon, call).await;
+    let (answer, raw) = answer.map_err(|problem| match problem.exit {
+        Exit::Usage if needs_no_file => problem
             .with_exit(Exit::Failed)
             .hint("name a file with -o FILE.json"),
-        problem => problem,
+        _ => problem,
     })?;
     match answer {
         ExportAnswer::File(file) if !context.output.json => {
@@ -113,7 +111,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
                 context.output.warning("left out:", &what)?;
             }
         }
-        _ => context.answer(&daemon, method::Export::NAME)?,
+        _ => context.output.raw(&raw)?,
     }
     Ok(Exit::Done)
 }
@@ -122,24 +120,17 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
 fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
     let output = options.output.as_deref();
     let to_stdout = output == Some(Path::new("-"));
-    let named = match output {
-        Some(path) if !to_stdout => format_of(path),
-        _ => Some(ExportFormat::Bundle),
-    };
-    let format = match options.format {
-        Some(ExportAs::Json) => ExportFormat::Json,
-        Some(ExportAs::Bundle) if to_stdout => {
+    let format = match (options.format, output) {
+        (Some(ExportFormat::Bundle), _) if to_stdout => {
             let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
             return Err(problem.hint("name a file with -o FILE, or omit -o"));
         }
-        Some(ExportAs::Bundle) => ExportFormat::Bundle,
-        None if to_stdout => ExportFormat::Json,
-        None => named.ok_or_else(|| {
-            unknown_name(
-                options.target.name().unwrap_or("."),
-                output.unwrap_or(Path::new("")),
-            )
-        })?,
+        (Some(format), _) => format,
+        (None, None) => ExportFormat::Bundle,
+        (None, Some(_)) if to_stdout => ExportFormat::Json,
+        (None, Some(file)) => {
+            format_of(file).ok_or_else(|| unknown_name(options.target.name().unwrap_or("."), file))?
+        }
     };
     let path = output.filter(|_| !to_stdout).map(absolute).transpose()?;
     Ok((format, path))
@@ -349,15 +340,15 @@ mod tests {
                 ExportFormat::Bundle,
                 Some("/t/a.tar.zst"),
             ),
-            (Some(ExportAs::Json), None, ExportFormat::Json, None),
+            (Some(ExportFormat::Json), None, ExportFormat::Json, None),
             (
-                Some(ExportAs::Json),
+                Some(ExportFormat::Json),
                 Some("/t/a"),
                 ExportFormat::Json,
                 Some("/t/a"),
             ),
             (
-                Some(ExportAs::Bundle),
+                Some(ExportFormat::Bundle),
                 Some("/t/a.json"),
                 ExportFormat::Bundle,
                 Some("/t/a.json"),
@@ -368,7 +359,7 @@ mod tests {
             assert_eq!(told, (made, path.map(str::to_owned)), "{format:?} {output:?}");
         }
         for (format, output) in [
-            (Some(ExportAs::Bundle), "-"),
+            (Some(ExportFormat::Bundle), "-"),
             (None, "/t/talk.md"),
             (None, "/t/talk.tar.gz"),
         ] {
@@ -377,7 +368,7 @@ mod tests {
         }
     }
 
-    fn export(format: Option<ExportAs>, output: Option<&str>) -> Export {
+    fn export(format: Option<ExportFormat>, output: Option<&str>) -> Export {
         Export {
             target: Target {
                 conversation: Some(".".to_owned()),

@@ -5,7 +5,6 @@
 mod daemons;
 mod folders;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use clap::Args;
 use std::time::Duration;
@@ -78,7 +77,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
         agents: Some(!options.no_agents),
         path,
     });
-    match within(DIAGNOSIS_LIMIT, async { asking.await.map_err(Problem::from) }).await {
+    match within(DIAGNOSIS_LIMIT, asking).await {
         Ok(diagnosis) => told.tell(context, diagnosis.diagnostics)?,
         Err(problem) => told.tell(context, vec![daemons::silent(&problem, &status)])?,
     }
@@ -92,13 +91,7 @@ async fn reached(context: &Context<'_>) -> Outcome<(Daemon, DaemonStatus)> {
         Some(daemon) => daemon,
         None => context.reach.connect().await?,
     };
-    let asking = async {
-        daemon
-            .call(method::Status::default())
-            .await
-            .map_err(Problem::from)
-    };
-    let status = within(ANSWER_LIMIT, asking).await?;
+    let status = within(ANSWER_LIMIT, daemon.call(method::Status::default())).await?;
     Ok((daemon, status))
 }
 

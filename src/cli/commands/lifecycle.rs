@@ -1,6 +1,5 @@
 //! Beginnings and ends: `close`, `reset` and `rm` of a conversation, `start` and `stop` of the daemon.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::method;
 use clap::Args;

@@ -3,13 +3,11 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 
-use super::{Context, Most, clock, pages, real_folder, this_folder};
+use super::{Context, Most, pages, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG};
@@ -18,15 +16,15 @@ use crate::cli::table::{Cell, Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
 /// The states that can be asked for, by their names on the wire.
-const STATES: [&str; 8] = [
-    "idle",
-    "prompting",
-    "awaiting",
-    "cancelling",
-    "limited",
-    "interrupted",
-    "moving",
-    "failed",
+const STATES: [(&str, &str); 8] = [
+    ("idle", ""),
+    ("prompting", ""),
+    ("awaiting", ""),
+    ("cancelling", ""),
+    ("limited", ""),
+    ("interrupted", ""),
+    ("moving", ""),
+    ("failed", ""),
 ];
 
 /// `ls`.
@@ -44,7 +42,7 @@ pub(in crate::cli) struct List {
     #[arg(value_name = "WORDS")]
     words: Vec<String>,
     /// List only conversations in this state
-    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(STATES).try_map(state))]
+    #[arg(long, value_name = "STATE", value_parser = wire_words::<ConversationState>(&STATES))]
     state: Option<ConversationState>,
     /// List only conversations of this agent
     #[arg(long, value_name = "NAME")]
@@ -54,10 +52,6 @@ pub(in crate::cli) struct List {
     cwd: Option<PathBuf>,
     #[command(flatten)]
     most: Most,
-}
-
-fn state(name: String) -> serde_json::Result<ConversationState> {
-    serde_json::from_value(name.into())
 }
 
 /// Lists conversations, newest first, those of this folder before the others.
@@ -156,7 +150,7 @@ pub(in crate::cli) async fn here_first(
 
 /// Conversations as a table.
 pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table {
-    let clock = clock();
+    let clock = Clock::here();
     let ids: Vec<String> = conversations.iter().map(|one| one.id.to_string()).collect();
     let mut table = Table::new(&["ID", ">UPDATED?", "STATE", "AGENT?", "FOLDER?", "TITLE"]);
     for (one, id) in conversations.iter().zip(words::names(&ids, look)) {

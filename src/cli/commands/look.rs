@@ -1,10 +1,9 @@
 //! What there is, in detail: `show`, `chain`, `lineage`, `agents`, `status`.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 
-use super::{Context, clock, has_real_agent, pages};
+use super::{Context, has_real_agent, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
@@ -12,7 +11,7 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::talk::question;
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
 /// Prints values below each other, each after its name; those that are empty are left out.
 fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String); N]) -> Outcome {
@@ -53,9 +52,7 @@ async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
         .await
     {
         Ok(answer) => Some(answer.conversation.title),
-        Err(error) => Problem::from(error)
-            .detail("deletedAt")
-            .map(|_| "(deleted)".to_owned()),
+        Err(problem) => problem.detail("deletedAt").map(|_| "(deleted)".to_owned()),
     };
     let title = title
         .map(|title| one_line(&title))
@@ -74,7 +71,7 @@ async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
 }
 
 fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: String) -> Outcome {
-    let clock = clock();
+    let clock = Clock::here();
     let head = match &conversation.head {
         Some(head) => {
             let links = words::count(conversation.chain_length as u64, "session", "sessions");
@@ -132,7 +129,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
         .ask(&daemon, method::Chain::of(conversation.id))
         .await?
         .links;
-    let clock = clock();
+    let clock = Clock::here();
     let mut table = Table::new(&["SESSION", ">MADE", "", "ORIGIN"]);
     for (index, link) in links.iter().enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
@@ -169,7 +166,7 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
         Ok((page.entries, page.next_cursor))
     })
     .await?;
-    let clock = clock();
+    let clock = Clock::here();
     let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "CHANGE"]);
     for entry in &entries {
         let session = match entry.upstream_id.as_str() {

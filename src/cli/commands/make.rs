@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
+use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 
-use super::{Context, real_folder, this_folder};
+use super::{Context, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
-use crate::cli::talk::edit::{least, not_branched, place};
+use crate::cli::talk::edit::{not_branched, place};
 use crate::cli::words;
 
 /// Create a conversation and print its id
@@ -67,22 +67,20 @@ pub(in crate::cli) struct Fork {
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(in crate::cli) title: Option<String>,
     /// Fail if the branch would keep less of the history than this (default: text)
-    #[arg(long, value_name = "LEVEL")]
-    pub(in crate::cli) min_fidelity: Option<MinFidelity>,
+    #[arg(long, value_name = "LEVEL", value_parser = wire_words::<Fidelity>(&FIDELITIES))]
+    pub(in crate::cli) min_fidelity: Option<Fidelity>,
 }
 
 /// Least acceptable fidelity of a branch's history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum MinFidelity {
-    /// The complete history
-    Full,
-    /// An older state of the history, or one that lacks turns
-    Partial,
-    /// The messages, retold as text
-    Text,
-    /// No history required
-    None,
-}
+pub(in crate::cli) const FIDELITIES: [(&str, &str); 4] = [
+    ("full", "The complete history"),
+    (
+        "partial",
+        "An older state of the history, or one that lacks turns",
+    ),
+    ("text", "The messages, retold as text"),
+    ("none", "No history required"),
+];
 
 /// Makes a conversation and prints its id.
 pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit> {
@@ -177,7 +175,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         in_place: options.in_place,
         cwd: folder,
         title: options.title,
-        min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
+        min_fidelity: options.min_fidelity.unwrap_or_default(),
         ..Default::default()
     };
     let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;

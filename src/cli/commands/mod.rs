@@ -22,12 +22,12 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::agent::AgentInfo;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method::{self, Method};
+use bridge_protocol::raw::RawJson;
 use clap::Args;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde::de::DeserializeOwned;
 
 use super::Definition;
 use super::args::Command;
@@ -37,7 +37,6 @@ use super::output::Output;
 use super::problem::{Outcome, Problem};
 use super::progress::watched;
 use super::select;
-use super::words::Clock;
 
 pub(super) use past::{MESSAGE_PAGE, Pager, turns};
 
@@ -110,19 +109,19 @@ impl Context<'_> {
     /// # Errors
     /// What the daemon answers.
     pub(super) async fn ask<M: Method>(&mut self, daemon: &Daemon, call: M) -> Outcome<M::Answer> {
-        let answer = watched(self.output, daemon, M::NAME, daemon.call(call)).await?;
+        let (answer, raw) = self.watch(daemon, call).await?;
         if self.output.json {
-            self.answer(daemon, M::NAME)?;
+            self.output.raw(&raw)?;
         }
         Ok(answer)
     }
 
-    /// Prints the bytes of the last answer of a method.
-    pub(super) fn answer(&mut self, daemon: &Daemon, method: &str) -> Outcome {
-        match daemon.answer(method) {
-            Some(answer) => self.output.raw(&answer),
-            None => Ok(()),
-        }
+    /// Makes a call, and shows how far it has come where that takes long. Returns the bytes of the answer too.
+    ///
+    /// # Errors
+    /// What the daemon answers.
+    pub(super) async fn watch<M: Method>(&self, daemon: &Daemon, call: M) -> Outcome<(M::Answer, RawJson)> {
+        watched(self.output, daemon, M::NAME, daemon.call_raw(call)).await
     }
 }
 
@@ -163,6 +162,18 @@ impl Most {
     }
 }
 
+/// Parses a word of the wire contract; each with what the help says of it.
+pub(super) fn wire_words<T>(words: &'static [(&str, &str)]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let words = words.iter().map(|(word, about)| match *about {
+        "" => PossibleValue::new(*word),
+        about => PossibleValue::new(*word).help(about),
+    });
+    PossibleValuesParser::new(words).try_map(|word| serde_json::from_value::<T>(word.into()))
+}
+
 /// The fewest characters that an id may be shortened to.
 pub(super) const LEAST_ID_CHARS: usize = 6;
 
@@ -187,14 +198,6 @@ pub(super) async fn pages<T, Cursor>(
             return Ok((all, !is_over));
         }
         cursor = next;
-    }
-}
-
-/// The present moment in the user's time zone.
-fn clock() -> Clock {
-    Clock {
-        now: Timestamp::now(),
-        zone: TimeZone::system(),
     }
 }
 

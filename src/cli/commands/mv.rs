@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, MovedKind, PlannedMove};
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
@@ -151,14 +150,15 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
 async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::TreeMoves::default()).await?;
+    let clock = words::Clock::here();
     for one in &answer.moves {
         let conversations = words::count(one.conversations, "conversation", "conversations");
         let files = words::count(one.moved, "file", "files");
-        let until = format!("(until {})", words::date(one.until));
+        let until = format!("(until {})", clock.date(one.until));
         let lines = format!(
             "{}  {}  {conversations}, {files}\n    {} -> {}  {}",
             one_line(&one.undo_id),
-            words::date(one.at),
+            clock.date(one.at),
             one_line(&one.from),
             one_line(&one.to),
             context.output.look.paint(DIM, &until)

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::{CheckpointId, ConversationId, ConversationRef, Cursor, UpstreamId};
@@ -12,7 +11,7 @@ use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Context, clock, pages};
+use super::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
@@ -21,7 +20,7 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
 use crate::cli::table::{Table, dim, plain};
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
 /// Checkpoints that are asked for at once; the daemon's own limit of a page.
 pub(super) const CHECKPOINT_PAGE: u32 = 500;
@@ -58,7 +57,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
         Ok((page.checkpoints, before))
     })
     .await?;
-    let clock = clock();
+    let clock = Clock::here();
     let mut table = Table::new(&[">STEP", ">WHEN", "CHECKPOINT?", "PROMPT"]);
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));
@@ -91,15 +90,20 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     let (mut is_first, mut is_cut) = (true, false);
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
-        let call = daemon.call(method::History {
+        let call = method::History {
             last: past.last.filter(|_| cursor.is_none()),
             cursor,
             limit,
             ..method::History::of(id)
-        });
-        let call = watched(context.output, &daemon, method::History::NAME, call);
+        };
+        let call = watched(
+            context.output,
+            &daemon,
+            method::History::NAME,
+            daemon.call_raw(call),
+        );
         let (page, steps) = future::join(call, OptionFuture::from(steps.take())).await;
-        let mut page = page?;
+        let (mut page, raw) = page?;
         let counted = page.messages.len();
         if past.last.is_some() && is_first && !context.output.json {
             from_its_prompt(&daemon, id, &mut page).await?;
@@ -107,13 +111,13 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         }
         is_first = false;
         if let Some(steps) = steps {
-            let clock = clock();
+            let clock = Clock::here();
             teller.show_turns(Turns { steps, clock });
         }
         seen.add(page.kept, page.gaps);
         let text = teller.page(&page.messages);
         let wants_more = match &mut pager {
-            _ if context.output.json => context.answer(&daemon, method::History::NAME).map(|()| true)?,
+            _ if context.output.json => context.output.raw(&raw).map(|()| true)?,
             Some(pager) => pager.take(&text),
             None => context.output.text(&text).map(|()| true)?,
         };

@@ -1,8 +1,8 @@
 //! `set`: the title and the settings of a conversation.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, Settings};
-use bridge_protocol::event::Event;
+use std::collections::BTreeSet;
+
+use bridge_protocol::conversation::{Conversation, SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ErrorKind, method};
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Context;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::follow::Follower;
+use crate::cli::follow::session;
 use crate::cli::output::one_line;
 use crate::cli::problem::Outcome;
 use crate::cli::words;
@@ -91,8 +91,8 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
     };
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
-            return Err(match offered(&daemon, &conversation).await {
-                Some(offered) => problem.hint(offered),
+            return Err(match offers(&daemon, &conversation).await {
+                Some(offers) => problem.hint(offers),
                 None => problem,
             });
         }
@@ -122,29 +122,65 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
     Ok(())
 }
 
-/// The models, modes and options that an open session offers.
-async fn offered(daemon: &Daemon, conversation: &Conversation) -> Option<String> {
-    let mut follower = Follower::start(daemon, conversation.id.into()).await.ok()?;
-    let Event::Snapshot { session, .. } = follower.next().await.ok()?.envelope.event else {
-        return None;
+/// The values that an open session offers, as a hint.
+async fn offers(daemon: &Daemon, conversation: &Conversation) -> Option<String> {
+    let session = session(daemon, conversation.id).await.ok()?;
+    let configured = session
+        .config_options
+        .as_ref()
+        .and_then(|options| options.read().ok());
+    let configured: Value = configured.unwrap_or_default();
+    let ids = configured.as_array().into_iter().flatten();
+    let keys = ids.filter_map(|option| option["id"].as_str()).chain(["mode"]);
+    let keys: BTreeSet<&str> = keys.collect();
+    let offers = keys.into_iter().filter_map(|key| {
+        let values = offered(key, &session).into_iter();
+        let values: Vec<String> = values.map(|one| one_line(&one.value)).collect();
+        (!values.is_empty()).then(|| format!("{} is one of {}", one_line(key), values.join(", ")))
+    });
+    Some(offers.collect::<Vec<_>>().join("; ")).filter(|offers| !offers.is_empty())
+}
+
+/// A value that the agent offers for a setting.
+pub(in crate::cli) struct Offered {
+    /// The value.
+    pub(in crate::cli) value: String,
+    /// The agent's name for it.
+    pub(in crate::cli) name: String,
+    /// What the agent says of it.
+    pub(in crate::cli) about: String,
+    /// Whether it is set.
+    pub(in crate::cli) is_current: bool,
+}
+
+/// What the agent offers for a setting: the values of the option with this category or id; of `mode` else its modes.
+pub(in crate::cli) fn offered(key: &str, session: &SessionInfo) -> Vec<Offered> {
+    let read = |part: &Option<RawJson>| -> Value {
+        let part = part.as_ref().and_then(|part| part.read().ok());
+        part.unwrap_or_default()
     };
-    let session = session?;
-    let read = |raw: Option<RawJson>| raw.and_then(|raw| raw.read::<Value>().ok()).unwrap_or_default();
-    let (modes, options) = (read(session.modes), read(session.config_options));
-    let names = |list: &Value, member: &str| {
-        let list = list.as_array().into_iter().flatten();
-        list.filter_map(|one| one[member].as_str())
-            .map(one_line)
-            .collect::<Vec<_>>()
-            .join(", ")
+    let (configured, modes) = (read(&session.config_options), read(&session.modes));
+    let is_it = |option: &&Value| option["category"] == key || option["id"] == key;
+    let option = configured
+        .as_array()
+        .and_then(|options| options.iter().find(is_it));
+    let (current, all) = match option {
+        Some(option) => (&option["currentValue"], &option["options"]),
+        None if key == "mode" => (&modes["currentModeId"], &modes["availableModes"]),
+        None => (&Value::Null, &Value::Null),
     };
-    let mut offers = vec![("mode", names(&modes["availableModes"], "id"))];
-    for option in options.as_array().into_iter().flatten() {
-        offers.push((option["id"].as_str()?, names(&option["options"], "value")));
-    }
-    let offers = offers.into_iter().filter(|(_, values)| !values.is_empty());
-    let offers: Vec<String> = offers
-        .map(|(key, values)| format!("{} is one of {values}", one_line(key)))
-        .collect();
-    (!offers.is_empty()).then(|| offers.join("; "))
+    let text = |one: &Value, names: &[&str]| {
+        let found = names.iter().find_map(|name| one[*name].as_str());
+        found.unwrap_or_default().to_owned()
+    };
+    let all = all.as_array().into_iter().flatten().map(|one| {
+        let value = text(one, &["value", "id", "modelId"]);
+        Offered {
+            is_current: current.as_str() == Some(&value),
+            name: text(one, &["name"]),
+            about: text(one, &["description", "name"]),
+            value,
+        }
+    });
+    all.collect()
 }

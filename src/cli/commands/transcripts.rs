@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::{Context, LEAST_ID_CHARS, Most, clock, pages, real_folder, some_of, unknown_agent};
+use super::{Context, LEAST_ID_CHARS, Most, pages, real_folder, some_of, unknown_agent};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Table, dim, plain};
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
 /// `transcripts`.
 #[derive(Debug, Args)]
@@ -82,7 +81,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
 }
 
 fn table(transcripts: &[Transcript], look: Look) -> Table {
-    let clock = clock();
+    let clock = Clock::here();
     let ids: Vec<&str> = transcripts.iter().map(|one| one.upstream_id.as_str()).collect();
     let owners = transcripts
         .iter()

@@ -1,6 +1,5 @@
 //! `tree`: the conversations that are related by forks, as a picture.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 
 use super::Context;
@@ -8,8 +7,7 @@ use super::past::CHECKPOINT_PAGE;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
+use crate::cli::problem::Outcome;
 use crate::cli::select::Target;
 use crate::cli::tree::{Member, draw};
 use crate::cli::words;
@@ -21,7 +19,11 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
     if context.output.json {
         return Ok(Exit::Done);
     }
-    let mut members: Vec<Member> = answer.conversations.into_iter().map(Member::from).collect();
+    let unread = |of| Member {
+        of,
+        steps: Vec::new(),
+    };
+    let mut members: Vec<Member> = answer.conversations.into_iter().map(unread).collect();
     read_steps(context, &daemon, &mut members).await?;
     let look = context.output.look;
     if let Some(parent) = answer.missing_parent {
@@ -42,14 +44,13 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
 /// Reads the newest steps of each conversation. One whose history cannot be read is drawn without, with a note.
 async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [Member]) -> Outcome {
     for member in members {
-        let id = member.conversation.id;
-        let call = daemon.call(method::Checkpoints {
+        let id = member.of.conversation.id;
+        let call = method::Checkpoints {
             limit: Some(CHECKPOINT_PAGE),
             ..method::Checkpoints::of(id)
-        });
-        let read = watched(context.output, daemon, "conversation/checkpoints", call).await;
-        match read.map_err(Problem::from) {
-            Ok(page) => member.steps = page.checkpoints.into_iter().rev().collect(),
+        };
+        match context.watch(daemon, call).await {
+            Ok((page, _)) => member.steps = page.checkpoints.into_iter().rev().collect(),
             Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
             Err(problem) => {
                 let word = format!("without the steps of {}:", words::short_id(id));

@@ -8,7 +8,6 @@ mod leftovers;
 mod play;
 mod stage;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method;
 use clap::Args;
 use std::fs;

@@ -5,7 +5,6 @@
 use std::iter::successors;
 use std::time::Duration;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, ConversationState, OnLimit};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Resumed, Via};
@@ -15,7 +14,6 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ConversationRef};
 use futures_util::future;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
@@ -382,13 +380,17 @@ impl Play<'_, '_> {
         ))?;
         let tree = method::TreeOf::of(self.id.clone());
         let family = self.call(tree).await?.conversations.into_iter();
-        let family: Vec<Member> = family.map(Member::from).collect();
+        let unread = |of| Member {
+            of,
+            steps: Vec::new(),
+        };
+        let family: Vec<Member> = family.map(unread).collect();
         for line in draw(&family, None, look) {
             self.tell(&line)?;
         }
         let links = family
             .first()
-            .map(|first| first.links.as_slice())
+            .map(|first| first.of.links.as_slice())
             .unwrap_or_default();
         // The head, and the sessions whose history it carries, one after another.
         let carried = successors(links.last(), |link| {
@@ -411,7 +413,7 @@ impl Play<'_, '_> {
     }
 
     async fn call<M: Method>(&self, call: M) -> Outcome<M::Answer> {
-        Ok(self.daemon.call(call).await?)
+        self.daemon.call(call).await
     }
 
     async fn conversation(&self) -> Outcome<Conversation> {
@@ -580,7 +582,7 @@ struct Text {
 
 /// A time on the reader's clock.
 fn local(at: Timestamp) -> String {
-    words::moment(at, Timestamp::now(), &TimeZone::system())
+    words::Clock::here().moment(at)
 }
 
 /// Makes a call, and hears the events of the conversation until `each` has what it waits for.
@@ -602,7 +604,7 @@ async fn watch<M: Method, T>(
     let refused = async {
         match daemon.call(call).await {
             Ok(_) => future::pending().await,
-            Err(error) => Err(Problem::from(error)),
+            Err(problem) => Err(problem),
         }
     };
     let first = async {

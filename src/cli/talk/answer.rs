@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use bridge_protocol::InterruptId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
@@ -17,7 +16,8 @@ use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{select, words};
+use crate::cli::select::Target;
+use crate::cli::words;
 
 /// `answer`.
 #[derive(Debug, Args)]
@@ -52,18 +52,9 @@ pub(in crate::cli) struct Cancel {
     queued: bool,
 }
 
-/// `resume`.
-#[derive(Debug, Args)]
-pub(in crate::cli) struct Resume {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
-}
-
 /// Answers a question of the agent.
 pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let id = words::short_id(conversation.id);
     let named = options.question.as_deref();
     let interrupt = open_question(&conversation, named)?;
@@ -98,17 +89,13 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         by: Some(question::ANSWERER.to_owned()),
         ..Default::default()
     };
-    let answered = daemon
-        .call(call)
+    let answered = context
+        .ask(&daemon, call)
         .await
-        .map_err(|error| match Problem::from(error) {
-            problem if problem.exit == Exit::NotFound => not_open(&id, named.unwrap_or_default()),
-            problem => problem,
+        .map_err(|problem| match problem.exit {
+            Exit::NotFound => not_open(&id, named.unwrap_or_default()),
+            _ => problem,
         })?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/respond")?;
-        return Ok(Exit::Done);
-    }
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
     let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
     let see = format!("See what comes of it: sessionctl attach {id}");
@@ -159,18 +146,13 @@ fn not_open(id: &str, question: &str) -> Problem {
 
 /// Stops the running turn.
 pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let call = method::Cancel {
         conversation_id: conversation.id.into(),
         queued: options.queued,
         ..Default::default()
     };
-    let answer = daemon.call(call).await?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/cancel")?;
-        return Ok(Exit::Done);
-    }
+    let answer = context.ask(&daemon, call).await?;
     let id = words::short_id(conversation.id);
     context.output.note(&match answer.cancelled {
         true => format!("Cancelled the turn of {id}. Its history keeps what was said."),
@@ -180,18 +162,9 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
 }
 
 /// Opens the session and says how.
-pub(in crate::cli) async fn resume(context: &mut Context<'_>, options: Resume) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
-    let call = method::Resume {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    };
-    let answer = daemon.call(call).await?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/resume")?;
-        return Ok(Exit::Done);
-    }
+pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let (daemon, conversation) = context.on(target.name()).await?;
+    let answer = context.ask(&daemon, method::Resume::of(conversation.id)).await?;
     let look = context.output.look;
     for line in words::tried(&answer.resumed.attempts) {
         context.output.line(&look.paint(DIM, &line))?;

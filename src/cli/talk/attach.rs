@@ -4,33 +4,24 @@
 
 use std::rc::Rc;
 
-use clap::Args;
-
 use super::turn::{OnQuestion, Start, Talk};
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::problem::Outcome;
-use crate::cli::select;
+use crate::cli::select::Target;
 
-/// `attach`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+/// What the help of `attach` says at its end.
+pub(in crate::cli) const HELP: &str = "\
 Shows the running turn, or else the last one, and all later ones, and asks the agent's questions. If the daemon ends, waits until one answers again. \
 Ctrl-C leaves and cancels nothing.
 
 Examples:
   sessionctl attach .
-  sessionctl attach 90e2e180 --json")]
-pub(in crate::cli) struct Attach {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
-}
+  sessionctl attach 90e2e180 --json";
 
 /// Follows a conversation until Ctrl-C or its end.
-pub(in crate::cli) async fn attach(context: &mut Context<'_>, options: Attach) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let (daemon, conversation) = context.on(target.name()).await?;
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
     talk.unattended = OnQuestion::Wait;
     talk.follow(Start::Watch).await?;

@@ -12,11 +12,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{Conversation, SessionInfo};
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::method;
-use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::raw::PromptContent;
 use clap::Args;
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
@@ -30,11 +29,12 @@ use super::files;
 use super::send::{finish, new};
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::branched;
+use crate::cli::commands::set::{Offered, offered};
 use crate::cli::commands::{self, Context, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::follow::Follower;
-use crate::cli::output::{DIM, Output, STRONG, cut, one_line};
+use crate::cli::follow::{Follower, session};
+use crate::cli::output::{Output, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::{args, keyboard, select, words};
 use crate::paths::ownership::NO_LINK;
@@ -59,7 +59,7 @@ const HELP: &str = "  /help                  Show this list
   /undo                  Undo the last edit, rewind, move or reset
   /fork [TURN]           Continue on a branch; this conversation stays as it is
   /continue [OPTIONS]    Continue the interrupted turn (later: --at-reset, --at TIME)
-  /answer                Answer the agent's open question
+  /answer [ANSWER]       Answer the agent's open question
   /model [NAME]          Change the model (without NAME: list the models)
   /mode [NAME]           Change the mode (without NAME: list the modes)
   /exit                  Leave; so do /quit and Ctrl-D
@@ -121,7 +121,9 @@ pub(in crate::cli) async fn chat_in(
     let mut editor = editor(context)?;
     context.warn_of_echo(&room.daemon, &room.conversation).await?;
     room.enter(context).await?;
-    note(context.output, "/help lists the commands, /exit or Ctrl-D leaves")?;
+    context
+        .output
+        .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
     let mark = Mark(context.output.note_look.sign("› ", "> "));
     let mut is_leaving = false;
     loop {
@@ -132,7 +134,7 @@ pub(in crate::cli) async fn chat_in(
             Signal::Success(text) => text.replace("\\\n", "\n"),
             Signal::CtrlC if !is_leaving => {
                 is_leaving = true;
-                note(context.output, "Ctrl-C again, or Ctrl-D, leaves")?;
+                context.output.aside("Ctrl-C again, or Ctrl-D, leaves")?;
                 continue;
             }
             Signal::CtrlC | Signal::CtrlD => return Ok(Exit::Done),
@@ -163,13 +165,13 @@ impl Room {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
-        context.output.chat = Some(words::short_id(conversation.id));
+        context.output.chat = Some(conversation.id);
         let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
             .output
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
-        note(context.output, &cut(&place, columns, look))?;
+        context.output.aside(&cut(&place, columns, look))?;
         // What cannot be read can be talked about all the same.
         if let Some(last) = turns(&self.daemon, &conversation.id.into(), 1)
             .await
@@ -179,8 +181,10 @@ impl Room {
             let mark = look.sign("›", ">");
             let prompt = one_line(&last.prompt);
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
-            note(context.output, &cut(&prompt, columns, look))?;
-            note(context.output, &cut(&one_line(&last.reply), columns, look))?;
+            context.output.aside(&cut(&prompt, columns, look))?;
+            context
+                .output
+                .aside(&cut(&one_line(&last.reply), columns, look))?;
         }
         if (is_running(conversation.state) || !conversation.interrupts.is_empty())
             && let Err(problem) = self.follow(context, Start::Running).await
@@ -225,7 +229,7 @@ impl Room {
         let named = files::named_in(text);
         let content = files::prompt(&self.daemon, &self.conversation, text, &named.files).await?;
         for line in named.lines() {
-            note(context.output, &line)?;
+            context.output.aside(&line)?;
         }
         Ok(content)
     }
@@ -241,7 +245,7 @@ impl Room {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
-            ("help" | "exit" | "quit" | "history" | "undo" | "answer", Some(rest)) => {
+            ("help" | "exit" | "quit" | "history" | "undo", Some(rest)) => {
                 return Err(
                     Problem::new(Exit::Usage, format!("unexpected argument: {}", one_line(rest)))
                         .hint(format!("type /{name} alone")),
@@ -250,15 +254,11 @@ impl Room {
             ("help", _) => context.output.note(HELP)?,
             ("exit" | "quit", _) => return Ok(false),
             ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
-            ("continue", Some(options)) => {
-                let id = id.to_string();
-                let options = unquoted(options);
+            ("answer" | "continue", Some(options)) => {
+                let (id, options) = (id.to_string(), unquoted(options));
                 let options = options.iter().map(String::as_str);
-                run(
-                    context,
-                    &["continue", &id].into_iter().chain(options).collect::<Vec<_>>(),
-                )
-                .await?;
+                let call: Vec<_> = [name, &id].into_iter().chain(options).collect();
+                run(context, &call).await?;
             }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation {
@@ -268,7 +268,7 @@ impl Room {
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, open.is_empty()) {
                     (_, false) => return self.follow(context, Start::Running).await,
-                    ("answer", true) => note(context.output, "no question is open")?,
+                    ("answer", true) => context.output.aside("no question is open")?,
                     _ => return self.follow(context, Start::Continue(continue_now(id))).await,
                 }
             }
@@ -285,13 +285,12 @@ impl Room {
                 self.conversation = self.branch(context, turn, false).await?;
                 select::use_here(&self.daemon, self.conversation.id).await;
                 self.enter(context).await?;
-                note(
-                    context.output,
-                    &format!("a branch of {source}; to go back, leave and run: sessionctl chat {source}"),
-                )?;
+                context.output.aside(&format!(
+                    "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
+                ))?;
             }
             ("model" | "mode", None) => {
-                let all = offered(name, &self.session().await?);
+                let all = offered(name, &session(&self.daemon, self.conversation.id).await?);
                 list(context.output, name, &all)?;
             }
             ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
@@ -313,7 +312,7 @@ impl Room {
 
     /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
     async fn agent_commands(&self) -> Outcome<Value> {
-        if let Some(commands) = self.session().await?.commands {
+        if let Some(commands) = session(&self.daemon, self.conversation.id).await?.commands {
             return Ok(commands.read().unwrap_or_default());
         }
         let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
@@ -414,20 +413,11 @@ impl Room {
             true => "nothing was said yet",
             false => "/rewind TURN goes back to after it",
         };
-        note(context.output, hint)
-    }
-
-    /// What the agent reported of its session.
-    async fn session(&self) -> Outcome<SessionInfo> {
-        let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
-        match follower.next().await?.envelope.event {
-            Event::Snapshot { session, .. } => Ok(session.unwrap_or_default()),
-            _ => Ok(SessionInfo::default()),
-        }
+        context.output.aside(hint)
     }
 
     async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
-        let all = offered(name, &self.session().await?);
+        let all = offered(name, &session(&self.daemon, self.conversation.id).await?);
         let is_it = |option: &&Offered| option.value == value || option.name.eq_ignore_ascii_case(value);
         let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
@@ -435,52 +425,11 @@ impl Room {
     }
 }
 
-/// A model or a mode that the agent offers.
-struct Offered {
-    value: String,
-    name: String,
-    about: String,
-    is_current: bool,
-}
-
-/// What the agent reported of its models or modes: a configuration option of this category, else its modes.
-fn offered(category: &str, session: &SessionInfo) -> Vec<Offered> {
-    let read = |part: &Option<RawJson>| -> Value {
-        let part = part.as_ref().and_then(|part| part.read().ok());
-        part.unwrap_or_default()
-    };
-    let (configured, modes) = (read(&session.config_options), read(&session.modes));
-    let is_it = |option: &&Value| option["category"].as_str().or(option["id"].as_str()) == Some(category);
-    let option = configured
-        .as_array()
-        .and_then(|options| options.iter().find(is_it));
-    let (current, all) = match option {
-        Some(option) => (&option["currentValue"], &option["options"]),
-        None if category == "mode" => (&modes["currentModeId"], &modes["availableModes"]),
-        None => (&Value::Null, &Value::Null),
-    };
-    let text = |one: &Value, names: &[&str]| {
-        let found = names.iter().find_map(|name| one[*name].as_str());
-        found.unwrap_or_default().to_owned()
-    };
-    let all = all.as_array().into_iter().flatten().map(|one| {
-        let value = text(one, &["value", "id", "modelId"]);
-        Offered {
-            is_current: current.as_str() == Some(&value),
-            name: text(one, &["name"]),
-            about: text(one, &["description", "name"]),
-            value,
-        }
-    });
-    all.collect()
-}
-
 fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
     if all.is_empty() {
-        return note(
-            output,
-            &format!("the agent has not reported its {kind}s; it does with the first prompt"),
-        );
+        return output.aside(&format!(
+            "the agent has not reported its {kind}s; it does with the first prompt"
+        ));
     }
     let look = output.note_look;
     for option in all {
@@ -535,11 +484,6 @@ async fn run(context: &mut Context<'_>, command: &[&str]) -> Outcome {
     }
 }
 
-fn note(output: &mut Output, text: &str) -> Outcome {
-    let text = output.note_look.paint(DIM, text);
-    output.note(&text)
-}
-
 fn editor(context: &mut Context<'_>) -> Outcome<Reedline> {
     let editor = Reedline::create()
         .with_ansi_colors(context.output.note_look.coloured)
@@ -551,10 +495,9 @@ fn editor(context: &mut Context<'_>) -> Outcome<Reedline> {
     match history(&file) {
         Ok(history) => Ok(editor.with_history(Box::new(history))),
         Err(error) => {
-            note(
-                context.output,
-                &format!("typed lines are not kept: {}: {error}", file.display()),
-            )?;
+            context
+                .output
+                .aside(&format!("typed lines are not kept: {}: {error}", file.display()))?;
             Ok(editor)
         }
     }

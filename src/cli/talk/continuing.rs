@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState};
 use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -22,8 +21,8 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, HERE};
-use crate::cli::words;
+use crate::cli::select::HERE;
+use crate::cli::words::{self, Clock};
 use crate::paths::shell_word;
 
 /// What `--all` looks for: the states in which a conversation waits, and in any state an interrupted turn.
@@ -79,14 +78,18 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if options.all {
         return all(context).await;
     }
-    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let clock = Clock::here();
     let at = match &options.at {
-        Some(text) => ContinueAt::Time(later(text, now, &zone, options.conversation.as_deref())?),
+        Some(text) => ContinueAt::Time(later(
+            text,
+            clock.now,
+            &clock.zone,
+            options.conversation.as_deref(),
+        )?),
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let id = words::short_id(conversation.id);
     let mut call = continue_now(conversation.id);
     call.at = (!options.cancel).then_some(at);
@@ -102,17 +105,11 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =
         conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
-    let answer = daemon
-        .call(call)
-        .await
-        .map_err(|error| refused(error.into(), &conversation))?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/continue")?;
-        return Ok(Exit::Done);
-    }
+    let answer = context.ask(&daemon, call).await;
+    let answer = answer.map_err(|problem| refused(problem, &conversation))?;
     let line = match &answer.continuation {
         Some(continuation) => {
-            let at = words::moment(continuation.at, now, &zone);
+            let at = clock.moment(continuation.at);
             format!("Continues at {at}. Cancel with: sessionctl continue {id} --cancel")
         }
         None if was_scheduled => "Cancelled the scheduled continuation.".to_owned(),
@@ -121,7 +118,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
             return Ok(Exit::Done);
         }
     };
-    let line = context.output.advice(&line).into_owned();
+    let line = context.output.advice(&line);
     context.output.line(&line)?;
     Ok(Exit::Done)
 }
@@ -287,21 +284,15 @@ async fn recover(
             let at = answer.continuation.map(|continuation| continuation.at);
             return Ok((Did::Continues, at, None));
         }
-        Err(error) => Problem::from(error),
+        Err(problem) => problem,
     };
     match problem.exit {
         Exit::Busy if conversation.state == ConversationState::Idle => Ok((Did::Nothing, None, None)),
-        Exit::Busy => {
-            let call = method::Resume {
-                conversation_id: conversation.id.into(),
-                ..Default::default()
-            };
-            match daemon.call(call).await.map_err(Problem::from) {
-                Ok(answer) => Ok((Did::Opened, None, Some(words::resumed(&answer.resumed)))),
-                Err(problem) if problem.exit == Exit::NoDaemon => Err(problem),
-                Err(problem) => Ok((Did::Failed, None, problem.message)),
-            }
-        }
+        Exit::Busy => match daemon.call(method::Resume::of(conversation.id)).await {
+            Ok(answer) => Ok((Did::Opened, None, Some(words::resumed(&answer.resumed)))),
+            Err(problem) if problem.exit == Exit::NoDaemon => Err(problem),
+            Err(problem) => Ok((Did::Failed, None, problem.message)),
+        },
         Exit::NoDaemon => Err(problem),
         _ => Ok((Did::Failed, None, problem.message)),
     }
@@ -324,10 +315,10 @@ fn report(
         }
         return context.output.raw(&RawJson::from(object));
     }
-    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let clock = Clock::here();
     let detail = detail.as_deref().map(one_line).unwrap_or_default();
-    let what = match (did, at.filter(|at| *at > now)) {
-        (Did::Continues, Some(at)) => format!("continues at {}", words::moment(at, now, &zone)),
+    let what = match (did, at.filter(|at| *at > clock.now)) {
+        (Did::Continues, Some(at)) => format!("continues at {}", clock.moment(at)),
         (Did::Continues, None) => "continues now".to_owned(),
         (Did::Opened, _) => detail,
         (Did::Asks, _) => format!("waits for an answer: {detail}"),

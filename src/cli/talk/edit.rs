@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::EditAnswer;
 use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::id::CheckpointId;
@@ -16,14 +15,14 @@ use super::editor::{self, Written};
 use super::files;
 use super::send::finish;
 use super::turn::{OnQuestion, Start, Talk, request_id};
-use crate::cli::commands::make::MinFidelity;
-use crate::cli::commands::{Context, MESSAGE_PAGE, turns};
+use crate::cli::commands::make::FIDELITIES;
+use crate::cli::commands::{Context, MESSAGE_PAGE, turns, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::watched;
-use crate::cli::{select, words};
+use crate::cli::select::Target;
+use crate::cli::words;
 use crate::paths::shell_word;
 
 /// `edit`.
@@ -44,27 +43,16 @@ pub(in crate::cli) struct Edit {
     #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
     text: Vec<String>,
     /// Fail if less than this of the earlier history would be kept (default: text)
-    #[arg(long, value_name = "LEVEL")]
-    min_fidelity: Option<MinFidelity>,
+    #[arg(long, value_name = "LEVEL", value_parser = wire_words::<Fidelity>(&FIDELITIES))]
+    min_fidelity: Option<Fidelity>,
     /// How to handle questions of the agent (default: ask on a terminal, otherwise leave)
     #[arg(long, value_name = "WHAT")]
     on_question: Option<OnQuestion>,
 }
 
-/// `undo`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.")]
-pub(in crate::cli) struct Undo {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
-}
-
 /// Replaces an earlier prompt and follows the new turn to its end.
 pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let (id, named) = (words::short_id(conversation.id), options.at.as_deref());
     let at = place(&daemon, &conversation.id.into(), named.unwrap_or("-1")).await?;
     let mut written = None;
@@ -89,7 +77,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
         conversation_id: conversation.id.into(),
         at,
         prompt,
-        min_fidelity: options.min_fidelity.map(least).unwrap_or_default(),
+        min_fidelity: options.min_fidelity.unwrap_or_default(),
         request_id: Some(request_id()),
     };
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
@@ -159,9 +147,8 @@ fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome<Exit>) -
 }
 
 /// Undoes the last edit, in-place fork, move or reset.
-pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Outcome<Exit> {
-    let daemon = context.connect().await?;
-    let conversation = select::conversation(context, &daemon, options.conversation.as_deref()).await?;
+pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let (daemon, conversation) = context.on(target.name()).await?;
     let last = match context.output.json {
         true => None,
         // What cannot be read can be undone all the same.
@@ -172,21 +159,11 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, options: Undo) -> Ou
             last.into_iter().next().map(|last| last.id)
         }
     };
-    let call = daemon.call(method::Undo {
-        conversation_id: conversation.id.into(),
-        ..Default::default()
-    });
-    let undone = watched(context.output, &daemon, "conversation/undo", call).await;
-    let answer = undone.map_err(Problem::from).map_err(|problem| match problem.kind() {
-        Some(ErrorKind::NotResumable) => {
-            problem.hint("the conversation is unchanged; put the transcript back where its agent looks for it, then undo again")
-        }
-        _ => problem,
+    let answer = context.ask(&daemon, method::Undo::of(conversation.id)).await;
+    let answer = answer.map_err(|problem| {
+        let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
+        problem.hint_if(ErrorKind::NotResumable, hint)
     })?;
-    if context.output.json {
-        context.answer(&daemon, "conversation/undo")?;
-        return Ok(Exit::Done);
-    }
     if let Some(moved) = &answer.moved {
         let line = format!("back in {}", one_line(&moved.to));
         context.output.line(&line)?;
@@ -243,16 +220,6 @@ pub(in crate::cli) async fn place(
 /// The command that lists the turns.
 fn turns_hint(conversation: &str) -> String {
     format!("sessionctl checkpoints {conversation} lists the turns with their numbers and ids")
-}
-
-/// The least fidelity, as the daemon is asked for it.
-pub(in crate::cli) fn least(level: MinFidelity) -> Fidelity {
-    match level {
-        MinFidelity::Full => Fidelity::Full,
-        MinFidelity::Partial => Fidelity::Partial,
-        MinFidelity::Text => Fidelity::Text,
-        MinFidelity::None => Fidelity::None,
-    }
 }
 
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{Conversation, OnBusy, OnLimit};
 use bridge_protocol::method;
 use bridge_protocol::turn::TurnResult;
@@ -189,7 +188,7 @@ pub(super) fn finish(talk: &Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit
 }
 
 /// Creates a conversation in this folder.
-pub(super) async fn new(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
+pub(in crate::cli) async fn new(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
     let call = method::NewConversation {
         agent: agent.map(Into::into),
         cwd: this_folder()?,

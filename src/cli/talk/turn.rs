@@ -12,19 +12,15 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::HistoryForm;
 use bridge_protocol::link::{Fidelity, Resumed};
-use bridge_protocol::method;
-use bridge_protocol::raw::PromptContent;
+use bridge_protocol::method::{self, Method as _};
+use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{FailureKind, Interrupt, TurnResult};
 use bridge_protocol::{ConversationId, Cursor, InterruptId, TurnId};
 use clap::ValueEnum;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
-use jsonrpsee::core::client::Error as ClientError;
 use serde::Deserialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -39,7 +35,7 @@ use crate::cli::follow::{Followed, Follower};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Figures;
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
 /// How long the events of a turn may take whose answer has come. They come before the answer; only a subscription that was cut
 /// off has to fetch them again.
@@ -130,6 +126,14 @@ struct OwnTurn {
     result: Option<TurnResult>,
 }
 
+/// The answer to what starts a turn.
+struct Started {
+    turn: Option<TurnResult>,
+    /// What came of an edit.
+    edited: Option<EditAnswer>,
+    raw: RawJson,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolCallId {
@@ -147,28 +151,29 @@ impl Start {
         }
     }
 
-    /// Starts it, and gives the turn and what came of an edit. Of what starts nothing the answer never comes.
-    async fn call(&self, daemon: &Daemon) -> Result<(Option<TurnResult>, Option<EditAnswer>), ClientError> {
-        Ok(match self {
-            Self::Prompt(prompt) => (Some(daemon.call(prompt.clone()).await?), None),
+    /// Starts it. Of what starts nothing the answer never comes.
+    async fn call(&self, daemon: &Daemon) -> Outcome<Started> {
+        let (turn, edited, raw) = match self {
+            Self::Prompt(prompt) => {
+                let (turn, raw) = daemon.call_raw(prompt.clone()).await?;
+                (Some(turn), None, raw)
+            }
             Self::Edit(edit) => {
-                let answer = daemon.call(edit.clone()).await?;
-                (Some(answer.turn.clone()), Some(answer))
+                let (answer, raw) = daemon.call_raw(edit.clone()).await?;
+                (Some(answer.turn.clone()), Some(answer), raw)
             }
-            Self::Continue(at) => {
-                daemon.call(at.clone()).await?;
-                (None, None)
-            }
+            Self::Continue(at) => (None, None, daemon.call_raw(at.clone()).await?.1),
             Self::Running | Self::Watch => std::future::pending().await,
-        })
+        };
+        Ok(Started { turn, edited, raw })
     }
 
     /// The method that starts it; nothing for what runs without it.
     fn method(&self) -> Option<&'static str> {
         match self {
-            Self::Prompt(_) => Some("conversation/prompt"),
-            Self::Edit(_) => Some("conversation/edit"),
-            Self::Continue(_) => Some("conversation/continue"),
+            Self::Prompt(_) => Some(method::Prompt::NAME),
+            Self::Edit(_) => Some(method::Edit::NAME),
+            Self::Continue(_) => Some(method::Continue::NAME),
             Self::Running | Self::Watch => None,
         }
     }
@@ -395,9 +400,7 @@ impl<'a> Talk<'a> {
                 work = maybe(figures.as_mut().map(Figures::next)), if figures.is_some() => self.screen.working(work.as_ref()),
                 answered = &mut call, if answer.is_none() => {
                     figures = None;
-                    let (turn, edited) = answered?;
-                    self.edited = edited.or(self.edited.take());
-                    answer = Some(turn);
+                    answer = Some(answered?);
                 }
                 typed = maybe(self.person.as_mut().map(|person| person.answer(&self.keys))), if self.asks() => {
                     self.take_answer(typed).await?;
@@ -427,16 +430,20 @@ impl<'a> Talk<'a> {
                     cancelling = None;
                     cancelled?;
                 }
-                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some(Some(_))) => {
+                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some(Started { turn: Some(_), .. })) => {
                     own.has_ended = true;
                 }
             }
         }
-        let ended = answer.flatten().or(own.result.take());
-        if json {
-            if let Some(answer) = start.method().and_then(|method| daemon.answer(method)) {
-                self.screen.raw(&answer)?;
+        let mut ended = own.result.take();
+        if let Some(Started { turn, edited, raw }) = answer {
+            ended = turn.or(ended);
+            self.edited = edited.or(self.edited.take());
+            if json {
+                self.screen.raw(&raw)?;
             }
+        }
+        if json {
             return Ok(ended);
         }
         self.screen.end_turn()?;
@@ -686,7 +693,7 @@ impl<'a> Talk<'a> {
         let id = words::short_id(self.id);
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
-        let problem = failure::problem_of(turn, &id, is_said, Timestamp::now(), &TimeZone::system())?;
+        let problem = failure::problem_of(turn, &id, is_said, &Clock::here())?;
         Some(match self.is_given_up {
             true => Problem::new(
                 problem.exit,

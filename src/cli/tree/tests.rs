@@ -1,6 +1,6 @@
 //! Trees as they are drawn.
 
-use bridge_protocol::conversation::{Conversation, ConversationState, Parent, Settings};
+use bridge_protocol::conversation::{Conversation, ConversationState, Parent, Settings, TreeMember};
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use jiff::Timestamp;
@@ -87,10 +87,13 @@ fn member(digit: char, parent: Option<(char, &str)>, links: Vec<Link>, entries: 
         conversation_id: self::conversation(digit, "").id,
         checkpoint_id: Some(at.into()),
     });
-    Member {
+    let of = TreeMember {
         conversation,
         links,
         entries,
+    };
+    Member {
+        of,
         steps: Vec::new(),
     }
 }
@@ -308,7 +311,7 @@ fn a_line_fits_the_terminal() {
         ),
     ];
     for one in &mut members {
-        one.conversation.title = "a long title ".repeat(9);
+        one.of.conversation.title = "a long title ".repeat(9);
         one.steps = vec![step(1, "s", None)];
         one.steps[0].prompt = "long ".repeat(20);
     }

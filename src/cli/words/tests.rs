@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
 use super::{
-    Clock, age, branch, cause, fork_title, in_chat, moment, names, path, resumed, short, size, state,
-    telling_apart,
+    Clock, branch, cause, fork_title, in_chat, names, path, resumed, short, size, state, telling_apart,
 };
 use crate::cli::output::Look;
 
@@ -26,7 +25,15 @@ fn ages_are_in_the_largest_unit_that_fits() {
         ("2026-11-01T11:00:00Z", "2 d"),
     ];
     for (at, expected) in table {
-        assert_eq!(age(time(at), now), expected, "{at}");
+        assert_eq!(
+            Clock {
+                now,
+                zone: TimeZone::UTC
+            }
+            .age(time(at)),
+            expected,
+            "{at}"
+        );
     }
 }
 
@@ -43,7 +50,15 @@ fn moments_are_told_on_the_readers_clock() {
         ("2026-11-05T08:00:00Z", "Thu 05 Nov 09:00 (in 1 d 20 h)"),
     ];
     for (at, expected) in table {
-        assert_eq!(moment(time(at), now, &zone), expected, "{at}");
+        assert_eq!(
+            Clock {
+                now,
+                zone: zone.clone()
+            }
+            .moment(time(at)),
+            expected,
+            "{at}"
+        );
     }
 }
 
@@ -256,7 +271,7 @@ fn a_fork_is_told_from_its_parent_by_its_title() {
 
 #[test]
 fn a_chat_names_its_own_commands() {
-    let id = "5d0c2a4e";
+    let id = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d".parse().unwrap();
     for (shell, chat) in [
         ("Undo with: sessionctl undo 5d0c2a4e", "Undo with: /undo"),
         ("sessionctl undo 5d0c2a4e brings it back", "/undo brings it back"),
@@ -272,9 +287,12 @@ fn a_chat_names_its_own_commands() {
         ("x: sessionctl fork 5d0c2a4e --at cp.a.b", "x: /fork cp.a.b"),
         (
             "sessionctl answer 5d0c2a4e allow --question i-1 (or: deny); then y: sessionctl attach 5d0c2a4e",
-            "/answer; then y: sessionctl attach 5d0c2a4e",
+            "/answer allow --question i-1 (or: deny); then y: sessionctl attach 5d0c2a4e",
         ),
-        ("sessionctl answer 5d0c2a4e allow --question i-1", "/answer"),
+        (
+            "sessionctl answer 5d0c2a4e allow --question i-1",
+            "/answer allow --question i-1",
+        ),
         (
             "sessionctl checkpoints 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d lists those there are",
             "/rewind lists those there are",

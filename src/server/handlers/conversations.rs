@@ -14,7 +14,7 @@ use super::parameters::{
     LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit, place,
     unknown_word,
 };
-use super::{Act, Daemon, Outcome, read};
+use super::{Act, Daemon, Outcome, handlers, read};
 use crate::conversation::answer::Request;
 use crate::conversation::effect::Call;
 use crate::conversation::folder::{usable_folder, wanted_folder};
@@ -33,8 +33,8 @@ impl Act<NewConversation> for Daemon {
     }
 }
 
-impl Act<ListConversations> for Daemon {
-    async fn act(&self, params: ListConversations, _: Option<Request>) -> Outcome<ListConversations> {
+handlers! {
+    ListConversations(self, params, _) {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         if params.state == Some(ConversationState::Unknown) {
             let known = "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed";
@@ -57,34 +57,26 @@ impl Act<ListConversations> for Daemon {
             next_cursor,
         })
     }
-}
 
-impl Act<GetConversation> for Daemon {
-    async fn act(&self, params: GetConversation, _: Option<Request>) -> Outcome<GetConversation> {
+    GetConversation(self, params, _) {
         let id = self.resolve(&params.conversation_id)?;
         let conversation = self.registry.view(id)?;
         Ok(ConversationAnswer { conversation })
     }
-}
 
-impl Act<ResolveConversation> for Daemon {
-    async fn act(&self, params: ResolveConversation, _: Option<Request>) -> Outcome<ResolveConversation> {
+    ResolveConversation(self, params, _) {
         let found = self.registry.named(&params.name, params.cwd.as_deref());
         Ok(ConversationAnswer {
             conversation: found.await?,
         })
     }
-}
 
-impl Act<TreeOf> for Daemon {
-    async fn act(&self, params: TreeOf, _: Option<Request>) -> Outcome<TreeOf> {
+    TreeOf(self, params, _) {
         let id = self.resolve(&params.conversation_id)?;
         self.registry.tree(id).await
     }
-}
 
-impl Act<Update> for Daemon {
-    async fn act(&self, params: Update, request: Option<Request>) -> Outcome<Update> {
+    Update(self, params, request) {
         let call = Call::Update {
             title: params.title,
             settings: (params.settings != Settings::default()).then_some(params.settings),
@@ -92,10 +84,8 @@ impl Act<Update> for Daemon {
         };
         self.call(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Prompt> for Daemon {
-    async fn act(&self, params: Prompt, request: Option<Request>) -> Outcome<Prompt> {
+    Prompt(self, params, request) {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Prompt {
@@ -107,10 +97,8 @@ impl Act<Prompt> for Daemon {
         };
         self.call(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Continue> for Daemon {
-    async fn act(&self, params: Continue, request: Option<Request>) -> Outcome<Continue> {
+    Continue(self, params, request) {
         let text = params.text.as_ref();
         text.map(|text| check_prompt("text", text)).transpose()?;
         let call = Call::Continue {
@@ -120,30 +108,24 @@ impl Act<Continue> for Daemon {
         };
         self.call(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Cancel> for Daemon {
-    async fn act(&self, params: Cancel, request: Option<Request>) -> Outcome<Cancel> {
+    Cancel(self, params, request) {
         let call = Call::Cancel {
             turn_id: params.turn_id,
             queued: params.queued,
         };
         self.call_once(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Resume> for Daemon {
-    async fn act(&self, params: Resume, request: Option<Request>) -> Outcome<Resume> {
+    Resume(self, params, request) {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Resume {
             min_fidelity: params.min_fidelity,
         };
         self.call_once(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Fork> for Daemon {
-    async fn act(&self, params: Fork, request: Option<Request>) -> Outcome<Fork> {
+    Fork(self, params, request) {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Fork {
             in_place: params.in_place,
@@ -154,10 +136,8 @@ impl Act<Fork> for Daemon {
         };
         self.call(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Edit> for Daemon {
-    async fn act(&self, params: Edit, request: Option<Request>) -> Outcome<Edit> {
+    Edit(self, params, request) {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Edit {
@@ -168,17 +148,13 @@ impl Act<Edit> for Daemon {
         };
         self.call(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Undo> for Daemon {
-    async fn act(&self, params: Undo, request: Option<Request>) -> Outcome<Undo> {
+    Undo(self, params, request) {
         let id = self.resolve(&params.conversation_id)?;
         read(&self.registry.undo(id, request).await?)
     }
-}
 
-impl Act<Move> for Daemon {
-    async fn act(&self, params: Move, request: Option<Request>) -> Outcome<Move> {
+    Move(self, params, request) {
         let cwd = usable_folder("cwd", &params.cwd)?;
         let id = self.resolve(&params.conversation_id)?;
         if params.dry_run {
@@ -186,43 +162,33 @@ impl Act<Move> for Daemon {
         }
         read(&self.registry.move_to(id, cwd, request).await?)
     }
-}
 
-impl Act<Chain> for Daemon {
-    async fn act(&self, params: Chain, _: Option<Request>) -> Outcome<Chain> {
+    Chain(self, params, _) {
         let id = self.resolve(&params.conversation_id)?;
         let links = self.registry.chain(id)?;
         Ok(ChainAnswer { links })
     }
-}
 
-impl Act<Lineage> for Daemon {
-    async fn act(&self, params: Lineage, _: Option<Request>) -> Outcome<Lineage> {
+    Lineage(self, params, _) {
         let id = self.resolve(&params.conversation_id)?;
         let limit = page_limit(params.limit, LINEAGE_LIMITS)?;
         let (entries, next_cursor) = self.registry.lineage(id, params.cursor.as_ref(), limit)?;
         Ok(LineagePage { entries, next_cursor })
     }
-}
 
-impl Act<Checkpoints> for Daemon {
-    async fn act(&self, params: Checkpoints, _: Option<Request>) -> Outcome<Checkpoints> {
+    Checkpoints(self, params, _) {
         let id = self.resolve(&params.conversation_id)?;
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         self.registry.checkpoints(id, params.before, limit).await
     }
-}
 
-impl Act<History> for Daemon {
-    async fn act(&self, params: History, _: Option<Request>) -> Outcome<History> {
+    History(self, params, _) {
         let id = self.resolve(&params.conversation_id)?;
         let (part, limit) = history_part(params.cursor, params.limit, params.last)?;
         self.registry.history(id, part, limit, params.r#as).await
     }
-}
 
-impl Act<Respond> for Daemon {
-    async fn act(&self, params: Respond, request: Option<Request>) -> Outcome<Respond> {
+    Respond(self, params, request) {
         let call = Call::Respond {
             interrupt_id: params.interrupt_id,
             outcome: params.outcome,
@@ -231,48 +197,36 @@ impl Act<Respond> for Daemon {
         };
         self.call(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Close> for Daemon {
-    async fn act(&self, params: Close, request: Option<Request>) -> Outcome<Close> {
+    Close(self, params, request) {
         self.call_once(&params.conversation_id, Call::Close, request)
             .await
     }
-}
 
-impl Act<Reset> for Daemon {
-    async fn act(&self, params: Reset, request: Option<Request>) -> Outcome<Reset> {
+    Reset(self, params, request) {
         self.call(&params.conversation_id, Call::Reset, request).await
     }
-}
 
-impl Act<Delete> for Daemon {
-    async fn act(&self, params: Delete, request: Option<Request>) -> Outcome<Delete> {
+    Delete(self, params, request) {
         let call = Call::Delete {
             transcripts: params.transcripts,
         };
         self.call(&params.conversation_id, call, request).await
     }
-}
 
-impl Act<Adopt> for Daemon {
-    async fn act(&self, params: Adopt, request: Option<Request>) -> Outcome<Adopt> {
+    Adopt(self, params, request) {
         read(&self.registry.adopt(params, request).await?)
     }
-}
 
-impl Act<Export> for Daemon {
-    async fn act(&self, params: Export, _: Option<Request>) -> Outcome<Export> {
+    Export(self, params, _) {
         let id = self.resolve(&params.conversation_id)?;
         let registry = &self.registry;
         registry
             .export(id, params.format, params.path, params.secrets)
             .await
     }
-}
 
-impl Act<Import> for Daemon {
-    async fn act(&self, params: Import, request: Option<Request>) -> Outcome<Import> {
+    Import(self, params, request) {
         read(&self.registry.import(params, request).await?)
     }
 }

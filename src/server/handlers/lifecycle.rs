@@ -1,26 +1,20 @@
 //! `daemon/…` and `rpc.discover`.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::conversation::Empty;
 use bridge_protocol::daemon::{DaemonStatus, StoreStatus, WorkAnswer};
 use bridge_protocol::method::{Diagnose, Discover, RunningWork, Shutdown, Status};
-use bridge_protocol::openrpc::{self, OpenRpcDocument};
+use bridge_protocol::openrpc;
 
-use super::{Act, Daemon, Outcome, StopRequest};
-use crate::conversation::answer::Request;
+use super::{StopRequest, handlers};
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::chain_text;
 use crate::diagnosis::{Question, diagnose};
 
-/// The same for the life of the program; made when it is first asked for, which is rare.
-static DOCUMENT: LazyLock<Result<OpenRpcDocument, String>> =
-    LazyLock::new(|| openrpc::document().map_err(|error| error.to_string()));
-
-impl Act<Status> for Daemon {
-    async fn act(&self, _: Status, _: Option<Request>) -> Outcome<Status> {
+handlers! {
+    Status(self, _, _) {
         let services = self.registry.services();
         let store = services.store.status();
         Ok(DaemonStatus {
@@ -45,17 +39,13 @@ impl Act<Status> for Daemon {
             },
         })
     }
-}
 
-impl Act<RunningWork> for Daemon {
-    async fn act(&self, _: RunningWork, _: Option<Request>) -> Outcome<RunningWork> {
+    RunningWork(self, _, _) {
         let work = self.registry.work();
         Ok(WorkAnswer { work })
     }
-}
 
-impl Act<Diagnose> for Daemon {
-    async fn act(&self, params: Diagnose, _: Option<Request>) -> Outcome<Diagnose> {
+    Diagnose(self, params, _) {
         let question = Question {
             with_agents: params.agents != Some(false),
             path: params.path,
@@ -64,10 +54,8 @@ impl Act<Diagnose> for Daemon {
         found.diagnostics.insert(0, (self.configuration)());
         Ok(found)
     }
-}
 
-impl Act<Shutdown> for Daemon {
-    async fn act(&self, params: Shutdown, _: Option<Request>) -> Outcome<Shutdown> {
+    Shutdown(self, params, _) {
         let request = StopRequest {
             grace: params.grace_ms.map(Duration::from_millis),
         };
@@ -76,12 +64,10 @@ impl Act<Shutdown> for Daemon {
         }
         Ok(Empty {})
     }
-}
 
-impl Act<Discover> for Daemon {
-    async fn act(&self, _: Discover, _: Option<Request>) -> Outcome<Discover> {
-        DOCUMENT.clone().map_err(|problem| {
-            tracing::error!(problem, "the OpenRPC document cannot be made");
+    Discover(self, _, _) {
+        openrpc::document().map_err(|error| {
+            tracing::error!(%error, "the OpenRPC document cannot be made");
             ConversationError::Lost
         })
     }

@@ -29,8 +29,11 @@ pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
         let invalid = |message: String| BridgeError::new(ErrorKind::InvalidParams, message);
         let known = parameter_names::<M>();
         let given: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(text).unwrap_or_default();
-        if let Some(unknown) = given.keys().find(|name| !known.contains(&&***name)) {
-            let hint = match nearest(unknown, known) {
+        if let Some(unknown) = given
+            .keys()
+            .find(|name| !known.iter().any(|known| known == *name))
+        {
+            let hint = match nearest(unknown, &known) {
                 Some(name) => format!("did you mean `{name}`?"),
                 None if known.is_empty() => "it takes no parameters".to_owned(),
                 None => format!("it takes {}", known.join(", ")),
@@ -65,11 +68,10 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)>
 }
 
 /// The known name that a misspelled one is most like.
-fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
     let best = known
         .iter()
-        .copied()
         .max_by(|one, other| alike(one).total_cmp(&alike(other)))?;
     (alike(best) >= ALIKE).then_some(best)
 }
@@ -147,26 +149,20 @@ pub(super) fn history_part(
     last: Option<u32>,
 ) -> Result<(Part, usize), ConversationError> {
     let part = match (cursor, last) {
-        (Some(_), Some(_)) => Err("cursor and last exclude each other: last begins at the end"),
+        (Some(_), Some(_)) => {
+            let why = "cursor and last exclude each other: last begins at the end";
+            return Err(ConversationError::invalid("last", why));
+        }
+        (Some(cursor), None) => Part::At(cursor),
+        (None, None) => Part::First,
         // Only the page has a limit then.
-        (None, Some(last)) if limit.is_some() && last > 0 => {
-            return Ok((
-                Part::Newest(usize::try_from(last).unwrap_or(usize::MAX)),
-                page_limit(limit, LINEAGE_LIMITS)?,
-            ));
-        }
-        (Some(cursor), None) => Ok(Part::At(cursor)),
-        (None, Some(_)) => Ok(Part::Last),
-        (None, None) => Ok(Part::First),
-    };
-    let part = part.map_err(|why| ConversationError::invalid("last", why))?;
-    match last {
-        Some(last) => {
+        (None, Some(last @ 1..)) if limit.is_some() => Part::Newest(last as usize),
+        (None, Some(last)) => {
             let hint = ", or have a limit beside it";
-            Ok((part, within("last", last, LINEAGE_LIMITS.1, hint)?))
+            return Ok((Part::Last, within("last", last, LINEAGE_LIMITS.1, hint)?));
         }
-        None => Ok((part, page_limit(limit, LINEAGE_LIMITS)?)),
-    }
+    };
+    Ok((part, page_limit(limit, LINEAGE_LIMITS)?))
 }
 
 pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {

@@ -6,14 +6,13 @@ use bridge_protocol::method::{
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::parameters::{LIST_LIMITS, page_limit};
-use super::{Act, Daemon, Outcome, read};
-use crate::conversation::answer::Request;
+use super::{handlers, read};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
 use crate::conversation::registry::{TranscriptFilter, tree};
 
-impl Act<ListTranscripts> for Daemon {
-    async fn act(&self, params: ListTranscripts, _: Option<Request>) -> Outcome<ListTranscripts> {
+handlers! {
+    ListTranscripts(self, params, _) {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         let filter = TranscriptFilter {
             agent: params.agent,
@@ -23,10 +22,8 @@ impl Act<ListTranscripts> for Daemon {
         let page = self.registry.transcripts(filter, params.cursor.as_ref(), limit);
         page.await
     }
-}
 
-impl Act<Check> for Daemon {
-    async fn act(&self, params: Check, request: Option<Request>) -> Outcome<Check> {
+    Check(self, params, request) {
         let Check {
             upstream_id,
             conversation_id,
@@ -53,35 +50,27 @@ impl Act<Check> for Daemon {
         };
         read(&repaired?)
     }
-}
 
-impl Act<Keep> for Daemon {
-    async fn act(&self, params: Keep, _: Option<Request>) -> Outcome<Keep> {
+    Keep(self, params, _) {
         let session = of_agent(params.upstream_id, params.agent)?;
         let kept = self.registry.keep_named(params.conversation_id.as_ref(), session);
         kept.await
     }
-}
 
-impl Act<Restore> for Daemon {
-    async fn act(&self, params: Restore, _: Option<Request>) -> Outcome<Restore> {
+    Restore(self, params, _) {
         let session = of_agent(params.upstream_id, params.agent)?;
         let restored = self
             .registry
             .restore_named(params.conversation_id.as_ref(), session);
         restored.await
     }
-}
 
-impl Act<Forget> for Daemon {
-    async fn act(&self, params: Forget, _: Option<Request>) -> Outcome<Forget> {
+    Forget(self, params, _) {
         let forgotten = self.registry.forget_named(params.upstream_id, params.agent);
         forgotten.await
     }
-}
 
-impl Act<MoveTree> for Daemon {
-    async fn act(&self, params: MoveTree, request: Option<Request>) -> Outcome<MoveTree> {
+    MoveTree(self, params, request) {
         let tree = tree(&params.from, &params.to)?;
         let registry = &self.registry;
         if params.dry_run {
@@ -89,26 +78,20 @@ impl Act<MoveTree> for Daemon {
         }
         read(&registry.move_tree(tree, request).await?)
     }
-}
 
-impl Act<UndoTree> for Daemon {
-    async fn act(&self, params: UndoTree, request: Option<Request>) -> Outcome<UndoTree> {
+    UndoTree(self, params, request) {
         let undo_id = params.undo_id;
         let id = undo_id.parse().map_err(|_| ConversationError::NotFound {
             what: format!("there is no folder move \"{undo_id}\" that can be undone"),
         })?;
         read(&self.registry.undo_tree(id, request).await?)
     }
-}
 
-impl Act<TreeMoves> for Daemon {
-    async fn act(&self, _: TreeMoves, _: Option<Request>) -> Outcome<TreeMoves> {
+    TreeMoves(self, _, _) {
         self.registry.tree_moves().await
     }
-}
 
-impl Act<GetCheckpoint> for Daemon {
-    async fn act(&self, params: GetCheckpoint, _: Option<Request>) -> Outcome<GetCheckpoint> {
+    GetCheckpoint(self, params, _) {
         let conversation = params
             .conversation_id
             .map(|name| self.resolve(&name))

@@ -55,9 +55,9 @@ fn the_order_of_pushing_is_the_order_on_the_wire() {
     run(async {
         let pair = pair(OutboxLimits::default());
         let feed = Feed::new(pair.outbox.clone(), "conversation/event", 7);
-        pair.outbox.try_push("1").unwrap();
+        pair.outbox.try_push(&["1"]).unwrap();
         feed.try_send("2").unwrap();
-        pair.outbox.push("3").await.unwrap();
+        pair.outbox.push(&["3"]).await.unwrap();
         feed.send("4").await.unwrap();
         feed.fail(&BridgeError::new(ErrorKind::Busy, "5\n\"")).await;
         let notification = |result: &str| {
@@ -81,7 +81,7 @@ fn the_order_of_pushing_is_the_order_on_the_wire() {
 fn a_message_never_spans_lines() {
     run(async {
         let pair = pair(OutboxLimits::default());
-        pair.outbox.try_push("{\n\"a\": \"b\\nc\"\r\n}").unwrap();
+        pair.outbox.try_push(&["{\n\"a\": \"b\\nc\"\r\n}"]).unwrap();
         assert_eq!(written(pair).await, "{ \"a\": \"b\\nc\"\r }\n");
     });
 }
@@ -91,11 +91,11 @@ fn a_full_queue_says_so_and_is_usable_again_once_it_was_written() {
     run(async {
         let mut pair = pair(SMALL);
         for _ in 0..4 {
-            pair.outbox.try_push("1").unwrap();
+            pair.outbox.try_push(&["1"]).unwrap();
         }
-        assert_eq!(pair.outbox.try_push("1"), Err(PushError::Full));
+        assert_eq!(pair.outbox.try_push(&["1"]), Err(PushError::Full));
         let outbox = pair.outbox.clone();
-        let mut waiting = Box::pin(outbox.push("answer"));
+        let mut waiting = Box::pin(outbox.push(&["answer"]));
         assert!(futures_util::poll!(&mut waiting).is_pending());
         let writer = tokio::spawn(pair.writer.take().unwrap().run());
         waiting.await.unwrap();
@@ -112,8 +112,8 @@ fn bytes_are_limited_but_for_one_large_message_in_an_empty_queue() {
     run(async {
         let large = "1".repeat(5000);
         let pair = pair(SMALL);
-        pair.outbox.try_push(&large).unwrap();
-        assert_eq!(pair.outbox.try_push("1"), Err(PushError::Full));
+        pair.outbox.try_push(&[&large]).unwrap();
+        assert_eq!(pair.outbox.try_push(&["1"]), Err(PushError::Full));
         assert_eq!(pair.outbox.shared.lock().bytes, 5001);
         assert_eq!(written(pair).await.len(), 5001);
     });
@@ -127,8 +127,8 @@ fn an_idle_writer_is_not_needed_for_the_first_message() {
         pair.writer.as_ref().unwrap().socket.writable().await.unwrap();
         let mut writer = Box::pin(pair.writer.take().unwrap().run());
         assert!(futures_util::poll!(&mut writer).is_pending());
-        pair.outbox.try_push("first").unwrap();
-        pair.outbox.try_push("second").unwrap();
+        pair.outbox.try_push(&["first"]).unwrap();
+        pair.outbox.try_push(&["second"]).unwrap();
         let mut lines = BufReader::new(&mut pair.client).lines();
         assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("first"));
         assert_eq!(
@@ -149,15 +149,15 @@ fn a_lost_peer_and_a_closed_queue_refuse_everybody() {
         let mut pair = pair(SMALL);
         let writer = pair.writer.take().unwrap();
         for _ in 0..4 {
-            pair.outbox.try_push("1").unwrap();
+            pair.outbox.try_push(&["1"]).unwrap();
         }
         let outbox = pair.outbox.clone();
-        let mut waiting = Box::pin(outbox.push("2"));
+        let mut waiting = Box::pin(outbox.push(&["2"]));
         assert!(futures_util::poll!(&mut waiting).is_pending());
         drop(pair.client);
         assert!(writer.run().await.is_err());
         assert_eq!(waiting.await, Err(PushError::Closed));
-        assert_eq!(pair.outbox.try_push("3"), Err(PushError::Closed));
+        assert_eq!(pair.outbox.try_push(&["3"]), Err(PushError::Closed));
         assert!(pair.outbox.is_closed());
     });
 }

@@ -525,8 +525,15 @@ fn of_very_many_kinds_and_sessions_the_first_are_told_and_the_others_counted() {
             .iter()
             .filter(|finding| finding.kind == kind)
             .collect();
-        assert_eq!((told.len(), report.more), (FINDINGS_OF_A_KIND_LIMIT, 7), "{kind}");
+        assert_eq!(
+            (told.len(), report.more),
+            (FINDINGS_OF_A_KIND_LIMIT, 7),
+            "{kind:?}"
+        );
         assert!(told.iter().all(|finding| finding.detail.contains("2 records")));
-        assert!(told[FINDINGS_OF_A_KIND_LIMIT - 1].detail.contains(name), "{kind}");
+        assert!(
+            told[FINDINGS_OF_A_KIND_LIMIT - 1].detail.contains(name),
+            "{kind:?}"
+        );
     }
 }

@@ -3,23 +3,15 @@
 //! Pure: the result of a turn in, an error with a hint out.
 
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::Problem;
-use crate::cli::words;
+use crate::cli::words::{self, Clock};
 
 /// The problem of a turn of this conversation, unless it ended well. `is_said` tells whether the answer ended with the words of
 /// a failure.
-pub(super) fn problem_of(
-    turn: &TurnResult,
-    id: &str,
-    is_said: bool,
-    now: Timestamp,
-    zone: &TimeZone,
-) -> Option<Problem> {
+pub(super) fn problem_of(turn: &TurnResult, id: &str, is_said: bool, clock: &Clock) -> Option<Problem> {
     let exit = Exit::of_turn(turn);
     let Some(failure) = &turn.failure else {
         let message = match &turn.stop_reason {
@@ -42,11 +34,11 @@ pub(super) fn problem_of(
         None => format!("{kind}: {}", failure.message),
     };
     if let Some(at) = failure.resets_at {
-        message.push_str(&format!("; the limit resets at {}", words::moment(at, now, zone)));
+        message.push_str(&format!("; the limit resets at {}", clock.moment(at)));
     }
     let problem = Problem::new(exit, message);
     if let Some(continuation) = &turn.continuation {
-        let at = words::moment(continuation.at, now, zone);
+        let at = clock.moment(continuation.at);
         return Some(problem.hint(format!(
             "continues at {at}; cancel with: sessionctl continue {id} --cancel"
         )));
@@ -93,14 +85,11 @@ mod tests {
     }
 
     fn problem(stop_reason: StopReason, failure: Option<Failure>) -> Option<Problem> {
-        let now = "2026-11-03T12:00:00Z".parse().unwrap();
-        problem_of(
-            &turn(stop_reason, failure),
-            "5d0c2a4e",
-            false,
-            now,
-            &TimeZone::UTC,
-        )
+        let clock = Clock {
+            now: "2026-11-03T12:00:00Z".parse().unwrap(),
+            zone: jiff::tz::TimeZone::UTC,
+        };
+        problem_of(&turn(stop_reason, failure), "5d0c2a4e", false, &clock)
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //!
 //! It owns which question is asked and what becomes of an answer. How a question looks is [`question`]'s.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::RespondAnswer;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
@@ -193,7 +192,7 @@ impl Talk<'_> {
             by: Some(question::ANSWERER.to_owned()),
             ..Default::default()
         };
-        Ok(self.daemon.call(call).await?)
+        self.daemon.call(call).await
     }
 
     pub(super) fn how_to_answer(&self, interrupt: &Interrupt) -> String {
