@@ -7,8 +7,8 @@
 //! another process holds open. Blocks; knows nothing of who asked for it.
 
 mod carrying;
-pub(super) mod comparing;
-pub(super) mod holders;
+pub(crate) mod comparing;
+pub(crate) mod holders;
 pub mod journal;
 mod neighbours;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{LineageEntry, LineageReason};
 
-use crate::transcript::keep::KeptFrom;
+use crate::archive::KeptFrom;
 use crate::transcript::locate::project_folder;
 
 /// The folders that a session had one after the other, each but the first by a move. The last is the one that it has.

@@ -60,10 +60,10 @@ fn f12_what_is_restored_into_another_folder_names_it_wherever_it_named_the_old_o
             told.push((id.to_owned(), bytes));
             Ok(())
         };
-        let cwd = Some(Path::new(SHORT));
+        let target = (Some(Path::new(SHORT)), &relocation);
         let restored = place
             .archive
-            .restore_alone(&place.key("s"), cwd, &relocation, 0, &mut placing)
+            .restore(claude(), &place.key("s"), target, |_| 0, &mut placing)
             .unwrap();
         assert_eq!(told, [("s".to_owned(), expected.len() as u64)]);
         let there = in_folder(&place, SHORT, "s.jsonl");

@@ -3,9 +3,11 @@
 //! Owns their layout: a folder for each root of transcripts, in it a folder for each session, and in that a list and the copies;
 //! and the marks of restored transcripts that lack turns. A copy is a hard link at first. The link costs nothing, survives when
 //! the agent deletes its file, and shares what the agent appends, but also what it rewrites in place. Later the copy is a
-//! compressed file, to which only new bytes are appended. If a file does not continue its newest copy, another copy is made beside that. A copy counts once the list names it, so a kill
-//! leaves the old state or the new one. If a list cannot be read, the folder is set aside. Only files that this module wrote are
-//! deleted. If a link or a file is in place of a folder, nothing is read or changed there. Blocks; knows neither conversations nor when something is to be kept.
+//! compressed file, to which only new bytes are appended. If a file does not continue its newest copy, another copy is made. A
+//! copy counts once the list names it, so a kill leaves the old state or the new one. A list that cannot be read deletes nothing:
+//! the folder is set aside. Only files that this room wrote are deleted, and nothing is read or changed through a link or a file
+//! in place of a folder. Blocks. Knows neither conversations nor when a session is kept, and names no format: what differs between
+//! them is the [`Dialect`]'s.
 
 mod folder;
 mod list;
@@ -15,23 +17,22 @@ mod removing;
 mod restoring;
 mod unpacking;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::TranscriptError;
-use super::locate::file_name;
-use super::parts::{Part, parts, rollout_part};
-use super::shelf::Format;
 use crate::files::{durable, misplaced};
 use crate::paths::names::Kind;
+use crate::transcript::TranscriptError;
+use crate::transcript::dialect::Dialect;
+use crate::transcript::locate::file_name;
+use crate::transcript::parts::Part;
 use folder::{Folder, remove_ours};
 use list::digest;
 
 pub use marks::MissingTurns;
 pub use pruning::{KeptSession, Pruned, Total};
 pub use restoring::{KeptFrom, Placing};
-use unpacking::Shelf;
+use unpacking::Recent;
 pub use unpacking::Unpacked;
 
 /// How many sessions can be kept or restored at the same time: sessions that share a lock wait for each other.
@@ -70,8 +71,8 @@ pub struct HeldFile {
 pub struct Archive {
     folder: PathBuf,
     locks: Vec<Mutex<()>>,
-    /// The copies that are unpacked for reading.
-    shelf: Shelf,
+    /// The copies that were unpacked for reading last.
+    recent: Mutex<Recent>,
 }
 
 impl Archive {
@@ -81,7 +82,7 @@ impl Archive {
         Self {
             folder,
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
-            shelf: Shelf::default(),
+            recent: Mutex::default(),
         }
     }
 
@@ -96,10 +97,15 @@ impl Archive {
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
-    pub fn link(&self, key: &Key, format: Format, transcript: &Path) -> Result<Noticed, TranscriptError> {
+    pub fn link(
+        &self,
+        key: &Key,
+        dialect: &dyn Dialect,
+        transcript: &Path,
+    ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
-        let parts = files(format, transcript)?;
+        let parts = files(dialect, transcript)?;
         let mut folder = Folder::make(&place, key)?;
         let was_moved = folder.note_place(&key.root, transcript);
         let mut noticed = Noticed::default();
@@ -120,13 +126,13 @@ impl Archive {
     pub fn pack(
         &self,
         key: &Key,
-        transcript: Option<(Format, &Path)>,
+        transcript: Option<(&dyn Dialect, &Path)>,
         turns: Option<u64>,
     ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let parts = match transcript {
-            Some((format, path)) => files(format, path)?,
+            Some((dialect, path)) => files(dialect, path)?,
             None => Vec::new(),
         };
         let opened = match parts.is_empty() {
@@ -271,9 +277,10 @@ impl Archive {
             }
         };
         let removed = remove().map_err(TranscriptError::io("remove", place));
-        // From here on nothing more of it is unpacked. A caller that unpacks takes the two locks in the other order.
+        // A caller that unpacks takes the two locks in the other order.
         drop(held);
-        removed.and(self.remove_unpacked(place))
+        self.forget_unpacked_of(key);
+        removed
     }
 }
 
@@ -302,28 +309,12 @@ fn change(place: &Path, change: impl FnOnce(&mut Folder)) -> Result<(), Transcri
 }
 
 /// The agent's files of a session, the transcript first.
-fn files(format: Format, transcript: &Path) -> Result<Vec<Part>, TranscriptError> {
-    // A symbolic link is followed: its target is kept.
-    let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
-    match format {
-        Format::Claude => {
-            let mut parts = parts(&path)?;
-            for what in parts.left_out {
-                tracing::debug!(what, "a file beside a transcript is not kept");
-            }
-            // The files beside a target of another name belong to that name.
-            if let Some(name) = transcript
-                .file_name()
-                .filter(|name| path.file_name() != Some(name))
-                && let Some(own) = parts.files.first_mut()
-            {
-                own.name = name.to_string_lossy().into_owned();
-                parts.files.truncate(1);
-            }
-            Ok(parts.files)
-        }
-        Format::Codex => Ok(vec![rollout_part(&path)?]),
+fn files(dialect: &dyn Dialect, transcript: &Path) -> Result<Vec<Part>, TranscriptError> {
+    let parts = dialect.own_parts(transcript)?;
+    for what in parts.left_out {
+        tracing::debug!(what, "a file beside a transcript is not kept");
     }
+    Ok(parts.files)
 }
 
 /// Works on all parts, even if one fails. Returns the first error.

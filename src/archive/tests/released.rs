@@ -22,7 +22,7 @@ fn what_others_continue_stays_until_none_of_them_is_left() {
             let path = rollout(&place, id, base);
             place
                 .archive
-                .pack(&place.key(id), Some((Format::Codex, &path)), None)
+                .pack(&place.key(id), Some((codex(), &path)), None)
                 .unwrap();
         }
         for ids in removed {
@@ -52,7 +52,7 @@ fn nothing_is_deleted_while_a_kept_session_cannot_be_read() {
             let path = rollout(&place, id, base);
             place
                 .archive
-                .pack(&place.key(id), Some((Format::Codex, &path)), None)
+                .pack(&place.key(id), Some((codex(), &path)), None)
                 .unwrap();
         }
         hide(&place.folder(CHILD));

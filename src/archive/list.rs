@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -187,6 +187,52 @@ pub(super) fn pass(
         left -= read as u64;
     }
     Ok(())
+}
+
+/// A reader or writer with the digest and length of what went through.
+pub(super) struct Summed<T> {
+    inner: T,
+    sum: Sha256,
+    bytes: u64,
+}
+
+impl<T> Summed<T> {
+    pub(super) fn of(inner: T) -> Self {
+        Self {
+            inner,
+            sum: Sha256::new(),
+            bytes: 0,
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.sum.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    pub(super) fn end(self) -> (String, u64) {
+        (hex(self.sum), self.bytes)
+    }
+}
+
+impl<T: Read> Read for Summed<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.add(&buffer[..read]);
+        Ok(read)
+    }
+}
+
+impl<T: Write> Write for Summed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.add(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }
 
 /// SHA-256, as hexadecimal digits.

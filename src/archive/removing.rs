@@ -103,7 +103,7 @@ impl Archive {
                 };
                 let best = folder.transcript().map(|name| folder.best(name)).transpose()?;
                 let base = match best.flatten() {
-                    Some((copy, _)) => base_of(folder.text(copy)?, &place)?,
+                    Some((copy, _)) => base_of(folder.dialect(), folder.text(copy)?, &place)?,
                     None => {
                         are_all_known = false;
                         None
@@ -114,7 +114,7 @@ impl Archive {
                     .map_err(TranscriptError::io("read the folder", &place))?
                     .is_empty();
                 let one = KeptRollout {
-                    base: base.map(|base| base.upstream_id),
+                    base,
                     is_released: folder.is_released(),
                 };
                 Ok(Some((folder.key().upstream_id, one)))

@@ -1,12 +1,11 @@
 //! The disk space of all copies, and deleting those that are older or larger than the user allows.
 
 use std::cmp::Reverse;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::folder::{Folder, remove_ours, strangers};
 use super::{Archive, DIGEST_DIGITS, Key};
-use crate::files::{entries, is_absence, set_aside};
+use crate::files::{entries, set_aside};
 use crate::paths::names::UNREPORTED;
 use crate::transcript::TranscriptError;
 
@@ -56,8 +55,8 @@ pub struct KeptSession {
     pub files: u64,
     /// How many bytes of disk space its copies take.
     pub bytes: u64,
-    /// Whether it is a rollout of Codex, in which the history of another session may begin.
-    pub is_rollout: bool,
+    /// Whether the history of another session may begin in it.
+    pub may_be_base: bool,
     /// Whether its copies stay only for those other sessions.
     pub is_released: bool,
 }
@@ -70,7 +69,7 @@ struct Seen {
     files: u64,
     bytes: u64,
     has_links: bool,
-    is_rollout: bool,
+    may_be_base: bool,
     is_released: bool,
 }
 
@@ -95,7 +94,7 @@ impl Archive {
                 changed_ms: seen.changed_ms,
                 files: seen.files,
                 bytes: seen.bytes,
-                is_rollout: seen.is_rollout,
+                may_be_base: seen.may_be_base,
                 is_released: seen.is_released,
             });
         })?;
@@ -188,10 +187,11 @@ impl Archive {
             Err(why) => unreadable.push((self.folder.join(UNREPORTED), why.to_string())),
         }
         // Where a kill came before they were put back.
-        let removing = folders(&self.folder)?
-            .into_iter()
-            .filter(|folder| is_removing(folder));
-        removing.for_each(|folder| strangers_in(&folder, &mut unreadable));
+        let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
+        let removing = all
+            .iter()
+            .filter(|folder| is_removing(folder) && !folder.is_symlink());
+        removing.for_each(|folder| strangers_in(folder, &mut unreadable));
         Ok((unreadable, found))
     }
 
@@ -206,7 +206,7 @@ impl Archive {
                     files: held.len() as u64,
                     bytes: held.iter().map(|file| file.bytes).sum(),
                     has_links: folder.has_links(),
-                    is_rollout: folder.is_rollout(),
+                    may_be_base: folder.dialect().can().by_reference,
                     is_released: folder.is_released(),
                     place: place.to_owned(),
                 });
@@ -269,20 +269,4 @@ pub(super) fn is_digest(folder: &Path) -> bool {
     name.is_some_and(|name| {
         name.len() == DIGEST_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
-}
-
-pub(super) fn folders(folder: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if is_absence(&error) => return Ok(Vec::new()),
-        Err(error) => return Err(TranscriptError::io("read the folder", folder)(error)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(TranscriptError::io("read the folder", folder))?;
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            found.push(entry.path());
-        }
-    }
-    Ok(found)
 }

@@ -15,8 +15,10 @@ use crate::files::durable::{self, NewFile};
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
+use crate::transcript::dialect::Dialect;
 use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
+use crate::transcript::shelf::Format;
 
 /// The list's own file.
 pub(super) const LIST: &str = "kept.json";
@@ -352,11 +354,10 @@ impl Folder {
         names.find(|name| !name.contains('/'))
     }
 
-    /// Whether the transcript is a rollout of Codex: its name is more than the id.
-    pub(super) fn is_rollout(&self) -> bool {
-        self.transcript().is_some_and(|name| {
-            name.starts_with("rollout-") && name != format!("{}.jsonl", self.list.upstream_id)
-        })
+    /// What reads its transcript.
+    pub(super) fn dialect(&self) -> &'static dyn Dialect {
+        let name = self.transcript().unwrap_or_default();
+        Format::of_name(name, &self.list.upstream_id).dialect()
     }
 
     /// The names of all files of which there are copies.
