@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,6 @@ use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
-use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
 use crate::transcript::shelf::Format;
 
@@ -296,20 +295,19 @@ impl Folder {
         }
     }
 
-    /// Records where the transcript is. Returns whether it was moved there since the last copy: then it may begin differently, because
-    /// a move changes the folders that it names.
-    pub(super) fn note_place(&mut self, root: &Path, transcript: &Path) -> bool {
-        let folder = transcript
-            .parent()
-            .and_then(|folder| folder.strip_prefix(root).ok());
-        if let Some(folder) = folder.and_then(Path::to_str)
-            && self.list.folder != folder
-        {
-            self.list.was_moved |= !self.list.folder.is_empty();
-            folder.clone_into(&mut self.list.folder);
-            self.has_changed = true;
-        }
-        self.list.was_moved
+    /// Whether the transcript is in another folder now than when it was kept last. Then it may begin differently, because a move
+    /// changes the folders that its records name.
+    pub(super) fn was_moved(&self, now: Option<&str>) -> bool {
+        !self.list.folder.is_empty() && now.is_some_and(|now| now != self.list.folder)
+    }
+
+    /// Records that the transcript is kept as it is now, in this folder below the root; and if it is copied, how many turns were
+    /// acknowledged on it.
+    pub(super) fn note_kept(&mut self, folder: Option<&str>, copied: Option<Option<u64>>) {
+        let folder = folder.unwrap_or(&self.list.folder).to_owned();
+        let turns = copied.unwrap_or(self.list.turns);
+        self.has_changed |= folder != self.list.folder || turns != self.list.turns;
+        (self.list.folder, self.list.turns) = (folder, turns);
     }
 
     /// How many acknowledged turns are later than this copy, if that is known. A link has what the agent appended, so none are.
@@ -320,23 +318,9 @@ impl Folder {
         }
     }
 
-    /// Records that the transcript is copied as it is now, with this many acknowledged turns.
-    pub(super) fn note_copied(&mut self, turns: Option<u64>) {
-        self.has_changed |= std::mem::take(&mut self.list.was_moved) || self.list.turns != turns;
-        self.list.turns = turns;
-    }
-
     /// The folder in which the transcript was, below the agent's folder.
     pub(super) fn place(&self) -> &Path {
         Path::new(&self.list.folder)
-    }
-
-    /// The folder in which it was when this copy was made, if that is known.
-    pub(super) fn place_of<'a>(&'a self, copy: &'a Copy) -> &'a Path {
-        match copy.folder.is_empty() {
-            true => self.place(),
-            false => Path::new(&copy.folder),
-        }
     }
 
     /// Whether the copies stay only for the sessions that continue this one.
@@ -365,21 +349,28 @@ impl Folder {
         self.list.files.keys().map(String::as_str)
     }
 
-    /// The copy of a file to restore, and how many bytes of its text count. For files of lines that is the longest copy: agents only
-    /// append lines, so a shorter one has lost something. For other files it is the newest.
+    /// The copy of a file to restore, and how many bytes of its text count. For files of lines that is the copy with most lines:
+    /// agents only append lines, so one with fewer has lost something, and a move changes their length. Otherwise, and of several
+    /// with as many lines, it is the newest.
     pub(super) fn best(&self, name: &str) -> Result<Option<(&Copy, u64)>, TranscriptError> {
-        let mut best: Option<(&Copy, u64)> = None;
+        let mut usable = Vec::new();
         for copy in self.list.files.get(name).into_iter().flatten() {
-            let bytes = match copy.is_link() {
-                true => text_bytes(&self.path.join(&copy.file), name)?,
-                false if self.is_whole(copy) => copy.bytes,
-                false => continue,
-            };
-            if !is_lines(Path::new(name)) || best.is_none_or(|(_, most)| bytes >= most) {
-                best = Some((copy, bytes));
+            match copy.is_link() {
+                true => usable.push((copy, text_bytes(&self.path.join(&copy.file), name)?)),
+                false if self.is_whole(copy) => usable.push((copy, copy.bytes)),
+                false => {}
             }
         }
-        Ok(best)
+        if usable.len() < 2 || !is_lines(Path::new(name)) {
+            return Ok(usable.pop());
+        }
+        // A copy that cannot be read has no lines.
+        let lines = |(copy, bytes): &(&Copy, u64)| {
+            let text = self.text(copy).ok()?.take(*bytes);
+            let lines = BufReader::with_capacity(BUFFER_BYTES, text).split(b'\n');
+            Some(lines.map_while(io::Result::ok).count())
+        };
+        Ok(usable.into_iter().max_by_key(lines))
     }
 
     /// A text that changes whenever something else would be read from the copies.
@@ -440,10 +431,9 @@ impl Folder {
                         sha256: String::new(),
                         packed_bytes: None,
                         source: stamp,
-                        folder: self.list.folder.clone(),
+                        ..Copy::default()
                     },
                 );
-                self.drop_renamed(&part.name)?;
                 Ok(false)
             }
             Err(error) if !can_never_link(&error) => Err(failed(error)),
@@ -489,7 +479,7 @@ impl Folder {
                 packed: false,
                 known_as: None,
             };
-            self.pack_from(&part, link.folder.clone())?;
+            self.pack(&part)?;
             // It has everything that the agent wrote, which may be more than was acknowledged.
             self.list.turns = None;
         }
@@ -499,11 +489,6 @@ impl Folder {
 
     /// Copies what is not copied yet of a file. Returns whether the file does not continue its earlier copy.
     pub(super) fn pack(&mut self, part: &Part) -> Result<bool, TranscriptError> {
-        self.pack_from(part, self.list.folder.clone())
-    }
-
-    /// As [`Folder::pack`], for a file that was written in this folder.
-    fn pack_from(&mut self, part: &Part, place: String) -> Result<bool, TranscriptError> {
         let failed = |error| TranscriptError::io("copy", &part.path)(error);
         let stamp = Stamp::of(&part.path).map_err(failed)?;
         let mut copies = self.list.files.get(&part.name).into_iter().flatten();
@@ -538,7 +523,7 @@ impl Folder {
                 sha256: hex(digest),
                 packed_bytes: Some(packed_bytes),
                 source: stamp,
-                folder: place,
+                ..Copy::default()
             })
         };
         let copy = written().inspect_err(|_| {
@@ -547,39 +532,7 @@ impl Folder {
         });
         self.add(&part.name, copy.map_err(failed)?);
         self.drop_links(&part.name);
-        self.drop_renamed(&part.name)?;
         Ok(newest.is_some())
-    }
-
-    /// Drops copies of lines that the newest copy contains too, apart from the folder that they name: with a shorter folder name, a
-    /// copy may have fewer bytes and still say more.
-    fn drop_renamed(&mut self, name: &str) -> Result<(), TranscriptError> {
-        let copies = self.list.files.get(name).filter(|_| is_lines(Path::new(name)));
-        let Some((newest, older)) = copies.and_then(|copies| copies.split_last()) else {
-            return Ok(());
-        };
-        let mut renamed = Vec::new();
-        for copy in older
-            .iter()
-            .filter(|copy| copy.folder != newest.folder && self.is_whole(copy))
-        {
-            let lines = |copy: &Copy, bytes| -> Result<_, TranscriptError> {
-                Ok(BufReader::with_capacity(
-                    BUFFER_BYTES,
-                    self.text(copy)?.take(bytes),
-                ))
-            };
-            let alike = begin_alike(lines(copy, copy.bytes)?, lines(newest, u64::MAX)?);
-            if alike.map_err(TranscriptError::io("compare", &self.path.join(&copy.file)))? {
-                renamed.push(copy.file.clone());
-            }
-        }
-        if let Some(copies) = self.list.files.get_mut(name) {
-            copies.retain(|copy| !renamed.contains(&copy.file));
-        }
-        self.has_changed |= !renamed.is_empty();
-        self.dropped.extend(renamed);
-        Ok(())
     }
 
     /// A copy extended by what was appended to its source; `None` if the source begins differently.

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -36,9 +37,9 @@ pub(super) struct List {
     pub(super) upstream_id: String,
     /// The folder below the root in which the transcript was last seen.
     pub(super) folder: String,
-    /// Whether it was moved into that folder since the last copy.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) was_moved: bool,
+    /// Written by earlier versions.
+    #[serde(default, skip_serializing, rename = "wasMoved")]
+    _was_moved: IgnoredAny,
     /// How many turns had been acknowledged on it at the last copy, if the copy may hold no more than those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turns: Option<u64>,
@@ -81,7 +82,7 @@ impl List {
             root: key.root.to_string_lossy().into_owned(),
             upstream_id: key.upstream_id.clone(),
             folder: String::new(),
-            was_moved: false,
+            _was_moved: IgnoredAny,
             turns: None,
             released: false,
             next: 1,
@@ -92,7 +93,7 @@ impl List {
 }
 
 /// One copy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Copy {
     /// The name of the copy's file, beside the list.
@@ -106,9 +107,9 @@ pub(super) struct Copy {
     pub(super) packed_bytes: Option<u64>,
     /// The state of the source at that time.
     pub(super) source: Stamp,
-    /// The folder below the root in which the source was, whose name is in its text. Empty in lists of older versions.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) folder: String,
+    /// Written by earlier versions.
+    #[serde(default, skip_serializing, rename = "folder")]
+    pub(super) _folder: IgnoredAny,
 }
 
 impl Copy {

@@ -93,7 +93,7 @@ impl Archive {
     }
 
     /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
-    /// copies of what is not kept yet.
+    /// copies of what is not kept yet. If the transcript was moved, its records may name another folder; then everything is copied.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
@@ -103,19 +103,7 @@ impl Archive {
         dialect: &dyn Dialect,
         transcript: &Path,
     ) -> Result<Noticed, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let parts = files(dialect, transcript)?;
-        let mut folder = Folder::make(&place, key)?;
-        let was_moved = folder.note_place(&key.root, transcript);
-        let mut noticed = Noticed::default();
-        let linked = each(&parts, |index, part| {
-            let rewritten = folder.link(part)?;
-            noticed.rewritten |= rewritten && index == 0 && !was_moved;
-            Ok(())
-        });
-        folder.save()?;
-        linked.map(|()| noticed)
+        self.keep(key, Some((dialect, transcript)), None)
     }
 
     /// Copies what the agent has of a session and is not copied yet, and deletes the links. If the transcript is missing or `None`,
@@ -129,32 +117,50 @@ impl Archive {
         transcript: Option<(&dyn Dialect, &Path)>,
         turns: Option<u64>,
     ) -> Result<Noticed, TranscriptError> {
+        self.keep(key, transcript, Some(turns))
+    }
+
+    /// Links the files, or copies them if `packed` says how many turns were acknowledged on the transcript.
+    fn keep(
+        &self,
+        key: &Key,
+        transcript: Option<(&dyn Dialect, &Path)>,
+        packed: Option<Option<u64>>,
+    ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
-        let parts = match transcript {
-            Some((dialect, path)) => files(dialect, path)?,
-            None => Vec::new(),
-        };
+        let parts = transcript.map_or(Ok(Vec::new()), |(dialect, path)| files(dialect, path))?;
         let opened = match parts.is_empty() {
             true => Folder::open_to_change(&place)?,
             false => Some(Folder::make(&place, key)?),
         };
-        let Some(mut folder) = opened else {
-            return Ok(Noticed::default());
-        };
-        let was_moved = transcript.is_some_and(|(_, path)| folder.note_place(&key.root, path));
         let mut noticed = Noticed::default();
-        let left = folder.pack_links(&parts);
-        let packed = each(&parts, |index, part| {
-            let rewritten = folder.pack(part)?;
-            noticed.rewritten |= rewritten && index == 0 && !was_moved;
-            Ok(())
-        });
-        if transcript.is_some() && packed.is_ok() {
-            folder.note_copied(turns);
+        let Some(mut folder) = opened else {
+            return Ok(noticed);
+        };
+        let now = transcript.and_then(|(_, path)| path.parent()?.strip_prefix(&key.root).ok()?.to_str());
+        let was_moved = folder.was_moved(now);
+        let is_packed = packed.is_some() || was_moved;
+        let mut done = match is_packed {
+            true => folder.pack_links(&parts),
+            false => Ok(()),
+        };
+        for (index, part) in parts.iter().enumerate() {
+            let kept = match is_packed {
+                true => folder.pack(part),
+                false => folder.link(part),
+            };
+            // The other files are kept even if this one fails.
+            match kept {
+                Ok(rewritten) => noticed.rewritten |= rewritten && index == 0 && !was_moved,
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        if transcript.is_some() && done.is_ok() {
+            folder.note_kept(now, packed.or(was_moved.then_some(None)));
         }
         folder.save()?;
-        left.and(packed).map(|()| noticed)
+        done.map(|()| noticed)
     }
 
     /// How many acknowledged turns of a session are later than the copy that would be restored, if that is known. The file alone may
@@ -315,19 +321,6 @@ fn files(dialect: &dyn Dialect, transcript: &Path) -> Result<Vec<Part>, Transcri
         tracing::debug!(what, "a file beside a transcript is not kept");
     }
     Ok(parts.files)
-}
-
-/// Works on all parts, even if one fails. Returns the first error.
-fn each(
-    parts: &[Part],
-    mut work: impl FnMut(usize, &Part) -> Result<(), TranscriptError>,
-) -> Result<(), TranscriptError> {
-    let mut first = Ok(());
-    for (index, part) in parts.iter().enumerate() {
-        let done = work(index, part);
-        first = first.and(done);
-    }
-    first
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub type Placing<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), TranscriptErro
 /// Where a copy is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFrom {
-    /// The folder in which the transcript was when it was copied, below the agent's own.
+    /// The folder in which the transcript was when it was kept last, below the agent's own.
     pub folder: PathBuf,
     /// The first folder that its records name.
     pub cwd: Option<String>,
@@ -125,7 +125,7 @@ impl Archive {
         };
         let text = folder.text(copy)?.take(bytes.min(BEGINNING_BYTES));
         Ok(Some(KeptFrom {
-            folder: folder.place_of(copy).to_owned(),
+            folder: folder.place().to_owned(),
             cwd: first_cwd(text).map_err(TranscriptError::io("read", &place))?,
         }))
     }
