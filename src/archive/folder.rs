@@ -1,15 +1,15 @@
 //! The folder of one session's copies: links and compressed files, and the list that says which of them count.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
 
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 
-use super::list::{BUFFER_BYTES, Copy, List, Stamp, hex, open, pass};
+use super::list::{BUFFER_BYTES, Copy, List, Stamp, Summed, digest, open};
 use super::{HeldFile, Key};
 use crate::files::durable::{self, NewFile};
 use crate::files::set_aside::{Unreadable, set_aside};
@@ -28,50 +28,92 @@ const NEW_LIST: &str = "kept.json.new";
 /// How much effort goes into compressing: zstd's own default, some 300 MB/s.
 const LEVEL: i32 = 3;
 
-/// The folder of one session's copies. Its session is locked meanwhile.
-pub(super) struct Folder {
-    path: PathBuf,
-    list: List,
+/// The folder of one session's copies.
+pub(super) struct Folder<'a> {
+    pub(super) path: PathBuf,
+    pub(super) list: List,
     has_changed: bool,
     /// Files that are no longer listed, to be deleted once the list on disk says so.
     dropped: Vec<String>,
+    /// Keeps others from the session. `None` for readers of all sessions.
+    _locked: Option<MutexGuard<'a, ()>>,
 }
 
-impl Folder {
+impl<'a> Folder<'a> {
     /// The folder of a session, if there is one. The archive has checked that it is its own.
     ///
     /// # Errors
     /// [`TranscriptError::Unreadable`] if there are copies but no readable list of them.
-    pub(super) fn open(path: &Path) -> Result<Option<Self>, TranscriptError> {
-        let place = path.join(LIST);
-        let unreadable = |why| TranscriptError::Unreadable {
-            path: place.clone(),
-            why,
-        };
-        let text = match fs::read(&place) {
-            Ok(text) => text,
+    pub(super) fn open(
+        path: &Path,
+        locked: Option<MutexGuard<'a, ()>>,
+    ) -> Result<Option<Self>, TranscriptError> {
+        let list = path.join(LIST);
+        let damaged = |why: &str| Err(Unreadable::Damaged(why.to_owned()));
+        let read = match fs::read(&list) {
+            Ok(text) => List::read(&text),
             Err(error) if is_absence(&error) => {
-                let lost = match entries(path) {
-                    Ok(entries) if entries.iter().any(|entry| is_copy(entry)) => "it is missing",
-                    Ok(_) => return Ok(None),
-                    Err(error) => return Err(TranscriptError::io("read the folder", path)(error)),
-                };
-                return Err(unreadable(Unreadable::Damaged(lost.to_owned())));
+                let entries = entries(path).map_err(TranscriptError::io("read the folder", path))?;
+                match entries.iter().any(|entry| is_copy(entry)) {
+                    true => damaged("it is missing"),
+                    false => return Ok(None),
+                }
             }
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                return Err(unreadable(Unreadable::Damaged("it is a folder".to_owned())));
-            }
-            Err(error) => return Err(TranscriptError::io("read", &place)(error)),
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => damaged("it is a folder"),
+            Err(error) => return Err(TranscriptError::io("read", &list)(error)),
         };
-        let list = List::read(&text).map_err(unreadable)?;
-        Ok(Some(Self::with(path, list)))
+        let read = read.map_err(|why| TranscriptError::Unreadable { path: list, why })?;
+        Ok(Some(Self::with(path, read, locked)))
+    }
+
+    fn with(path: &Path, list: List, locked: Option<MutexGuard<'a, ()>>) -> Self {
+        Self {
+            path: path.to_owned(),
+            list,
+            has_changed: false,
+            dropped: Vec::new(),
+            _locked: locked,
+        }
     }
 
     /// As [`Folder::open`], for a list that is about to be changed. Writing it gives it a checksum, so a list without one is
     /// checked first.
-    pub(super) fn open_to_change(path: &Path) -> Result<Option<Self>, TranscriptError> {
-        let mut folder = Self::open(path)?;
+    pub(super) fn open_to_change(
+        path: &Path,
+        locked: Option<MutexGuard<'a, ()>>,
+    ) -> Result<Option<Self>, TranscriptError> {
+        let mut folder = Self::open(path, locked)?;
         folder.as_mut().map_or(Ok(()), Self::check_copies)?;
+        Ok(folder)
+    }
+
+    /// As [`Folder::open_to_change`], but the folder is created if it is missing, and what a kill left in it is deleted. A folder
+    /// whose list is damaged is set aside, and the session is kept anew. The session is locked already.
+    pub(super) fn make(path: &Path, key: &Key) -> Result<Self, TranscriptError> {
+        let opened = match Self::open_to_change(path, None) {
+            Err(TranscriptError::Unreadable {
+                why: why @ Unreadable::Damaged(_),
+                ..
+            }) => {
+                set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
+                None
+            }
+            opened => opened?,
+        };
+        let folder = match opened {
+            Some(folder) => folder,
+            None => {
+                let made = durable::make_folders(path);
+                made.map_err(TranscriptError::io("make the folder", path))?;
+                let folder = Self::with(path, List::new(key), None);
+                // Before any copy, so that copies without a list show that it was lost.
+                folder.write_list()?;
+                folder
+            }
+        };
+        // Copies that are not listed are what a kill left.
+        let swept = || folder.unlisted()?.iter().try_for_each(fs::remove_file);
+        swept().map_err(TranscriptError::io("clean up the folder", path))?;
         Ok(folder)
     }
 
@@ -88,28 +130,24 @@ impl Folder {
                 why: Unreadable::Damaged("it is the list of another session".to_owned()),
             });
         }
-        let mut listed = BTreeSet::new();
         let mut others = Vec::new();
-        for copy in self.list.files.values().flatten() {
-            if self.is_as_listed(copy)? {
-                listed.insert(copy.file.clone());
-            } else {
+        for (_, copy) in self.copies() {
+            if !self.is_as_listed(copy)? {
                 others.push(copy.clone());
             }
         }
+        self.list.files.retain(|_, copies| {
+            copies.retain(|copy| !others.contains(copy));
+            !copies.is_empty()
+        });
         if let Some(other) = others.first() {
             let why = Unreadable::Damaged(format!("the copy {} is not as its list says", other.file));
             // Whatever is not listed: a flipped bit may be in the name.
-            for path in entries(&self.path).map_err(TranscriptError::io("read the folder", &self.path))? {
-                let name = path.file_name().and_then(|name| name.to_str());
-                if is_copy(&path) && is_ours(&path) && name.is_none_or(|name| !listed.contains(name)) {
-                    set_aside(&path, &why).map_err(TranscriptError::io("set aside", &path))?;
-                }
+            let unlisted = self.unlisted();
+            let unlisted = unlisted.map_err(TranscriptError::io("read the folder", &self.path))?;
+            for path in unlisted.iter().filter(|path| is_copy(path)) {
+                set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
             }
-            self.list.files.retain(|_, copies| {
-                copies.retain(|copy| !others.contains(copy));
-                !copies.is_empty()
-            });
         }
         self.has_changed = true;
         Ok(())
@@ -124,18 +162,14 @@ impl Folder {
         if !is_copy(Path::new(&copy.file)) {
             return Ok(false);
         }
-        let mut sum = Sha256::new();
-        let looked = path.symlink_metadata().and_then(|found| {
-            if copy.is_link() {
-                return Ok(true);
-            }
+        let looked = path.symlink_metadata().and_then(|_| {
             // zstd may accept a file that is cut off.
-            if !found.is_file() || copy.packed_bytes.is_none_or(|bytes| found.len() < bytes) {
-                return Ok(false);
+            if copy.is_link() || !self.is_whole(copy) {
+                return Ok(copy.is_link());
             }
-            let mut text = open(&path, copy)?;
-            pass(&mut text, copy.bytes, &mut sum, |_| Ok(()))?;
-            Ok(hex(sum) == copy.sha256)
+            let mut text = Summed::of(open(&path, copy)?.take(copy.bytes));
+            io::copy(&mut text, &mut io::sink())?;
+            Ok(text.end() == (copy.sha256.clone(), copy.bytes))
         });
         match looked {
             Ok(is_as_listed) => Ok(is_as_listed),
@@ -145,63 +179,28 @@ impl Folder {
         }
     }
 
-    fn with(path: &Path, list: List) -> Self {
-        Self {
-            path: path.to_owned(),
-            list,
-            has_changed: false,
-            dropped: Vec::new(),
-        }
-    }
-
-    /// As [`Folder::open`], but the folder is created if it is missing, and what a kill left in it is deleted. A folder whose list
-    /// is damaged is set aside, and the session is kept anew.
-    pub(super) fn make(path: &Path, key: &Key) -> Result<Self, TranscriptError> {
-        let opened = match Self::open_to_change(path) {
-            Err(TranscriptError::Unreadable {
-                why: why @ Unreadable::Damaged(_),
-                ..
-            }) => {
-                set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
-                None
-            }
-            opened => opened?,
-        };
-        let folder = match opened {
-            Some(folder) => folder,
-            None => {
-                let made = durable::make_folders(path);
-                made.map_err(TranscriptError::io("make the folder", path))?;
-                let folder = Self::with(path, List::new(key));
-                // Before any copy, so that copies without a list show that it was lost.
-                folder.write_list()?;
-                folder
-            }
-        };
-        let swept = folder.sweep();
-        swept.map_err(TranscriptError::io("read the folder", path))?;
-        Ok(folder)
-    }
-
-    /// Deletes copies that are not listed. Files that the daemon did not write stay.
-    fn sweep(&self) -> io::Result<()> {
-        let copies = self.list.files.values().flatten();
-        let mut listed: BTreeSet<&str> = copies.map(|copy| copy.file.as_str()).collect();
+    /// The files in the folder that the daemon wrote and that do not count.
+    fn unlisted(&self) -> io::Result<Vec<PathBuf>> {
+        let mut listed: BTreeSet<&str> = self.copies().map(|(_, copy)| copy.file.as_str()).collect();
         listed.insert(LIST);
-        for path in entries(&self.path)? {
+        let is_listed = |path: &Path| {
             let name = path.file_name().and_then(|name| name.to_str());
-            let is_listed = name.is_some_and(|name| listed.contains(name));
-            if !is_listed && is_ours(&path) {
-                fs::remove_file(&path)?;
-            }
-        }
-        Ok(())
+            name.is_some_and(|name| listed.contains(name))
+        };
+        let mut found = entries(&self.path)?;
+        found.retain(|path| is_ours(path) && !is_listed(path));
+        Ok(found)
     }
 
-    /// Writes the list if it has changed, and then deletes the files that it no longer names.
+    /// Writes the list if it has changed, and then deletes the files that it no longer names. A folder without copies is deleted.
     pub(super) fn save(&mut self) -> Result<(), TranscriptError> {
         if self.list.files.is_empty() {
-            return self.discard();
+            let discarded = || match entries(&self.path)?.iter().any(|path| is_copy(path)) {
+                // They are deleted before anything is kept here again.
+                true => Ok(()),
+                false => remove_ours(&self.path).map(drop),
+            };
+            return discarded().map_err(TranscriptError::io("remove", &self.path));
         }
         if !std::mem::take(&mut self.has_changed) {
             return Ok(());
@@ -229,35 +228,31 @@ impl Folder {
         written().map_err(TranscriptError::io("write", &self.path.join(LIST)))
     }
 
-    /// Deletes the list of no copies, and the folder if nothing else is in it.
-    fn discard(&self) -> Result<(), TranscriptError> {
-        let discarded = || match entries(&self.path)?.iter().any(|path| is_copy(path)) {
-            // The next sweep sees to it.
-            true => Ok(()),
-            false => remove_ours(&self.path).map(drop),
-        };
-        discarded().map_err(TranscriptError::io("remove", &self.path))
+    /// Each copy, with the name of its file.
+    fn copies(&self) -> impl Iterator<Item = (&str, &Copy)> {
+        let files = self.list.files.iter();
+        files.flat_map(|(name, copies)| copies.iter().map(|copy| (name.as_str(), copy)))
     }
 
-    /// Whether it has no copies.
-    pub(super) fn is_empty(&self) -> bool {
-        self.list.files.is_empty()
+    /// The copies that are links.
+    pub(super) fn links(&self) -> impl Iterator<Item = (&str, &Copy)> {
+        self.copies().filter(|(_, copy)| copy.is_link())
     }
 
-    /// Where it is.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// The state of a copy's own file.
+    fn stamp(&self, copy: &Copy) -> Option<Stamp> {
+        Stamp::of(&self.path.join(&copy.file)).ok()
     }
 
     /// Each copy, with the disk space it takes.
     pub(super) fn held(&self) -> Vec<HeldFile> {
-        let copies = self.list.files.values().flatten();
-        let held = copies.map(|copy| {
+        let held = self.copies().map(|(_, copy)| {
             let path = self.path.join(&copy.file);
-            HeldFile {
-                bytes: cost(&path, copy.is_link()),
-                path,
-            }
+            let bytes = path.symlink_metadata().map_or(0, |metadata| {
+                let is_shared = copy.is_link() && metadata.nlink() > 1;
+                if is_shared { 0 } else { metadata.len() }
+            });
+            HeldFile { path, bytes }
         });
         held.collect()
     }
@@ -265,18 +260,10 @@ impl Folder {
     /// When the session was last written to, in milliseconds since the epoch. No copy is of a later time, whatever a list without
     /// a checksum says.
     pub(super) fn changed_ms(&self) -> i64 {
-        let copies = self.list.files.values().flatten();
-        let written = copies.flat_map(|copy| {
-            let now = Stamp::of(&self.path.join(&copy.file)).ok();
-            now.filter(|_| copy.is_link()).into_iter().chain([copy.source])
-        });
-        let written = written.map(|stamp| stamp.written_ms()).max();
+        let sources = self.copies().map(|(_, copy)| copy.source);
+        let links = self.links().filter_map(|(_, copy)| self.stamp(copy));
+        let written = sources.chain(links).map(|stamp| stamp.written_ms()).max();
         written.unwrap_or_default().max(self.list.changed_ms)
-    }
-
-    /// Whether any copy is a link.
-    pub(super) fn has_links(&self) -> bool {
-        self.list.files.values().flatten().any(Copy::is_link)
     }
 
     pub(super) fn key(&self) -> Key {
@@ -310,26 +297,19 @@ impl Folder {
         (self.list.folder, self.list.turns) = (folder, turns);
     }
 
-    /// How many acknowledged turns are later than this copy, if that is known. A link has what the agent appended, so none are.
-    pub(super) fn turns_behind(&self, copy: &Copy, acknowledged: u64) -> Option<u64> {
-        match copy.is_link() {
-            true => Some(0),
-            false => self.list.turns.map(|turns| acknowledged.saturating_sub(turns)),
-        }
-    }
-
-    /// The folder in which the transcript was, below the agent's folder.
-    pub(super) fn place(&self) -> &Path {
-        Path::new(&self.list.folder)
-    }
-
-    /// Whether the copies stay only for the sessions that continue this one.
-    pub(super) fn is_released(&self) -> bool {
-        self.list.released
-    }
-
+    /// Records that the copies stay only for the sessions that continue this one.
     pub(super) fn release(&mut self) {
         self.has_changed |= !std::mem::replace(&mut self.list.released, true);
+    }
+
+    /// How many acknowledged turns are later than the copy to restore, if that is known. A link has what the agent appended, so
+    /// none are.
+    pub(super) fn turns_behind(&self, acknowledged: u64) -> Result<Option<u64>, TranscriptError> {
+        let best = self.best_transcript()?;
+        Ok(best.and_then(|(copy, _)| match copy.is_link() {
+            true => Some(0),
+            false => self.list.turns.map(|turns| acknowledged.saturating_sub(turns)),
+        }))
     }
 
     /// The name of the transcript, if it is kept.
@@ -344,9 +324,9 @@ impl Folder {
         Format::of_name(name, &self.list.upstream_id).dialect()
     }
 
-    /// The names of all files of which there are copies.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.list.files.keys().map(String::as_str)
+    /// The copy of the transcript to restore, as [`Folder::best`].
+    pub(super) fn best_transcript(&self) -> Result<Option<(&Copy, u64)>, TranscriptError> {
+        self.transcript().map_or(Ok(None), |name| self.best(name))
     }
 
     /// The copy of a file to restore, and how many bytes of its text count. For files of lines that is the copy with most lines:
@@ -366,33 +346,23 @@ impl Folder {
         }
         // A copy that cannot be read has no lines.
         let lines = |(copy, bytes): &(&Copy, u64)| {
-            let text = self.text(copy).ok()?.take(*bytes);
-            let lines = BufReader::with_capacity(BUFFER_BYTES, text).split(b'\n');
-            Some(lines.map_while(io::Result::ok).count())
+            let text = self.text(copy, *bytes).ok()?.split(b'\n');
+            Some(text.map_while(io::Result::ok).count())
         };
         Ok(usable.into_iter().max_by_key(lines))
     }
 
     /// A text that changes whenever something else would be read from the copies.
     pub(super) fn state(&self) -> String {
-        let copies = self
-            .list
-            .files
-            .iter()
-            .flat_map(|(name, copies)| copies.iter().map(move |copy| (name, copy)));
-        let told = copies.map(|(name, copy)| {
-            let stamp = Stamp::of(&self.path.join(&copy.file))
-                .ok()
-                .filter(|_| copy.is_link());
-            format!("{name} {} {} {} {stamp:?}", copy.file, copy.bytes, copy.sha256)
-        });
-        told.collect::<Vec<_>>().join("\n")
+        let links: Vec<_> = self.links().map(|(_, copy)| self.stamp(copy)).collect();
+        format!("{:?} {links:?}", self.list.files)
     }
 
-    /// The text of a copy.
-    pub(super) fn text(&self, copy: &Copy) -> Result<Box<dyn Read>, TranscriptError> {
+    /// The text of a copy, up to this many bytes.
+    pub(super) fn text(&self, copy: &Copy, bytes: u64) -> Result<impl BufRead + use<>, TranscriptError> {
         let path = self.path.join(&copy.file);
-        open(&path, copy).map_err(TranscriptError::io("open", &path))
+        let text = open(&path, copy).map_err(TranscriptError::io("open", &path))?;
+        Ok(BufReader::with_capacity(BUFFER_BYTES, text.take(bytes)))
     }
 
     /// Links a file of the agent's. Returns whether the file is known to be shorter than before.
@@ -403,37 +373,30 @@ impl Folder {
         let newest = newest.cloned();
         match &newest {
             Some(link) if link.is_link() => {
-                let own = Stamp::of(&self.path.join(&link.file));
-                if own.is_ok_and(|own| own.is_same_file(&stamp)) {
+                if self.stamp(link).is_some_and(|own| own.is_same_file(&stamp)) {
                     return Ok(stamp.bytes < link.bytes);
                 }
                 // The agent has replaced the file.
                 self.pack_link(&part.name, link)?;
             }
             Some(copy) if copy.source == stamp => return Ok(false),
+            // The agent no longer writes to a file that it compressed.
+            Some(_) if part.packed => return Ok(false),
             Some(_) | None => {}
         }
-        // The agent no longer writes to a file that it compressed.
         if part.packed {
-            return match newest {
-                Some(_) => Ok(false),
-                None => self.pack(part),
-            };
+            return self.pack(part);
         }
         let file = self.new_file("link");
         match durable::link(&part.path, &self.path.join(&file)) {
             Ok(()) => {
-                self.add(
-                    &part.name,
-                    Copy {
-                        file,
-                        bytes: stamp.bytes,
-                        sha256: String::new(),
-                        packed_bytes: None,
-                        source: stamp,
-                        ..Copy::default()
-                    },
-                );
+                let link = Copy {
+                    file,
+                    bytes: stamp.bytes,
+                    source: stamp,
+                    ..Copy::default()
+                };
+                self.put(&part.name, link);
                 Ok(false)
             }
             Err(error) if !can_never_link(&error) => Err(failed(error)),
@@ -445,41 +408,32 @@ impl Folder {
 
     /// Copies what only a link holds, because the file is not among these parts or was replaced, and deletes those links.
     pub(super) fn pack_links(&mut self, parts: &[Part]) -> Result<(), TranscriptError> {
-        let copies = self
-            .list
-            .files
-            .iter()
-            .flat_map(|(name, copies)| copies.iter().map(move |copy| (name, copy)));
-        let links = copies.filter(|(_, copy)| copy.is_link());
-        let links: Vec<(String, Copy)> = links.map(|(name, copy)| (name.clone(), copy.clone())).collect();
-        let mut first = Ok(());
-        for (name, link) in links {
-            let own = Stamp::of(&self.path.join(&link.file)).ok();
-            let is_shared = parts.iter().filter(|part| part.name == name).any(|part| {
-                let there = Stamp::of(&part.path).ok();
-                own.zip(there)
-                    .is_some_and(|(own, there)| own.is_same_file(&there))
-            });
-            if !is_shared {
-                let packed = self.pack_link(&name, &link);
-                first = first.and(packed);
-            }
-        }
-        first
+        let is_shared = |name: &str, link: &Copy| {
+            let there = parts.iter().filter(|part| part.name == name);
+            let mut there = there.filter_map(|part| Stamp::of(&part.path).ok());
+            let own = self.stamp(link);
+            there.any(|there| own.is_some_and(|own| own.is_same_file(&there)))
+        };
+        let links = self.links().filter(|(name, link)| !is_shared(name, link));
+        let links: Vec<(String, Copy)> = links
+            .map(|(name, link)| (name.to_owned(), link.clone()))
+            .collect();
+        let packed = links.iter().map(|(name, link)| self.pack_link(name, link));
+        // The others are packed even if one fails.
+        packed.fold(Ok(()), Result::and)
     }
 
     /// Copies what a link holds, and deletes the link.
     fn pack_link(&mut self, name: &str, link: &Copy) -> Result<(), TranscriptError> {
         let path = self.path.join(&link.file);
         if path.symlink_metadata().is_ok() {
-            let part = Part {
+            self.pack(&Part {
                 bytes: text_bytes(&path, name)?,
                 path,
                 name: name.to_owned(),
                 packed: false,
                 known_as: None,
-            };
-            self.pack(&part)?;
+            })?;
             // It has everything that the agent wrote, which may be more than was acknowledged.
             self.list.turns = None;
         }
@@ -493,70 +447,69 @@ impl Folder {
         let stamp = Stamp::of(&part.path).map_err(failed)?;
         let mut copies = self.list.files.get(&part.name).into_iter().flatten();
         let newest = copies.rfind(|copy| !copy.is_link()).cloned();
-        if let Some(copy) = &newest {
-            let is_there = self.is_whole(copy);
-            if is_there && copy.source == stamp && copy.bytes == part.bytes {
-                self.drop_links(&part.name);
-                return Ok(false);
-            }
-            if is_there && copy.bytes <= part.bytes {
-                let grown = self.extended(copy, part, stamp).map_err(failed)?;
-                if let Some(grown) = grown {
-                    self.replace(&part.name, grown);
-                    return Ok(false);
-                }
-            }
+        let is_rewritten = newest.is_some();
+        let newest = newest.filter(|copy| self.is_whole(copy) && copy.bytes <= part.bytes);
+        let grown = newest.map_or(Ok(None), |copy| self.extended(copy, part, stamp));
+        let grown = grown.map_err(failed)?;
+        if let Some(copy) = grown {
+            self.put(&part.name, copy);
+            self.drop_links(&part.name);
+            return Ok(false);
         }
-        let file = self.new_file("zst");
-        let path = self.path.join(&file);
-        let written = || -> io::Result<Copy> {
-            let packed = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)?;
-            let mut digest = Sha256::new();
-            let packed_bytes = append((packed, &path), &mut part.open()?, part.bytes, &mut digest)?;
-            Ok(Copy {
-                file,
-                bytes: part.bytes,
-                sha256: hex(digest),
-                packed_bytes: Some(packed_bytes),
-                source: stamp,
-                ..Copy::default()
-            })
+        let new = Copy {
+            file: self.new_file("zst"),
+            sha256: digest(b""),
+            ..Copy::default()
         };
-        let copy = written().inspect_err(|_| {
-            // Otherwise the next sweep does.
+        let path = self.path.join(&new.file);
+        let written = self.extended(new, part, stamp).inspect_err(|_| {
+            // Otherwise it is deleted before anything is kept here again.
             let _left = fs::remove_file(&path);
         });
-        self.add(&part.name, copy.map_err(failed)?);
+        if let Some(copy) = written.map_err(failed)? {
+            self.put(&part.name, copy);
+        }
         self.drop_links(&part.name);
-        Ok(newest.is_some())
+        Ok(is_rewritten)
     }
 
-    /// A copy extended by what was appended to its source; `None` if the source begins differently.
-    fn extended(&self, copy: &Copy, part: &Part, stamp: Stamp) -> io::Result<Option<Copy>> {
-        let mut text = part.open()?;
-        let mut digest = Sha256::new();
-        pass(&mut text, copy.bytes, &mut digest, |_| Ok(()))?;
-        if hex(digest.clone()) != copy.sha256 {
+    /// A copy with everything that the file has: what it holds, and the rest as a frame of its own, which is synced. A copy without
+    /// a frame is begun. `None` if the file does not begin with what the copy holds.
+    fn extended(&self, copy: Copy, part: &Part, source: Stamp) -> io::Result<Option<Copy>> {
+        if copy.source == source && copy.bytes == part.bytes {
+            return Ok(Some(copy));
+        }
+        let mut text = Summed::of(part.open()?);
+        io::copy(&mut text.by_ref().take(copy.bytes), &mut io::sink())?;
+        if text.digest() != copy.sha256 {
             return Ok(None);
         }
+        let bytes = part.bytes - copy.bytes;
         let mut grown = Copy {
-            source: stamp,
+            source,
             bytes: part.bytes,
-            ..copy.clone()
+            ..copy
         };
-        if part.bytes > copy.bytes {
-            let path = self.path.join(&copy.file);
-            let mut packed = OpenOptions::new().write(true).open(&path)?;
+        if bytes > 0 || grown.packed_bytes.is_none() {
+            let path = self.path.join(&grown.file);
+            let mut packed = OpenOptions::new()
+                .write(true)
+                .create_new(grown.packed_bytes.is_none())
+                .mode(0o600)
+                .open(&path)?;
             // Whatever follows was appended before a kill and does not count.
-            packed.set_len(copy.packed_bytes.unwrap_or_default())?;
+            packed.set_len(grown.packed_bytes.unwrap_or_default())?;
             packed.seek(SeekFrom::End(0))?;
-            let bytes = part.bytes - copy.bytes;
-            grown.packed_bytes = Some(append((packed, &path), &mut text, bytes, &mut digest)?);
-            grown.sha256 = hex(digest);
+            let mut encoder = zstd::Encoder::new(BufWriter::with_capacity(BUFFER_BYTES, packed), LEVEL)?;
+            encoder.include_checksum(true)?;
+            if io::copy(&mut text.by_ref().take(bytes), &mut encoder)? < bytes {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let packed = encoder.finish()?.into_inner();
+            let packed = packed.map_err(io::IntoInnerError::into_error)?;
+            durable::sync_file(&packed, &path)?;
+            grown.packed_bytes = Some(packed.metadata()?.len());
+            grown.sha256 = text.digest();
         }
         Ok(Some(grown))
     }
@@ -582,21 +535,16 @@ impl Folder {
         }
     }
 
-    fn add(&mut self, name: &str, copy: Copy) {
-        self.has_changed = true;
+    /// Lists a copy, or its new state.
+    fn put(&mut self, name: &str, copy: Copy) {
         self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
-        self.list.files.entry(name.to_owned()).or_default().push(copy);
-    }
-
-    /// Replaces a copy by its extended state, and drops the links.
-    fn replace(&mut self, name: &str, copy: Copy) {
-        self.has_changed = true;
-        self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
-        let mut copies = self.list.files.get_mut(name).into_iter().flatten();
-        if let Some(place) = copies.find(|place| place.file == copy.file) {
-            *place = copy;
+        let copies = self.list.files.entry(name.to_owned()).or_default();
+        match copies.iter_mut().find(|known| known.file == copy.file) {
+            Some(known) if *known == copy => return,
+            Some(known) => *known = copy,
+            None => copies.push(copy),
         }
-        self.drop_links(name);
+        self.has_changed = true;
     }
 
     fn drop_links(&mut self, name: &str) {
@@ -634,18 +582,8 @@ pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// The entries of a session's folder that the daemon did not write.
-///
-/// # Errors
-/// The system's error.
-pub(super) fn strangers(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = entries(folder)?;
-    found.retain(|path| !is_ours(path));
-    Ok(found)
-}
-
 /// Whether a path in a session's folder has a name that the daemon gives, and is no folder.
-fn is_ours(path: &Path) -> bool {
+pub(super) fn is_ours(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let is_named = is_copy(path) || matches!(name, Some(LIST | NEW_LIST));
     is_named && path.symlink_metadata().is_ok_and(|found| !found.is_dir())
@@ -661,25 +599,6 @@ fn is_copy(path: &Path) -> bool {
     })
 }
 
-/// Compresses this many bytes into a file, as a frame of its own, and syncs it. Returns the file's length.
-fn append(
-    (packed, path): (File, &Path),
-    text: &mut dyn Read,
-    bytes: u64,
-    digest: &mut Sha256,
-) -> io::Result<u64> {
-    let writer = BufWriter::with_capacity(BUFFER_BYTES, packed);
-    let mut encoder = zstd::Encoder::new(writer, LEVEL)?;
-    encoder.include_checksum(true)?;
-    pass(text, bytes, digest, |read| encoder.write_all(read))?;
-    let file = encoder
-        .finish()?
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?;
-    durable::sync_file(&file, path)?;
-    Ok(file.metadata()?.len())
-}
-
 /// How much of a file counts, by its name.
 fn text_bytes(path: &Path, name: &str) -> Result<u64, TranscriptError> {
     if is_lines(Path::new(name)) {
@@ -691,14 +610,6 @@ fn text_bytes(path: &Path, name: &str) -> Result<u64, TranscriptError> {
         .map_err(TranscriptError::io("look at", path))
 }
 
-/// How many bytes of disk space would be free without a copy.
-fn cost(path: &Path, is_link: bool) -> u64 {
-    path.symlink_metadata().map_or(0, |metadata| {
-        let is_shared = is_link && metadata.nlink() > 1;
-        if is_shared { 0 } else { metadata.len() }
-    })
-}
-
 /// Whether the error means that this file can never be linked.
 fn can_never_link(error: &io::Error) -> bool {
     let never = [
@@ -708,7 +619,6 @@ fn can_never_link(error: &io::Error) -> bool {
         Errno::NOTSUP,
         Errno::NOSYS,
     ];
-    error
-        .raw_os_error()
-        .is_some_and(|code| never.iter().any(|errno| errno.raw_os_error() == code))
+    let code = error.raw_os_error();
+    code.is_some_and(|code| never.iter().any(|errno| errno.raw_os_error() == code))
 }

@@ -1,7 +1,7 @@
 //! The list of a session's copies: which copies there are, of which file each is, and what it holds.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -131,7 +131,14 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self::from(&path.symlink_metadata()?))
+        let metadata = path.symlink_metadata()?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            seconds: metadata.mtime(),
+            nanoseconds: metadata.mtime_nsec(),
+        })
     }
 
     pub(super) fn is_same_file(&self, other: &Self) -> bool {
@@ -144,18 +151,6 @@ impl Stamp {
     }
 }
 
-impl From<&Metadata> for Stamp {
-    fn from(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec(),
-        }
-    }
-}
-
 /// The text of a copy.
 pub(super) fn open(path: &Path, copy: &Copy) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
@@ -164,30 +159,6 @@ pub(super) fn open(path: &Path, copy: &Copy) -> io::Result<Box<dyn Read>> {
         Some(bytes) => Ok(Box::new(zstd::Decoder::new(file.take(bytes))?)),
         None => Ok(Box::new(file)),
     }
-}
-
-/// Reads exactly this many bytes, and passes them to the digest and to `to`.
-pub(super) fn pass(
-    from: &mut dyn Read,
-    bytes: u64,
-    digest: &mut Sha256,
-    mut to: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut left = bytes;
-    while left > 0 {
-        let most = usize::try_from(left).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES);
-        let read = match from.read(&mut buffer[..most]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        digest.update(&buffer[..read]);
-        to(&buffer[..read])?;
-        left -= read as u64;
-    }
-    Ok(())
 }
 
 /// A reader or writer with the digest and length of what went through.
@@ -209,6 +180,10 @@ impl<T> Summed<T> {
     fn add(&mut self, bytes: &[u8]) {
         self.sum.update(bytes);
         self.bytes += bytes.len() as u64;
+    }
+
+    pub(super) fn digest(&self) -> String {
+        hex(self.sum.clone())
     }
 
     pub(super) fn end(self) -> (String, u64) {
@@ -241,7 +216,7 @@ pub(super) fn digest(bytes: &[u8]) -> String {
     hex(Sha256::new_with_prefix(bytes))
 }
 
-pub(super) fn hex(digest: Sha256) -> String {
+fn hex(digest: Sha256) -> String {
     let digits = digest.finalize();
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -20,17 +20,16 @@ mod unpacking;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::files::{durable, misplaced};
+use crate::files::misplaced;
 use crate::paths::names::Kind;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
-use crate::transcript::parts::Part;
-use folder::{Folder, remove_ours};
+use folder::Folder;
 use list::digest;
 
 pub use marks::MissingTurns;
-pub use pruning::{KeptSession, Pruned, Total};
+pub use pruning::{KeptSession, Total};
 pub use restoring::{KeptFrom, Placing};
 use unpacking::Recent;
 pub use unpacking::Unpacked;
@@ -129,9 +128,12 @@ impl Archive {
     ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
-        let parts = transcript.map_or(Ok(Vec::new()), |(dialect, path)| files(dialect, path))?;
+        let parts = match transcript {
+            Some((dialect, path)) => dialect.own_parts(path)?.files,
+            None => Vec::new(),
+        };
         let opened = match parts.is_empty() {
-            true => Folder::open_to_change(&place)?,
+            true => Folder::open_to_change(&place, None)?,
             false => Some(Folder::make(&place, key)?),
         };
         let mut noticed = Noticed::default();
@@ -173,17 +175,11 @@ impl Archive {
         key: &Key,
         acknowledged: u64,
     ) -> Result<Option<MissingTurns>, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let Some(folder) = Folder::open(&place)? else {
+        let Some(folder) = self.open(key)?.filter(|folder| folder.transcript().is_some()) else {
             return Ok(None);
         };
-        let Some(name) = folder.transcript() else {
-            return Ok(None);
-        };
-        let best = folder.best(name)?;
-        let later = best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged));
-        Ok(later.map(MissingTurns::Known).max(self.unreported(key)))
+        let later = folder.turns_behind(acknowledged)?.map(MissingTurns::Known);
+        Ok(later.max(self.unreported(key)))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
@@ -192,9 +188,7 @@ impl Archive {
     /// # Errors
     /// As [`Archive::link`].
     pub fn note_continued(&self, key: &Key, at_ms: i64) -> Result<(), TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        change(&place, |folder| folder.note_changed(at_ms))
+        self.change(key, |folder| folder.note_changed(at_ms))
     }
 
     /// The copies of a session; none if nothing of it is kept.
@@ -202,9 +196,7 @@ impl Archive {
     /// # Errors
     /// As [`Archive::link`].
     pub fn held(&self, key: &Key) -> Result<Vec<HeldFile>, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        Ok(Folder::open(&place)?.map_or_else(Vec::new, |folder| folder.held()))
+        Ok(self.open(key)?.map_or_else(Vec::new, |folder| folder.held()))
     }
 
     /// Whether the transcript of a session is kept.
@@ -212,29 +204,30 @@ impl Archive {
     /// # Errors
     /// As [`Archive::link`].
     pub fn has_transcript(&self, key: &Key) -> Result<bool, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        Ok(Folder::open(&place)?.is_some_and(|folder| folder.transcript().is_some()))
+        Ok(self
+            .open(key)?
+            .is_some_and(|folder| folder.transcript().is_some()))
     }
 
-    /// Deletes all copies of a session, and what it had to report.
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
-    pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
-        let noted = self.note_reported(key);
+    /// The folder of a session, if something of it is kept. The session is locked while it is held.
+    fn open(&self, key: &Key) -> Result<Option<Folder<'_>>, TranscriptError> {
         let place = self.place(key)?;
-        self.remove_folder(&place, key).and(noted)
+        Folder::open(&place, Some(self.lock(key)))
+    }
+
+    /// Changes the list of a session, if there is one.
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Folder<'_>)) -> Result<(), TranscriptError> {
+        let place = self.place(key)?;
+        let Some(mut folder) = Folder::open_to_change(&place, Some(self.lock(key)))? else {
+            return Ok(());
+        };
+        change(&mut folder);
+        folder.save()
     }
 
     /// Where the copies of a session are.
     fn place(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
         self.own(self.folder.join(below(key)?))
-    }
-
-    /// Where the copies of all sessions of a root are.
-    fn folder_of(&self, root: &Path) -> Result<PathBuf, TranscriptError> {
-        self.own(self.folder.join(root_name(root)))
     }
 
     /// A folder of the archive that may be read and changed: neither it nor one above it is something else, such as a link to the
@@ -264,30 +257,6 @@ impl Archive {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Deletes the copies in a session's folder. The folder is renamed first, so that half of a session is never taken for one.
-    /// Files that the daemon did not write are put back.
-    fn remove_folder(&self, place: &Path, key: &Key) -> Result<(), TranscriptError> {
-        let removing = self
-            .folder
-            .join(format!("{}{}", pruning::REMOVING, uuid::Uuid::new_v4()));
-        let held = self.lock(key);
-        let remove = || match place.exists() {
-            false => Ok(()),
-            true => {
-                durable::rename(place, &removing)?;
-                match remove_ours(&removing)? {
-                    true => Ok(()),
-                    false => durable::rename(&removing, place),
-                }
-            }
-        };
-        let removed = remove().map_err(TranscriptError::io("remove", place));
-        // A caller that unpacks takes the two locks in the other order.
-        drop(held);
-        self.forget_unpacked_of(key);
-        removed
-    }
 }
 
 /// Where a session's files are below the folder of all of them. The id must be a file name, as it is for the agent.
@@ -301,26 +270,6 @@ fn root_name(root: &Path) -> String {
     let mut name = digest(root.as_os_str().as_encoded_bytes());
     name.truncate(DIGEST_DIGITS);
     name
-}
-
-/// Changes the list of a session, if there is one.
-fn change(place: &Path, change: impl FnOnce(&mut Folder)) -> Result<(), TranscriptError> {
-    match Folder::open_to_change(place)? {
-        Some(mut folder) => {
-            change(&mut folder);
-            folder.save()
-        }
-        None => Ok(()),
-    }
-}
-
-/// The agent's files of a session, the transcript first.
-fn files(dialect: &dyn Dialect, transcript: &Path) -> Result<Vec<Part>, TranscriptError> {
-    let parts = dialect.own_parts(transcript)?;
-    for what in parts.left_out {
-        tracing::debug!(what, "a file beside a transcript is not kept");
-    }
-    Ok(parts.files)
 }
 
 #[cfg(test)]

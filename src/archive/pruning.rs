@@ -1,9 +1,9 @@
-//! The disk space of all copies, and deleting those that are older or larger than the user allows.
+//! All copies: the disk space that they take, which of them are older or larger than the user allows, and what cannot be used.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use super::folder::{Folder, remove_ours, strangers};
+use super::folder::{Folder, is_ours, remove_ours};
 use super::{Archive, DIGEST_DIGITS, Key};
 use crate::files::{entries, set_aside};
 use crate::paths::names::UNREPORTED;
@@ -12,10 +12,10 @@ use crate::transcript::TranscriptError;
 /// How the name of a folder begins whose copies are being deleted; a UUID follows.
 pub(super) const REMOVING: &str = "gone-";
 
-/// The total of all copies.
+/// What some copies are together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// How many sessions are kept.
+    /// How many sessions.
     pub sessions: u64,
     /// How many files they have.
     pub files: u64,
@@ -23,25 +23,20 @@ pub struct Total {
     pub bytes: u64,
 }
 
-impl<'a> FromIterator<&'a KeptSession> for Total {
-    fn from_iter<T: IntoIterator<Item = &'a KeptSession>>(sessions: T) -> Self {
-        let mut total = Self::default();
-        for session in sessions {
-            total.sessions += 1;
-            total.files += session.files;
-            total.bytes += session.bytes;
-        }
-        total
+impl Total {
+    fn add(&mut self, session: &KeptSession) {
+        self.sessions += 1;
+        self.files += session.files;
+        self.bytes += session.bytes;
     }
 }
 
-/// What was deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    /// How many sessions.
-    pub sessions: u64,
-    /// How many bytes of disk space they took.
-    pub bytes: u64,
+impl<'a> FromIterator<&'a KeptSession> for Total {
+    fn from_iter<T: IntoIterator<Item = &'a KeptSession>>(sessions: T) -> Self {
+        let mut total = Self::default();
+        sessions.into_iter().for_each(|session| total.add(session));
+        total
+    }
 }
 
 /// A session of which something is kept.
@@ -55,159 +50,42 @@ pub struct KeptSession {
     pub files: u64,
     /// How many bytes of disk space its copies take.
     pub bytes: u64,
+    /// Whether a file is kept by a link.
+    pub has_links: bool,
     /// Whether the history of another session may begin in it.
     pub may_be_base: bool,
     /// Whether its copies stay only for those other sessions.
     pub is_released: bool,
-}
-
-/// The facts about one session's folder.
-struct Seen {
+    /// Its folder, which counts: its list may name another session.
     place: PathBuf,
-    key: Key,
-    changed_ms: i64,
-    files: u64,
-    bytes: u64,
-    has_links: bool,
-    may_be_base: bool,
-    is_released: bool,
 }
 
 impl Archive {
     /// The total of all copies.
     ///
     /// # Errors
-    /// [`TranscriptError::Io`] if the folders cannot be read.
+    /// As [`Archive::sessions`].
     pub fn total(&self) -> Result<Total, TranscriptError> {
         Ok(self.sessions()?.iter().collect())
     }
 
-    /// All sessions of which something is kept.
+    /// All sessions of which something is kept. One that cannot be read is logged and left out.
     ///
     /// # Errors
-    /// As [`Archive::total`].
+    /// [`TranscriptError::Io`] if the folders cannot be read.
     pub fn sessions(&self) -> Result<Vec<KeptSession>, TranscriptError> {
         let mut sessions = Vec::new();
-        self.walk(|seen| {
-            sessions.push(KeptSession {
-                key: seen.key,
-                changed_ms: seen.changed_ms,
-                files: seen.files,
-                bytes: seen.bytes,
-                may_be_base: seen.may_be_base,
-                is_released: seen.is_released,
-            });
-        })?;
-        Ok(sessions)
-    }
-
-    /// The sessions of which a file is kept by a link.
-    ///
-    /// # Errors
-    /// As [`Archive::total`].
-    pub fn linked(&self) -> Result<Vec<Key>, TranscriptError> {
-        let mut linked = Vec::new();
-        self.walk(|seen| linked.extend(seen.has_links.then_some(seen.key)))?;
-        Ok(linked)
-    }
-
-    /// Deletes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and then those of
-    /// the sessions that were written to longest ago, until all copies take no more than this many bytes. What a restored transcript
-    /// lacks is still reported: its mark stays.
-    ///
-    /// # Errors
-    /// As [`Archive::total`].
-    pub fn prune(&self, oldest_ms: Option<i64>, most_bytes: Option<u64>) -> Result<Pruned, TranscriptError> {
-        let mut all = Vec::new();
-        self.walk(|seen| all.push(seen))?;
-        all.sort_by_key(|seen| Reverse(seen.changed_ms));
-        let mut kept_bytes = 0_u64;
-        let mut pruned = Pruned::default();
-        let mut is_full = false;
-        let mut failed = Ok(());
-        for seen in all {
-            let is_old = oldest_ms.is_some_and(|oldest| seen.changed_ms < oldest);
-            let with_it = kept_bytes.saturating_add(seen.bytes);
-            // Once one does not fit, older ones do not either, unless they take no space.
-            is_full |= most_bytes.is_some_and(|most| with_it > most);
-            let has_room = !is_full || seen.bytes == 0;
-            if has_room && !is_old {
-                kept_bytes = with_it;
-                continue;
-            }
-            match self.remove_folder(&seen.place, &seen.key) {
-                Ok(()) => {
-                    pruned.sessions += 1;
-                    pruned.bytes += seen.bytes;
-                }
-                // The others are deleted all the same.
-                Err(error) => failed = failed.and(Err(error)),
-            }
-        }
-        failed.map(|()| pruned)
-    }
-
-    /// The folders of sessions whose copies cannot be used, each with why, and the files among the copies that the daemon did not
-    /// write.
-    ///
-    /// # Errors
-    /// As [`Archive::total`].
-    pub fn unusable(&self) -> Result<(Vec<(PathBuf, String)>, Vec<PathBuf>), TranscriptError> {
-        let (mut unreadable, mut found) = (Vec::new(), Vec::new());
-        let mut strangers_in = |folder: &Path, unreadable: &mut Vec<(PathBuf, String)>| {
-            let all = strangers(folder).unwrap_or_default().into_iter();
-            let (aside, strange): (Vec<_>, Vec<_>) = all.partition(|path| set_aside::is_name(path));
-            let why = "the copy was not as its list said";
-            unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
-            found.extend(strange);
-        };
         self.each(|place, opened| match opened {
-            Ok(_) => strangers_in(place, &mut unreadable),
-            Err(error) => unreadable.push((place.to_owned(), error.to_string())),
-        })?;
-        for root in self.roots()?.into_iter().filter_map(|root| self.own(root).ok()) {
-            let aside = set_aside::all_in(&root).map_err(TranscriptError::io("read the folder", &root))?;
-            let why = "its list of copies could not be read";
-            unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
-        }
-        match self.own(self.folder.join(UNREPORTED)) {
-            Ok(marks) => {
-                let roots = entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?;
-                for root in roots {
-                    if let Err(why) = self.own(root.clone()) {
-                        unreadable.push((root, why.to_string()));
-                        continue;
-                    }
-                    let aside =
-                        set_aside::all_in(&root).map_err(TranscriptError::io("read the folder", &root))?;
-                    let why = "how many turns a restored transcript lacks could not be read from it";
-                    unreadable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
-                }
-            }
-            Err(why) => unreadable.push((self.folder.join(UNREPORTED), why.to_string())),
-        }
-        // Where a kill came before they were put back.
-        let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
-        let removing = all
-            .iter()
-            .filter(|folder| is_removing(folder) && !folder.is_symlink());
-        removing.for_each(|folder| strangers_in(folder, &mut unreadable));
-        Ok((unreadable, found))
-    }
-
-    /// Visits the folder of each session that has copies. One that cannot be read is logged and left alone.
-    fn walk(&self, mut see: impl FnMut(Seen)) -> Result<(), TranscriptError> {
-        self.each(|place, opened| match opened {
-            Ok(Some(folder)) if !folder.is_empty() => {
+            Ok(Some(folder)) if !folder.list.files.is_empty() => {
                 let held = folder.held();
-                see(Seen {
+                sessions.push(KeptSession {
                     key: folder.key(),
                     changed_ms: folder.changed_ms(),
                     files: held.len() as u64,
                     bytes: held.iter().map(|file| file.bytes).sum(),
-                    has_links: folder.has_links(),
+                    has_links: folder.links().next().is_some(),
                     may_be_base: folder.dialect().can().by_reference,
-                    is_released: folder.is_released(),
+                    is_released: folder.list.released,
                     place: place.to_owned(),
                 });
             }
@@ -216,25 +94,102 @@ impl Archive {
             Err(error) => {
                 tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session; they stay");
             }
-        })
+        })?;
+        Ok(sessions)
+    }
+
+    /// Deletes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and then those of
+    /// the sessions that were written to longest ago, until all copies take no more than this many bytes. What a restored transcript
+    /// lacks is still reported: its mark stays. Returns what was deleted.
+    ///
+    /// # Errors
+    /// As [`Archive::sessions`].
+    pub fn prune(&self, oldest_ms: Option<i64>, most_bytes: Option<u64>) -> Result<Total, TranscriptError> {
+        let mut all = self.sessions()?;
+        all.sort_by_key(|session| Reverse(session.changed_ms));
+        let mut kept_bytes = 0_u64;
+        let mut pruned = Total::default();
+        let mut is_full = false;
+        let mut done = Ok(());
+        for session in all {
+            let is_old = oldest_ms.is_some_and(|oldest| session.changed_ms < oldest);
+            let with_it = kept_bytes + session.bytes;
+            // Once one does not fit, older ones do not either, unless they take no space.
+            is_full |= most_bytes.is_some_and(|most| with_it > most);
+            let has_room = !is_full || session.bytes == 0;
+            if has_room && !is_old {
+                kept_bytes = with_it;
+                continue;
+            }
+            match self.remove_copies(&session.place, &session.key) {
+                Ok(()) => pruned.add(&session),
+                // The others are deleted all the same.
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        done.map(|()| pruned)
+    }
+
+    /// What cannot be used of the copies, each with why, and the files among them that the daemon did not write.
+    ///
+    /// # Errors
+    /// As [`Archive::sessions`].
+    pub fn unusable(&self) -> Result<(Vec<(PathBuf, String)>, Vec<PathBuf>), TranscriptError> {
+        let (mut unusable, mut strange) = (Vec::new(), Vec::new());
+        let mut look_in = |folder: &Path, unusable: &mut Vec<(PathBuf, String)>| {
+            let others = entries(folder).unwrap_or_default().into_iter();
+            let others = others.filter(|path| !is_ours(path));
+            let (aside, others): (Vec<_>, Vec<_>) = others.partition(|path| set_aside::is_name(path));
+            let why = "the copy was not as its list said";
+            unusable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+            strange.extend(others);
+        };
+        self.each(|place, opened| match opened {
+            Ok(_) => look_in(place, &mut unusable),
+            Err(error) => unusable.push((place.to_owned(), error.to_string())),
+        })?;
+        // Where a kill came before they were put back.
+        let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
+        let removing = all
+            .iter()
+            .filter(|folder| is_removing(folder) && !folder.is_symlink());
+        removing.for_each(|folder| look_in(folder, &mut unusable));
+        let lists = self.roots()?.into_iter();
+        let lists = lists.map(|root| (root, "its list of copies could not be read"));
+        let marks = self.folder.join(UNREPORTED);
+        let marks = match self.own(marks.clone()) {
+            Ok(marks) => entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?,
+            Err(why) => {
+                unusable.push((marks, why.to_string()));
+                Vec::new()
+            }
+        };
+        let why = "how many turns a restored transcript lacks could not be read from it";
+        for (root, why) in lists.chain(marks.into_iter().map(|root| (root, why))) {
+            match self.own(root.clone()) {
+                Ok(root) => {
+                    let aside = set_aside::all_in(&root);
+                    let aside = aside.map_err(TranscriptError::io("read the folder", &root))?;
+                    unusable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+                }
+                Err(why) => unusable.push((root, why.to_string())),
+            }
+        }
+        Ok((unusable, strange))
     }
 
     /// Opens the folder of each session.
     fn each(
         &self,
-        mut look: impl FnMut(&Path, Result<Option<Folder>, TranscriptError>),
+        mut look: impl FnMut(&Path, Result<Option<Folder<'_>>, TranscriptError>),
     ) -> Result<(), TranscriptError> {
-        for root in self.roots()? {
-            if let Err(error) = self.own(root.clone()) {
-                look(&root, Err(error));
-                continue;
-            }
+        for root in self.roots()?.into_iter().filter_map(|root| self.own(root).ok()) {
             for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
                 if !set_aside::is_name(&place) {
-                    look(
-                        &place,
-                        self.own(place.clone()).and_then(|place| Folder::open(&place)),
-                    );
+                    let opened = self
+                        .own(place.clone())
+                        .and_then(|place| Folder::open(&place, None));
+                    look(&place, opened);
                 }
             }
         }

@@ -2,12 +2,12 @@
 //! after everything that belongs to it.
 
 use std::fs;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use super::folder::Folder;
 use super::list::{BUFFER_BYTES, Summed, digest};
-use super::{Archive, Key};
+use super::{Archive, Key, root_name};
 use crate::files::is_absence;
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::transcript::TranscriptError;
@@ -78,19 +78,12 @@ impl Archive {
         placing: Placing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
         let there = dialect.locate(&key.root, &key.upstream_id)?;
-        let is_whole = {
-            let place = self.place(key)?;
-            let _held = self.lock(key);
-            let (folder, transcript) = kept(&place, key)?;
-            holds_all(dialect, &folder, &transcript, &there, relocation)?
-        };
+        let is_whole = holds_all(dialect, &self.kept(key)?, &there, relocation)?;
         let members = self.history(dialect, key)?.into_iter().rev();
         let missing = members.filter(|member| member.there.is_none() && !(is_whole && member.key == *key));
         let mut restored = Vec::new();
         for Member { key, .. } in missing {
-            let place = self.place(&key)?;
-            let _held = self.lock(&key);
-            let (folder, transcript) = kept(&place, &key)?;
+            let folder = self.kept(&key)?;
             let target = Target {
                 root: &key.root,
                 cwd,
@@ -98,7 +91,7 @@ impl Archive {
                 is_scratch: false,
             };
             let put = self.marked(&key, lacking(&key.upstream_id), |mark| {
-                put(dialect, &folder, &transcript, &target, |bytes| {
+                put(dialect, &folder, &target, |bytes| {
                     mark().and_then(|()| placing(&key.upstream_id, bytes))
                 })
             });
@@ -112,22 +105,26 @@ impl Archive {
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
     pub fn kept_from(&self, key: &Key) -> Result<Option<KeptFrom>, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let Some(folder) = Folder::open(&place)? else {
+        let Some(folder) = self.open(key)? else {
             return Ok(None);
         };
-        let Some(name) = folder.transcript() else {
+        let Some((copy, bytes)) = folder.best_transcript()? else {
             return Ok(None);
         };
-        let Some((copy, bytes)) = folder.best(name)? else {
-            return Ok(None);
-        };
-        let text = folder.text(copy)?.take(bytes.min(BEGINNING_BYTES));
+        let text = folder.text(copy, bytes.min(BEGINNING_BYTES))?;
         Ok(Some(KeptFrom {
-            folder: folder.place().to_owned(),
-            cwd: first_cwd(text).map_err(TranscriptError::io("read", &place))?,
+            folder: PathBuf::from(&folder.list.folder),
+            cwd: first_cwd(text).map_err(TranscriptError::io("read", &folder.path))?,
         }))
+    }
+
+    /// The folder of a session whose transcript is kept.
+    pub(super) fn kept(&self, key: &Key) -> Result<Folder<'_>, TranscriptError> {
+        let folder = self.open(key)?.filter(|folder| folder.transcript().is_some());
+        folder.ok_or_else(|| TranscriptError::NotFound {
+            upstream_id: key.upstream_id.clone(),
+            root: self.folder.join(root_name(&key.root)),
+        })
     }
 
     /// A session and those in which its history begins, the nearest first, as far as each is there or kept.
@@ -143,18 +140,20 @@ impl Archive {
             let (base, state) = match &there {
                 Some(path) => {
                     let text = dialect.text(path).map_err(TranscriptError::io("read", path))?;
-                    (base_of(dialect, text, path)?, path.to_string_lossy().into_owned())
+                    let mut text = BufReader::with_capacity(BUFFER_BYTES, text);
+                    let state = path.to_string_lossy().into_owned();
+                    (base_of(dialect, &mut text, path)?, state)
                 }
                 None => {
-                    let place = self.place(&key)?;
-                    let _held = self.lock(&key);
-                    // A session that another one continues may never have been kept: whoever reads that one reports it.
-                    let (folder, name) = match kept(&place, &key) {
+                    let folder = match self.kept(&key) {
+                        // It may never have been kept: whoever reads the session that continues it reports that.
                         Err(TranscriptError::NotFound { .. }) => break,
                         kept => kept?,
                     };
-                    let base = match folder.best(&name)? {
-                        Some((copy, _)) => base_of(dialect, folder.text(copy)?, &place)?,
+                    let base = match folder.best_transcript()? {
+                        Some((copy, bytes)) => {
+                            base_of(dialect, &mut folder.text(copy, bytes)?, &folder.path)?
+                        }
                         None => None,
                     };
                     (base, folder.state())
@@ -170,61 +169,47 @@ impl Archive {
     }
 }
 
-/// The folder of a session whose transcript is kept, and the transcript's name.
-pub(super) fn kept(place: &Path, key: &Key) -> Result<(Folder, String), TranscriptError> {
-    let nothing = || TranscriptError::NotFound {
-        upstream_id: key.upstream_id.clone(),
-        root: place.parent().unwrap_or(place).to_owned(),
-    };
-    let folder = Folder::open(place)?.ok_or_else(nothing)?;
-    let name = folder.transcript().ok_or_else(nothing)?.to_owned();
-    Ok((folder, name))
-}
-
 /// The session that a transcript continues by reference.
 pub(super) fn base_of(
     dialect: &dyn Dialect,
-    text: Box<dyn Read>,
+    text: &mut dyn BufRead,
     path: &Path,
 ) -> Result<Option<String>, TranscriptError> {
-    let base = dialect.base(&mut BufReader::with_capacity(BUFFER_BYTES, text));
-    base.map_err(TranscriptError::io("read", path))
+    dialect.base(text).map_err(TranscriptError::io("read", path))
 }
 
 /// Puts the kept files of a session below a root, the transcript last: a failure means that it is not there. Returns each file
 /// that was written, with its length. `placing` is called before the transcript is there, with its length.
 pub(super) fn put(
     dialect: &dyn Dialect,
-    folder: &Folder,
-    transcript: &str,
+    folder: &Folder<'_>,
     target: &Target<'_>,
     mut placing: impl FnMut(u64) -> Result<(), TranscriptError>,
 ) -> Result<Vec<(PathBuf, u64)>, TranscriptError> {
-    let below = inside(folder.place(), folder.path())?;
+    let below = inside(Path::new(&folder.list.folder), &folder.path)?;
     let place = |name: &str| -> Result<PathBuf, TranscriptError> {
-        let name = inside(Path::new(name), folder.path())?;
+        let name = inside(Path::new(name), &folder.path)?;
         Ok(dialect.place(target.root, target.cwd, below, name))
     };
-    let others: Vec<&str> = folder.names().filter(|name| *name != transcript).collect();
+    let transcript = folder.transcript();
+    let names = folder.list.files.keys().map(String::as_str);
+    let others: Vec<&str> = names.filter(|name| Some(*name) != transcript).collect();
     let mut files = Vec::new();
-    if let Some((copy, bytes)) = folder.best(transcript)?.filter(|_| !others.is_empty()) {
-        let text = folder.text(copy)?.take(bytes);
-        let mut text = BufReader::with_capacity(BUFFER_BYTES, text);
-        let named = dialect.named_files(&folder.key().root, &mut text);
-        let failed = TranscriptError::io("read what is kept of", Path::new(transcript));
-        for (name, below) in named.map_err(failed)? {
+    if let Some((copy, bytes)) = folder.best_transcript()?.filter(|_| !others.is_empty()) {
+        let named = dialect.named_files(&folder.key().root, &mut folder.text(copy, bytes)?);
+        for (name, below) in named.map_err(TranscriptError::io("read a copy in", &folder.path))? {
             let path = target.root.join(below);
             if others.contains(&name.as_str()) && path != place(&name)? {
                 files.push((name, path));
             }
         }
     }
-    for name in others.into_iter().chain([transcript]) {
+    for name in others.into_iter().chain(transcript) {
         files.push((name.to_owned(), place(name)?));
     }
     let mut written = Vec::new();
     for (name, path) in files {
-        let placed = |bytes| match name == transcript {
+        let placed = |bytes| match Some(name.as_str()) == transcript {
             true => placing(bytes),
             false => Ok(()),
         };
@@ -256,22 +241,21 @@ fn inside<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError>
 /// [`TranscriptError::AlreadyExists`] if one is there that does not.
 fn holds_all(
     dialect: &dyn Dialect,
-    folder: &Folder,
-    name: &str,
+    folder: &Folder<'_>,
     there: &[PathBuf],
     relocation: &Relocation,
 ) -> Result<bool, TranscriptError> {
     let Some(first) = there.first() else {
         return Ok(false);
     };
-    let Some((copy, bytes)) = folder.best(name)? else {
+    let Some((copy, bytes)) = folder.best_transcript()? else {
         return Ok(false);
     };
     if bytes == 0 {
         // Nothing is kept that could replace anything.
         return Ok(true);
     }
-    let kept = pour(folder.text(copy)?, bytes, relocation, &mut io::sink());
+    let kept = pour(folder.text(copy, bytes)?, bytes, relocation, &mut io::sink());
     let kept = kept.map_err(TranscriptError::io("read", first))?;
     for path in there {
         for (sum, bytes) in &kept {
@@ -295,8 +279,8 @@ fn holds_all(
 }
 
 /// The first folder that a text's records name.
-fn first_cwd(text: impl Read) -> io::Result<Option<String>> {
-    let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, text), 0);
+fn first_cwd(text: impl BufRead) -> io::Result<Option<String>> {
+    let mut lines = Lines::new(text, 0);
     while let Some(line) = lines.next_line()? {
         let text = line_text(line.bytes);
         if let Some(cwd) = Fields::parse(&text).and_then(|fields| fields.text("cwd")) {
@@ -306,16 +290,15 @@ fn first_cwd(text: impl Read) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Writes this many bytes of a kept text, with other folders in its records. Returns the digest and the length of what was read and
-/// of what was written.
+/// Writes a kept text of this length, with other folders in its records. Returns the digest and the length of what was read and of
+/// what was written.
 fn pour(
-    text: Box<dyn Read>,
+    text: impl Read,
     bytes: u64,
     relocation: &Relocation,
     to: &mut dyn Write,
 ) -> io::Result<[(String, u64); 2]> {
-    let mut source = Summed::of(text.take(bytes));
-    let mut written = Summed::of(to);
+    let (mut source, mut written) = (Summed::of(text), Summed::of(to));
     if relocation.is_nothing() {
         io::copy(&mut source, &mut written)?;
     } else {
@@ -328,17 +311,17 @@ fn pour(
             );
         }
     }
-    let (source, written) = (source.end(), written.end());
+    let source = source.end();
     match source.1 < bytes {
         true => Err(io::ErrorKind::UnexpectedEof.into()),
-        false => Ok([source, written]),
+        false => Ok([source, written.end()]),
     }
 }
 
 /// Writes what is kept of a file, unless one of its name is there. A blank transcript in its place is set aside once the copy is
 /// whole. Returns how many bytes were written; `placing` is called with them before the file is there.
 fn write(
-    folder: &Folder,
+    folder: &Folder<'_>,
     name: &str,
     path: &Path,
     target: &Target<'_>,
@@ -370,12 +353,11 @@ fn write(
         false => &nothing,
     };
     let (temporary, written) = fill_temporary(&temporary, |writer: &mut dyn Write| {
-        let text = folder.text(copy)?;
-        let text: Box<dyn Read> = match target.is_scratch {
-            true => Box::new(Metered::new(text, bytes)),
-            false => text,
+        let text = folder.text(copy, bytes)?;
+        let poured = match target.is_scratch {
+            true => pour(Metered::new(text, bytes), bytes, relocation, writer),
+            false => pour(text, bytes, relocation, writer),
         };
-        let poured = pour(text, bytes, relocation, writer);
         let [source, written] = poured.map_err(TranscriptError::io("restore", path))?;
         if !copy.is_link() && source.0 != copy.sha256 {
             let error = io::Error::new(io::ErrorKind::InvalidData, "the kept copy is damaged");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::pruning::is_digest;
-use super::restoring::{Member, Target, kept, put};
+use super::restoring::{Member, Target, put};
 use super::{Archive, Key};
 use crate::files::{entries, is_absence};
 use crate::paths::names::UNPACKED;
@@ -140,10 +140,7 @@ impl Archive {
                 linked.map_err(TranscriptError::io("link", &link))?;
                 continue;
             }
-            let place = self.place(key)?;
-            let _held = self.lock(key);
-            let (folder, transcript) = kept(&place, key)?;
-            let files = put(dialect, &folder, &transcript, &target, |_| Ok(()))?;
+            let files = put(dialect, &self.kept(key)?, &target, |_| Ok(()))?;
             scratch.bytes += files.iter().map(|(_, bytes)| bytes).sum::<u64>();
             scratch.sessions.push(key.upstream_id.clone());
         }

@@ -511,7 +511,7 @@ pub(super) fn forget(
     if format.dialect().can().by_reference {
         let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
         let known = entry.transcript_root();
-        let removed = archive.remove_rollouts(root, &all, |id| is_used(services, &known, &id.into()));
+        let removed = archive.remove_unneeded(root, &all, |id| is_used(services, &known, &id.into()));
         // Which of them it was is in the error.
         let failed = removed.err().zip(ids.first());
         return failed

@@ -109,7 +109,7 @@ fn a_list_without_a_checksum_makes_no_copy_older_than_it_is() {
     list["changedMs"] = serde_json::json!(1);
     fs::write(place.folder("s").join(LIST), list.to_string()).unwrap();
     let pruned = place.archive.prune(Some(written_ms), None).unwrap();
-    assert_eq!(pruned, Pruned::default());
+    assert_eq!(pruned, Total::default());
     assert_eq!(place.names("s"), ["1.zst"]);
 }
 

@@ -44,7 +44,7 @@ fn change_all(place: &Place, path: &Path) -> Vec<&'static str> {
     done("unpack", archive.unpack(claude(), &key, &nothing).map(drop));
     done(
         "remove rollouts",
-        archive.remove_rollouts(&key.root, &ids, |_| false),
+        archive.remove_unneeded(&key.root, &ids, |_| false),
     );
     done("prune", archive.prune(Some(i64::MAX), Some(0)).map(drop));
     done("remove", archive.remove(&key));

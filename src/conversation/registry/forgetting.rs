@@ -149,7 +149,7 @@ fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, Co
     }
     let ids = BTreeSet::from([key.upstream_id.clone()]);
     let root = root_of(key);
-    let removed = archive.remove_rollouts(&key.root, &ids, |id| is_used(services, &root, &id.into()));
+    let removed = archive.remove_unneeded(&key.root, &ids, |id| is_used(services, &root, &id.into()));
     removed.map_err(|error| failed(&error))?;
     let needed = !archive.held(key).map_err(|error| failed(&error))?.is_empty();
     Ok(ForgetAnswer {

@@ -23,7 +23,7 @@ use super::super::work::UntilStop;
 use super::forgetting::unclaimed;
 use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
-use crate::archive::{MissingTurns, Total};
+use crate::archive::{KeptSession, MissingTurns, Total};
 use crate::files::durable;
 use crate::paths::names::PASSED;
 use crate::store::TranscriptRoot;
@@ -211,7 +211,8 @@ impl Registry {
             self.keep_changed(since.max(oldest));
         }
         let pass = || -> Result<(), TranscriptError> {
-            for key in keeper.archive.linked()? {
+            let sessions = keeper.archive.sessions()?.into_iter();
+            for KeptSession { key, .. } in sessions.filter(|session| session.has_links) {
                 if self.stop.is_cancelled() {
                     return Ok(());
                 }
