@@ -15,6 +15,7 @@ pub mod paths;
 mod files;
 
 pub mod agent;
+pub mod archive;
 pub mod chain;
 pub mod conversation;
 pub mod daemon;

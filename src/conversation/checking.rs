@@ -8,9 +8,9 @@ use bridge_protocol::check::CheckAnswer;
 use super::error::ConversationError;
 use super::services::chain_text;
 use crate::agent::catalog::AgentEntry;
+use crate::archive::Unpacked;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
-use crate::transcript::keep::Unpacked;
 use crate::transcript::shelf::Format;
 
 /// The damage in the backup of a session whose transcript is missing. Blocks.

@@ -22,9 +22,9 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
+use crate::archive::MissingTurns;
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
-use crate::transcript::keep::MissingTurns;
 
 use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::disk;

@@ -27,11 +27,11 @@ use super::registry::end_unfinished;
 use super::services::{Services, now};
 use super::state::view_of_record;
 use super::work::Progress;
+use crate::archive::Unpacked;
 use crate::files::durable::make_folders;
 use crate::paths::names;
 use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
-use crate::transcript::keep::Unpacked;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
 

@@ -21,10 +21,11 @@ use tokio::sync::Notify;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
+use crate::archive::{Archive, KeptFrom, Key, MissingTurns, Noticed};
 use crate::files::misplaced::Misplaced;
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
-use crate::transcript::keep::{Archive, KeptFrom, Key, MissingTurns, Noticed};
+use crate::transcript::dialect::Dialect;
 use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 
@@ -190,8 +191,8 @@ pub(super) fn keep(
         let key = key(root, &UpstreamId::new(name));
         let is_own = key.upstream_id == id.as_str();
         let kept = match depth {
-            Depth::Linked => archive.link(&key, format, &path),
-            Depth::Packed => archive.pack(&key, Some((format, &path)), turns.filter(|_| is_own)),
+            Depth::Linked => archive.link(&key, format.dialect(), &path),
+            Depth::Packed => archive.pack(&key, Some((format.dialect(), &path)), turns.filter(|_| is_own)),
         };
         let kept = kept.and_then(|noticed| match newest.filter(|_| !is_own) {
             Some(at) => archive.note_continued(&key, at.as_millisecond()),
@@ -490,12 +491,10 @@ pub(super) fn restore(
         services.old_bytes.note(&id.into(), bytes);
         Ok(())
     };
-    if format.dialect().can().by_reference {
-        return archive.restore_with_bases(&key, lacking, &mut placing);
-    }
-    let relocation = relocation(services, entry, &key, id)?;
-    let lacking = lacking(id.as_str());
-    archive.restore_alone(&key, cwd.map(Path::new), &relocation, lacking, &mut placing)
+    let dialect = format.dialect();
+    let relocation = relocation(services, entry, dialect, &key, id)?;
+    let place = (cwd.map(Path::new), &relocation);
+    archive.restore(dialect, &key, place, lacking, &mut placing)
 }
 
 /// Removes the copies of sessions that are deleted. Those in which histories of others begin stay for as long as these are kept.
@@ -512,7 +511,7 @@ pub(super) fn forget(
     if format.dialect().can().by_reference {
         let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
         let known = entry.transcript_root();
-        let removed = archive.remove_rollouts(root, &all, |id| is_used(services, &known, &id.into()));
+        let removed = archive.remove_unneeded(root, &all, |id| is_used(services, &known, &id.into()));
         // Which of them it was is in the error.
         let failed = removed.err().zip(ids.first());
         return failed
@@ -539,18 +538,21 @@ pub(super) fn is_used(services: &Services, root: &TranscriptRoot, id: &UpstreamI
     })
 }
 
-/// What the records of a kept session of Claude's are to name otherwise than they do.
+/// The folders that the records of a session are to name instead of those that they name in the kept copy.
 fn relocation(
     services: &Services,
     entry: &AgentEntry,
+    dialect: &dyn Dialect,
     key: &Key,
     id: &UpstreamId,
 ) -> Result<Relocation, TranscriptError> {
+    let from = match dialect.can().by_folder {
+        true => services.keeper.archive.kept_from(key)?,
+        // A move leaves the records as they are.
+        false => None,
+    };
     Ok(Relocation {
-        folders: match services.keeper.archive.kept_from(key)? {
-            Some(from) => moved_since(services, entry, id, &from)?,
-            None => Vec::new(),
-        },
+        folders: from.map_or(Ok(Vec::new()), |from| moved_since(services, entry, id, &from))?,
         ..Relocation::default()
     })
 }

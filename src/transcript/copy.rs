@@ -227,7 +227,7 @@ fn create_under(
 }
 
 /// Writes the content where it is not looked for yet, and syncs it.
-pub(super) fn fill_temporary<T, E: From<TranscriptError>>(
+pub(crate) fn fill_temporary<T, E: From<TranscriptError>>(
     place: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<(Temporary, T), E> {
@@ -241,7 +241,7 @@ pub(super) fn fill_temporary<T, E: From<TranscriptError>>(
 }
 
 /// Gives a file that is whole its name, where that is free.
-pub(super) fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
+pub(crate) fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     durable::sync_folder(folder).map_err(|error| {
@@ -346,7 +346,7 @@ pub(super) fn json_text(text: &str) -> Vec<u8> {
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] when it is not, [`TranscriptError::Io`] otherwise.
-pub(super) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+pub(crate) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptError> {
     durable::rename_if_free(from, to).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => TranscriptError::AlreadyExists { path: to.to_owned() },
         _ => TranscriptError::io("create", to)(error),
@@ -354,7 +354,7 @@ pub(super) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptErr
 }
 
 /// A temporary file that is removed unless it was renamed.
-pub(super) struct Temporary(PathBuf);
+pub(crate) struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {

@@ -7,7 +7,10 @@ mod claude;
 mod codex;
 mod copies;
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::fs::File;
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind, Repairs};
@@ -18,7 +21,7 @@ use super::checkpoint::CheckpointRef;
 use super::library::Library;
 use super::opened::Opened;
 use super::origin::Origin;
-use super::parts::Part;
+use super::parts::{Part, Parts};
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
@@ -216,6 +219,42 @@ pub trait Dialect: Debug + Sync {
         id: &str,
     ) -> Result<(Vec<SessionParts>, Option<super::rollouts::MissingSource>), TranscriptError>;
 
+    /// The files of the session with this transcript, the transcript first, and what is left out. The target of a symbolic link
+    /// counts as the transcript.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError>;
+
+    /// Where the agent looks for a file of a session that runs in `cwd`. If that is unknown: in `folder`, which the transcript was
+    /// in. `folder` is a path below the root, and `name` one below the folder of the transcript.
+    fn place(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf;
+
+    /// The text of a transcript, decompressed.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    /// The session that the transcript with this text continues by reference.
+    ///
+    /// # Errors
+    /// When the text cannot be read.
+    fn base(&self, _text: &mut dyn BufRead) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// The files of its session that the transcript with this text names by a path below the root: each file's name below the
+    /// folder of the transcript, and that path without the root.
+    ///
+    /// # Errors
+    /// When the text cannot be read.
+    fn named_files(&self, _root: &Path, _text: &mut dyn BufRead) -> io::Result<BTreeSet<(String, PathBuf)>> {
+        Ok(BTreeSet::new())
+    }
+
     /// Of a transcript that a person archived in the agent: the command that brings it back, without the session's id.
     fn archived(&self, _root: &Path, _path: &Path) -> Option<&'static str> {
         None
@@ -262,6 +301,13 @@ impl Format {
             Self::Claude => &Claude,
             Self::Codex => &Codex,
         }
+    }
+
+    /// The format of a session's transcript, by its file name.
+    #[must_use]
+    pub fn of_name(name: &str, upstream_id: &str) -> Self {
+        let is_rollout = name.starts_with("rollout-") && name.strip_suffix(".jsonl") != Some(upstream_id);
+        if is_rollout { Self::Codex } else { Self::Claude }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
 //! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `cache`, `locate`, `parts`, `blank`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
-//! `dialect`, `opened`, `shelf`, `keep`, `moving`, `removing`, `syncing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
+//! `dialect`, `opened`, `shelf`, `moving`, `removing`, `syncing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod blank;
@@ -17,7 +17,6 @@ pub mod cut;
 pub mod dialect;
 mod error;
 pub mod fields;
-pub mod keep;
 pub mod lent;
 pub mod library;
 pub mod lines;

@@ -8,7 +8,7 @@
 
 mod carrying;
 pub(super) mod comparing;
-pub(super) mod holders;
+pub(crate) mod holders;
 pub mod journal;
 mod neighbours;
 

@@ -17,11 +17,12 @@ use std::process::Command;
 use code::{code_of, split_tests};
 
 /// The rooms in order: each may use those before it.
-const ROOMS: [&str; 12] = [
+const ROOMS: [&str; 13] = [
     "paths",
     "files",
     "chain",
     "transcript",
+    "archive",
     "store",
     "agent",
     "conversation",

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::{Climber, Outcome, rollout};
 use crate::agent::pool::Lease;
+use crate::archive::MissingTurns;
 use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
@@ -17,7 +18,6 @@ use crate::conversation::services::chain_text;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Home;
-use crate::transcript::keep::MissingTurns;
 
 impl Climber {
     /// What the disk says of the head, read on a thread of its own.

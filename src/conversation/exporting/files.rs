@@ -7,11 +7,11 @@ use bridge_protocol::export::MissingSession;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::HeldSession;
+use crate::archive::Unpacked;
 use crate::conversation::bundle::{is_beside, is_session_id};
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::Unpacked;
 use crate::transcript::lent::{self, Taken};
 use crate::transcript::parts::Part;
 use crate::transcript::shelf::Format;

@@ -3,10 +3,10 @@
 use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::link::Link;
 
+use crate::archive::{MissingTurns, Unpacked};
 use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
-use crate::transcript::keep::{MissingTurns, Unpacked};
 
 /// What the file of a link lacks of the turns that were acknowledged on it, for those who tell what there is now and wait
 /// for no agent that is still writing. What somebody went back behind still stands in the file, and no branch is a loss.

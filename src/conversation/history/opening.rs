@@ -7,6 +7,7 @@ use bridge_protocol::link::{Link, Relation};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 
 use super::{History, Reach, Session, unreadable};
+use crate::archive::Unpacked;
 use crate::chain::{HistorySource, LinkOrigin};
 use crate::conversation::disk;
 use crate::conversation::error::ConversationError;
@@ -14,7 +15,6 @@ use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::keep::Unpacked;
 use crate::transcript::opened::{Loss, Opened};
 
 impl History {

@@ -5,7 +5,7 @@ use std::path::Path;
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{LineageEntry, LineageReason};
 
-use crate::transcript::keep::KeptFrom;
+use crate::archive::KeptFrom;
 use crate::transcript::locate::project_folder;
 
 /// The folders that a session had one after the other, each but the first by a move. The last is the one that it has.
@@ -34,31 +34,35 @@ pub(super) fn folders(
         return Vec::new();
     };
     let written = |cwd: &str| real(cwd).unwrap_or_else(|| cwd.to_owned());
-    let is_of = |cwd: &str| {
-        let name = project_folder(Path::new(cwd));
-        from.folder
-            .file_name()
-            .is_some_and(|folder| folder == name.as_str())
-    };
-    // Folders of different names may have the same one at the agent: then it is the one that the copy names.
-    let is_named = |cwd: &str| {
-        let named = from.cwd.as_deref().map(Path::new);
-        named.is_some_and(|named| named.starts_with(cwd) || named.starts_with(written(cwd)))
-    };
-    let may_be = |number: &usize| is_of(&written(stations[*number]));
-    let numbers = || (0..stations.len()).rev().filter(may_be);
-    let copied_at = numbers()
-        .find(|number| is_named(stations[*number]))
-        .or_else(|| numbers().next());
+    // Folders may be within each other: the innermost that the copy names. Of several times in one folder the last.
+    let copied_at = from.cwd.as_deref().and_then(|named| {
+        let depth = |cwd: &str| {
+            let is_named = |folder: &str| Path::new(named).starts_with(folder);
+            let folders = [cwd.to_owned(), written(cwd)].into_iter();
+            let named = folders.filter(|folder| is_named(folder));
+            named.map(|folder| Path::new(&folder).components().count()).max()
+        };
+        let stations = stations.iter().enumerate();
+        let (_, number) = stations
+            .filter_map(|(number, cwd)| Some((depth(cwd)?, number)))
+            .max()?;
+        Some(number)
+    });
     let now = written(now);
     let mut named: Vec<String> = Vec::new();
     for cwd in &left[copied_at.unwrap_or(0).min(left.len())..] {
         named.push((*cwd).to_owned());
         named.extend(real(cwd));
     }
-    // Where links led that are gone only the records know.
+    // Only the records know where a link led that is gone.
     if copied_at.is_none() && left.iter().any(|cwd| real(cwd).is_none()) {
-        named.extend(from.cwd.clone().filter(|cwd| is_of(cwd)));
+        let is_of_folder = |cwd: &String| {
+            let name = project_folder(Path::new(cwd));
+            from.folder
+                .file_name()
+                .is_some_and(|folder| folder == name.as_str())
+        };
+        named.extend(from.cwd.clone().filter(is_of_folder));
     }
     named.retain(|cwd| *cwd != now);
     named.dedup();

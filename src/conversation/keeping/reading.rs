@@ -5,9 +5,9 @@ use bridge_protocol::UpstreamId;
 
 use super::{key, relocation};
 use crate::agent::catalog::AgentEntry;
+use crate::archive::Unpacked;
 use crate::conversation::services::Services;
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::Unpacked;
 
 /// What is kept of a session whose transcript is missing or blank, or that of one in which it begins. `None` if its agent has it or
 /// may have it, because the folder cannot be read, and if nothing is kept.
@@ -26,13 +26,9 @@ pub(in crate::conversation) fn in_place_of_lost(
     if !dialect.is_gone(root, id.as_str()) {
         return Ok(None);
     }
-    let archive = &services.keeper.archive;
     let key = key(root, id);
-    let unpacked = match dialect.can().by_reference {
-        true => archive.unpack_with_bases(&key),
-        false => archive.unpack_alone(&key, &relocation(services, entry, &key, id)?),
-    };
-    match unpacked {
+    let relocation = relocation(services, entry, dialect, &key, id)?;
+    match services.keeper.archive.unpack(dialect, &key, &relocation) {
         Ok(unpacked) => Ok(Some(unpacked)),
         Err(TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -16,8 +16,8 @@ use super::super::services::Services;
 use super::Registry;
 use super::keeping::failed;
 use crate::agent::catalog::AgentEntry;
+use crate::archive::{KeptSession, Key};
 use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
-use crate::transcript::keep::{KeptSession, Key};
 
 /// How many sessions that no conversation has are named at once.
 const UNCLAIMED_LIMIT: usize = 1_000;
@@ -36,7 +36,7 @@ pub(super) fn unclaimed(
             continue;
         }
         // What others begin in is theirs, for as long as these are kept.
-        if session.is_rollout {
+        if session.may_be_base {
             let root = &session.key.root;
             if !bases.contains_key(root) {
                 let read = services.keeper.archive.bases(root);
@@ -140,7 +140,7 @@ fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, Co
         )));
     }
     let archive = &services.keeper.archive;
-    if !session.is_rollout {
+    if !session.may_be_base {
         archive.remove(key).map_err(|error| failed(&error))?;
         return Ok(ForgetAnswer {
             bytes: session.bytes,
@@ -149,7 +149,7 @@ fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, Co
     }
     let ids = BTreeSet::from([key.upstream_id.clone()]);
     let root = root_of(key);
-    let removed = archive.remove_rollouts(&key.root, &ids, |id| is_used(services, &root, &id.into()));
+    let removed = archive.remove_unneeded(&key.root, &ids, |id| is_used(services, &root, &id.into()));
     removed.map_err(|error| failed(&error))?;
     let needed = !archive.held(key).map_err(|error| failed(&error))?.is_empty();
     Ok(ForgetAnswer {

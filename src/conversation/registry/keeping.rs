@@ -23,11 +23,11 @@ use super::super::work::UntilStop;
 use super::forgetting::unclaimed;
 use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
+use crate::archive::{KeptSession, MissingTurns, Total};
 use crate::files::durable;
 use crate::paths::names::PASSED;
 use crate::store::TranscriptRoot;
 use crate::transcript::TranscriptError;
-use crate::transcript::keep::{MissingTurns, Total};
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
@@ -135,9 +135,8 @@ impl Registry {
             }
             self.keep_one(&session, depth);
         }
-        if is_look && let Err(error) = self.services.keeper.archive.sweep_unpacked() {
-            let error = chain_text(&error);
-            tracing::warn!(error, "could not delete unpacked backups");
+        if is_look {
+            self.services.keeper.archive.forget_unpacked();
         }
         if is_look
             && self
@@ -212,7 +211,8 @@ impl Registry {
             self.keep_changed(since.max(oldest));
         }
         let pass = || -> Result<(), TranscriptError> {
-            for key in keeper.archive.linked()? {
+            let sessions = keeper.archive.sessions()?.into_iter();
+            for KeptSession { key, .. } in sessions.filter(|session| session.has_links) {
                 if self.stop.is_cancelled() {
                     return Ok(());
                 }

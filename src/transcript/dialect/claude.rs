@@ -1,6 +1,9 @@
 //! Claude's transcripts: one file a session, in a folder that is named after the one that the session runs in.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, BufRead};
+use std::path::{Component, Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
@@ -11,12 +14,15 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, SessionParts, Standing};
+use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
-use crate::transcript::locate::{self, file_name};
+use crate::transcript::lines::Lines;
+use crate::transcript::locate::{self, file_name, own_folder};
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::parts;
-use crate::transcript::record::TurnEnd;
+use crate::transcript::parts::{Parts, parts};
+use crate::transcript::record::{TurnEnd, line_text};
+use crate::transcript::relocate::{RESULTS, named_results, result_name};
 use crate::transcript::rollouts::{HistoryFiles, MissingSource};
 use crate::transcript::{reading, repair};
 
@@ -178,6 +184,50 @@ impl Dialect for Claude {
             turns: branch.prompt_offsets().len() as u64,
             is_whole: branch.breaks() == 0,
         })
+    }
+
+    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
+        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
+        let mut parts = parts(&path)?;
+        // The files beside a target of another name belong to that name.
+        if let Some(name) = transcript
+            .file_name()
+            .filter(|name| path.file_name() != Some(name))
+            && let Some(own) = parts.files.first_mut()
+        {
+            own.name = name.to_string_lossy().into_owned();
+            parts.files.truncate(1);
+        }
+        Ok(parts)
+    }
+
+    fn place(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
+        cwd.map_or_else(|| root.join(folder), |cwd| own_folder(root, cwd))
+            .join(name)
+    }
+
+    fn named_files(&self, root: &Path, text: &mut dyn BufRead) -> io::Result<BTreeSet<(String, PathBuf)>> {
+        let mut named = BTreeSet::new();
+        let projects = root.join("projects");
+        let mut lines = Lines::new(text, 0);
+        while let Some(line) = lines.next_line()? {
+            if memchr::memmem::find(line.bytes, RESULTS.as_bytes()).is_none() {
+                continue;
+            }
+            let text = line_text(line.bytes);
+            let paths = Fields::parse(&text).map(|fields| named_results(&fields));
+            for path in paths.unwrap_or_default() {
+                // Below the folder of all sessions, and nowhere else.
+                let is_below = Path::new(&path).strip_prefix(&projects).is_ok_and(|below| {
+                    let mut parts = below.components();
+                    parts.all(|part| matches!(part, Component::Normal(_)))
+                });
+                let below = Path::new(&path).strip_prefix(root).ok().filter(|_| is_below);
+                let place = result_name(&path).zip(below);
+                named.extend(place.map(|(name, below)| (name.to_owned(), below.to_owned())));
+            }
+        }
+        Ok(named)
     }
 
     fn parts(

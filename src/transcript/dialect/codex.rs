@@ -1,5 +1,7 @@
 //! Codex' rollouts: one file a session wherever its id is in the name, which may continue the files of others.
 
+use std::fs::{self, File};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
@@ -8,14 +10,15 @@ use uuid::Uuid;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::codex::LastTurn;
+use crate::transcript::codex::unpacked::Unpacked;
+use crate::transcript::codex::{LastTurn, read_meta};
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, RepairedCopy, SessionParts, Standing, turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::rollout_part;
+use crate::transcript::parts::{Parts, rollout_part};
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource};
 
@@ -162,6 +165,31 @@ impl Dialect for Codex {
             })
         });
         Ok((sessions.collect::<Result<_, TranscriptError>>()?, missing))
+    }
+
+    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
+        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
+        Ok(Parts {
+            files: vec![rollout_part(&path)?],
+            left_out: Vec::new(),
+        })
+    }
+
+    fn place(&self, root: &Path, _cwd: Option<&Path>, _folder: &Path, name: &Path) -> PathBuf {
+        rollouts::place_of(root, name).unwrap_or_else(|| root.join("sessions").join(name))
+    }
+
+    fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
+        let file = File::open(path)?;
+        if path.extension().is_some_and(|extension| extension == "zst") {
+            return Ok(Box::new(Unpacked::forwards(file)?));
+        }
+        Ok(Box::new(file))
+    }
+
+    fn base(&self, text: &mut dyn BufRead) -> io::Result<Option<String>> {
+        let base = read_meta(text)?.and_then(|meta| meta.base);
+        Ok(base.map(|base| base.upstream_id))
     }
 
     fn archived(&self, root: &Path, path: &Path) -> Option<&'static str> {

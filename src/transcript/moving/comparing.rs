@@ -54,7 +54,7 @@ pub(super) fn check_lines(
 ///
 /// # Errors
 /// What cannot be read.
-pub(in super::super) fn begin_alike(mut theirs: impl BufRead, mut ours: impl BufRead) -> io::Result<bool> {
+pub(super) fn begin_alike(mut theirs: impl BufRead, mut ours: impl BufRead) -> io::Result<bool> {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     loop {
         next_line(&mut theirs, &mut left)?;

@@ -10,7 +10,7 @@ use super::super::TranscriptError;
 ///
 /// # Errors
 /// [`TranscriptError::InUse`] for the first that one does.
-pub(in crate::transcript) fn check(files: &[PathBuf]) -> Result<(), TranscriptError> {
+pub(crate) fn check(files: &[PathBuf]) -> Result<(), TranscriptError> {
     #[cfg(target_os = "linux")]
     if let Some((path, pid)) = linux::holder(files) {
         return Err(TranscriptError::InUse { path, pid });

@@ -19,10 +19,7 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 fn restore(place: &Place, turns: u64) -> Result<Vec<PathBuf>, TranscriptError> {
     place.lose();
-    let nothing = Relocation::default();
-    place
-        .archive
-        .restore_alone(&place.key("s"), None, &nothing, turns, &mut |_, _| Ok(()))
+    place.restore_lacking("s", turns, &mut |_, _| Ok(()))
 }
 
 /// All that changes something in the folders of copies. Returns what was refused.
@@ -36,20 +33,18 @@ fn change_all(place: &Place, path: &Path) -> Vec<&'static str> {
             refused.push(what);
         }
     };
-    done("link", archive.link(&key, Format::Claude, path).map(drop));
+    done("link", archive.link(&key, claude(), path).map(drop));
     append(path, &lines(20, 30));
-    done(
-        "pack",
-        archive.pack(&key, Some((Format::Claude, path)), None).map(drop),
-    );
-    done("unpack", archive.unpack_alone(&key, &nothing).map(drop));
+    done("pack", archive.pack(&key, Some((claude(), path)), None).map(drop));
+    archive.forget_unpacked();
     done("restore", restore(place, 3).map(drop));
     done("note", archive.note_continued(&key, i64::MAX));
     done("report", archive.note_reported(&key));
-    done("sweep", archive.sweep_unpacked());
+    place.lose();
+    done("unpack", archive.unpack(claude(), &key, &nothing).map(drop));
     done(
         "remove rollouts",
-        archive.remove_rollouts(&key.root, &ids, |_| false),
+        archive.remove_unneeded(&key.root, &ids, |_| false),
     );
     done("prune", archive.prune(Some(i64::MAX), Some(0)).map(drop));
     done("remove", archive.remove(&key));
@@ -64,9 +59,9 @@ fn nothing_is_changed_through_a_link_or_a_file() {
             vec![
                 "link",
                 "pack",
-                "unpack",
                 "restore",
                 "note",
+                "unpack",
                 "remove rollouts",
                 "remove",
             ],
@@ -76,16 +71,14 @@ fn nothing_is_changed_through_a_link_or_a_file() {
             vec![
                 "link",
                 "pack",
-                "unpack",
                 "restore",
                 "note",
+                "unpack",
                 "remove rollouts",
                 "remove",
             ],
         ),
-        ("unpacked", vec!["unpack", "sweep", "remove rollouts", "remove"]),
-        ("unpacked/ROOT", vec!["unpack", "remove rollouts", "remove"]),
-        ("unpacked/ROOT/s", vec!["unpack", "remove rollouts", "remove"]),
+        ("unpacked", vec!["unpack"]),
         (
             "unreported",
             vec!["restore", "report", "remove rollouts", "remove"],
@@ -100,10 +93,13 @@ fn nothing_is_changed_through_a_link_or_a_file() {
             let path = place.put("s.jsonl", &lines(0, 10));
             place.pack("s", Some(&path));
             restore(&place, 2).unwrap();
-            place
+            place.lose();
+            let unpacked = place
                 .archive
-                .unpack_alone(&place.key("s"), &Relocation::default())
-                .unwrap();
+                .unpack(claude(), &place.key("s"), &Relocation::default());
+            // As a daemon that is killed.
+            std::mem::forget(unpacked.unwrap());
+            restore(&place, 0).unwrap();
             let root = place
                 .folder("s")
                 .parent()

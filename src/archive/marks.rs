@@ -94,10 +94,10 @@ impl Archive {
         put: impl FnOnce(&mut dyn FnMut() -> Result<(), TranscriptError>) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
         let path = self.mark(key)?;
-        if turns == 0 || self.unreported(key) >= Some(MissingTurns::Known(turns)) {
+        let before = self.unreported(key);
+        if turns == 0 || before >= Some(MissingTurns::Known(turns)) {
             return put(&mut || Ok(()));
         }
-        let before = read(&path)?;
         let mut is_written = false;
         let put = put(&mut || {
             self.own_folder_of(&path)?;
@@ -106,7 +106,7 @@ impl Archive {
         });
         if put.is_err() && is_written {
             let back = match before {
-                Some(text) => durable::write(&path, &text).map_err(TranscriptError::io("write", &path)),
+                Some(before) => write(&path, key, before.turns()),
                 None => self.remove_mark(&path),
             };
             if let Err(error) = back {
@@ -145,21 +145,14 @@ impl Archive {
 /// The mark at this path, or why it cannot be read.
 fn decoded(path: &Path) -> Option<Result<Mark, Unreadable>> {
     let none_older = || serde::de::Error::custom("its version is unknown");
-    match read(path) {
-        Ok(text) => Some(checked_lines::decode(&text?, 1, VERSION, |_| Err(none_older()))),
+    let read = misplaced::find(path, Kind::File).and_then(|found| match found {
+        Some(misplaced) => Err(io::Error::other(misplaced)),
+        None => fs::read(path),
+    });
+    match read {
+        Ok(text) => Some(checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()))),
+        Err(error) if is_absence(&error) => None,
         Err(error) => Some(Err(Unreadable::Damaged(error.to_string()))),
-    }
-}
-
-fn read(path: &Path) -> Result<Option<Vec<u8>>, TranscriptError> {
-    let found = misplaced::find(path, Kind::File).map_err(TranscriptError::io("look at", path))?;
-    if let Some(misplaced) = found {
-        return Err(TranscriptError::Misplaced(misplaced));
-    }
-    match fs::read(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if is_absence(&error) => Ok(None),
-        Err(error) => Err(TranscriptError::io("read", path)(error)),
     }
 }
 

@@ -109,7 +109,7 @@ fn a_list_without_a_checksum_makes_no_copy_older_than_it_is() {
     list["changedMs"] = serde_json::json!(1);
     fs::write(place.folder("s").join(LIST), list.to_string()).unwrap();
     let pruned = place.archive.prune(Some(written_ms), None).unwrap();
-    assert_eq!(pruned, Pruned::default());
+    assert_eq!(pruned, Total::default());
     assert_eq!(place.names("s"), ["1.zst"]);
 }
 
@@ -176,9 +176,7 @@ fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
     changed["files"]["s.jsonl"][0]["file"] = format!("{}.zst", "1".repeat(300)).into();
     let changed = changed.to_string();
     fs::write(&list, &changed).unwrap();
-    let packed = place
-        .archive
-        .pack(&place.key("s"), Some((Format::Claude, &path)), None);
+    let packed = place.archive.pack(&place.key("s"), Some((claude(), &path)), None);
     assert!(matches!(packed, Err(TranscriptError::Io { .. })), "{packed:?}");
     assert_eq!(fs::read_to_string(&list).unwrap(), changed);
     assert!(copies.iter().all(|copy| copy.exists()));
@@ -217,12 +215,10 @@ fn what_was_not_reported_stays_until_it_is() {
     let unreported = || place.archive.unreported(&key);
     let restored = |turns| {
         fs::remove_file(&path).unwrap();
-        place
-            .archive
-            .restore_alone(&key, None, &Relocation::default(), turns, &mut |_, _| {
-                assert!(unreported().is_some(), "before the file is there");
-                Ok(())
-            })
+        place.restore_lacking("s", turns, &mut |_, _| {
+            assert!(unreported().is_some(), "before the file is there");
+            Ok(())
+        })
     };
     restored(2).unwrap();
     assert_eq!(unreported(), Some(MissingTurns::Known(2)));
@@ -249,20 +245,17 @@ fn what_was_not_reported_stays_until_it_is() {
 fn the_longest_ids_are_marked_too() {
     let place = Place::new();
     let id = "i".repeat(249);
-    let (key, longer) = (place.key(&id), place.key(&"i".repeat(250)));
+    let key = place.key(&id);
     let path = place.put(&format!("{id}.jsonl"), &lines(0, 10));
     place.pack(&id, Some(&path));
     place.lose();
-    let restore = |key, turns| {
-        let nothing = Relocation::default();
-        let restored = place
-            .archive
-            .restore_alone(key, None, &nothing, turns, &mut |_, _| Ok(()));
+    let restore = |id: &str| {
+        let restored = place.restore_lacking(id, 2, &mut |_, _| Ok(()));
         restored.map(|paths| paths.len())
     };
-    assert_eq!(restore(&key, 2).unwrap(), 1);
+    assert_eq!(restore(&id).unwrap(), 1);
     assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Known(2)));
-    let invalid = restore(&longer, 2);
+    let invalid = restore(&"i".repeat(250));
     assert!(
         matches!(invalid, Err(TranscriptError::InvalidId { .. })),
         "{invalid:?}"
@@ -290,11 +283,7 @@ fn a_mark_lasts_in_a_folder_that_was_there() {
     let mark = place.archive.mark(&key).unwrap();
     fs::create_dir_all(mark.parent().unwrap().parent().unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    let nothing = Relocation::default();
-    let restored = place
-        .archive
-        .restore_alone(&key, None, &nothing, 2, &mut |_, _| Ok(()));
-    restored.unwrap();
+    place.restore_lacking("s", 2, &mut |_, _| Ok(())).unwrap();
     disk.check_lasts("a mark");
 }
 
@@ -322,15 +311,13 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
     ] {
         fs::remove_file(&path).unwrap_or_default();
         assert_eq!(unreported(), before);
-        let restored = place
-            .archive
-            .restore_alone(&key, None, &Relocation::default(), turns, &mut |_, _| {
-                // Somebody else is there first.
-                if fails {
-                    fs::write(&path, "{}\n").unwrap();
-                }
-                Ok(())
-            });
+        let restored = place.restore_lacking("s", turns, &mut |_, _| {
+            // Another process is first.
+            if fails {
+                fs::write(&path, "{}\n").unwrap();
+            }
+            Ok(())
+        });
         assert_eq!((restored.is_err(), unreported()), (fails, after), "{turns}");
     }
     // Nobody is left to report to.

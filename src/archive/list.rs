@@ -1,11 +1,12 @@
 //! The list of a session's copies: which copies there are, of which file each is, and what it holds.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -36,9 +37,9 @@ pub(super) struct List {
     pub(super) upstream_id: String,
     /// The folder below the root in which the transcript was last seen.
     pub(super) folder: String,
-    /// Whether it was moved into that folder since the last copy.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) was_moved: bool,
+    /// Written by earlier versions.
+    #[serde(default, skip_serializing, rename = "wasMoved")]
+    _was_moved: IgnoredAny,
     /// How many turns had been acknowledged on it at the last copy, if the copy may hold no more than those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turns: Option<u64>,
@@ -81,7 +82,7 @@ impl List {
             root: key.root.to_string_lossy().into_owned(),
             upstream_id: key.upstream_id.clone(),
             folder: String::new(),
-            was_moved: false,
+            _was_moved: IgnoredAny,
             turns: None,
             released: false,
             next: 1,
@@ -92,7 +93,7 @@ impl List {
 }
 
 /// One copy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Copy {
     /// The name of the copy's file, beside the list.
@@ -106,9 +107,9 @@ pub(super) struct Copy {
     pub(super) packed_bytes: Option<u64>,
     /// The state of the source at that time.
     pub(super) source: Stamp,
-    /// The folder below the root in which the source was, whose name is in its text. Empty in lists of older versions.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) folder: String,
+    /// Written by earlier versions.
+    #[serde(default, skip_serializing, rename = "folder")]
+    pub(super) _folder: IgnoredAny,
 }
 
 impl Copy {
@@ -130,7 +131,14 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self::from(&path.symlink_metadata()?))
+        let metadata = path.symlink_metadata()?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            seconds: metadata.mtime(),
+            nanoseconds: metadata.mtime_nsec(),
+        })
     }
 
     pub(super) fn is_same_file(&self, other: &Self) -> bool {
@@ -140,18 +148,6 @@ impl Stamp {
     /// When it was last written.
     pub(super) fn written_ms(&self) -> i64 {
         self.seconds.saturating_mul(1_000) + self.nanoseconds / 1_000_000
-    }
-}
-
-impl From<&Metadata> for Stamp {
-    fn from(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec(),
-        }
     }
 }
 
@@ -165,28 +161,54 @@ pub(super) fn open(path: &Path, copy: &Copy) -> io::Result<Box<dyn Read>> {
     }
 }
 
-/// Reads exactly this many bytes, and passes them to the digest and to `to`.
-pub(super) fn pass(
-    from: &mut dyn Read,
+/// A reader or writer with the digest and length of what went through.
+pub(super) struct Summed<T> {
+    inner: T,
+    sum: Sha256,
     bytes: u64,
-    digest: &mut Sha256,
-    mut to: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut left = bytes;
-    while left > 0 {
-        let most = usize::try_from(left).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES);
-        let read = match from.read(&mut buffer[..most]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        digest.update(&buffer[..read]);
-        to(&buffer[..read])?;
-        left -= read as u64;
+}
+
+impl<T> Summed<T> {
+    pub(super) fn of(inner: T) -> Self {
+        Self {
+            inner,
+            sum: Sha256::new(),
+            bytes: 0,
+        }
     }
-    Ok(())
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.sum.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    pub(super) fn digest(&self) -> String {
+        hex(self.sum.clone())
+    }
+
+    pub(super) fn end(self) -> (String, u64) {
+        (hex(self.sum), self.bytes)
+    }
+}
+
+impl<T: Read> Read for Summed<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.add(&buffer[..read]);
+        Ok(read)
+    }
+}
+
+impl<T: Write> Write for Summed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.add(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }
 
 /// SHA-256, as hexadecimal digits.
@@ -194,7 +216,7 @@ pub(super) fn digest(bytes: &[u8]) -> String {
     hex(Sha256::new_with_prefix(bytes))
 }
 
-pub(super) fn hex(digest: Sha256) -> String {
+fn hex(digest: Sha256) -> String {
     let digits = digest.finalize();
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }

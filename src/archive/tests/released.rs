@@ -22,13 +22,13 @@ fn what_others_continue_stays_until_none_of_them_is_left() {
             let path = rollout(&place, id, base);
             place
                 .archive
-                .pack(&place.key(id), Some((Format::Codex, &path)), None)
+                .pack(&place.key(id), Some((codex(), &path)), None)
                 .unwrap();
         }
         for ids in removed {
             let ids = ids.iter().map(|id| (*id).to_owned()).collect();
             let is_used = |id: &str| used.contains(&id);
-            place.archive.remove_rollouts(&place.root, &ids, is_used).unwrap();
+            place.archive.remove_unneeded(&place.root, &ids, is_used).unwrap();
         }
         for id in [PARENT, CHILD, GRANDCHILD] {
             let is_kept = place.archive.has_transcript(&place.key(id)).unwrap();
@@ -52,14 +52,14 @@ fn nothing_is_deleted_while_a_kept_session_cannot_be_read() {
             let path = rollout(&place, id, base);
             place
                 .archive
-                .pack(&place.key(id), Some((Format::Codex, &path)), None)
+                .pack(&place.key(id), Some((codex(), &path)), None)
                 .unwrap();
         }
         hide(&place.folder(CHILD));
         let ids = BTreeSet::from([PARENT.to_owned()]);
         place
             .archive
-            .remove_rollouts(&place.root, &ids, |_| false)
+            .remove_unneeded(&place.root, &ids, |_| false)
             .unwrap();
         assert!(
             place.archive.has_transcript(&place.key(PARENT)).unwrap(),

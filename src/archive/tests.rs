@@ -5,6 +5,7 @@ mod moved;
 mod released;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tempfile::TempDir;
@@ -14,6 +15,15 @@ use super::*;
 use crate::files::durable::tests::Disk;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
+use crate::transcript::shelf::Format;
+
+fn claude() -> &'static dyn Dialect {
+    Format::Claude.dialect()
+}
+
+fn codex() -> &'static dyn Dialect {
+    Format::Codex.dialect()
+}
 
 const CWD: &str = "/nowhere/project";
 
@@ -50,7 +60,7 @@ impl Place {
     }
 
     fn link(&self, id: &str, path: &Path) -> Noticed {
-        self.archive.link(&self.key(id), Format::Claude, path).unwrap()
+        self.archive.link(&self.key(id), claude(), path).unwrap()
     }
 
     fn pack(&self, id: &str, path: Option<&Path>) -> Noticed {
@@ -60,7 +70,7 @@ impl Place {
     fn pack_with(&self, id: &str, path: Option<&Path>, turns: Option<u64>) -> Noticed {
         let packed = self
             .archive
-            .pack(&self.key(id), path.map(|path| (Format::Claude, path)), turns);
+            .pack(&self.key(id), path.map(|path| (claude(), path)), turns);
         packed.unwrap()
     }
 
@@ -74,9 +84,9 @@ impl Place {
         cwd: Option<&str>,
         relocation: &Relocation,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
-        let cwd = cwd.map(Path::new);
+        let place = (cwd.map(Path::new), relocation);
         self.archive
-            .restore_alone(&self.key(id), cwd, relocation, 0, &mut |_, _| Ok(()))
+            .restore(claude(), &self.key(id), place, |_| 0, &mut |_, _| Ok(()))
     }
 
     fn files(&self, id: &str) -> Vec<(String, u64)> {
@@ -95,14 +105,28 @@ impl Place {
 
     /// Deletes all that the agent has.
     fn lose(&self) {
-        fs::remove_dir_all(self.root.join("projects")).unwrap();
+        if let Err(error) = fs::remove_dir_all(self.root.join("projects")) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        }
     }
-}
 
-fn restore_codex(place: &Place, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-    place
-        .archive
-        .restore_with_bases(&place.key(id), |_| 0, &mut |_, _| Ok(()))
+    fn restore_codex(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+        let place = (None, &Relocation::default());
+        self.archive
+            .restore(codex(), &self.key(id), place, |_| 0, &mut |_, _| Ok(()))
+    }
+
+    /// Restores a session to where it was, without its last turns. `placing` is called before the transcript is there.
+    fn restore_lacking(
+        &self,
+        id: &str,
+        turns: u64,
+        placing: Placing<'_>,
+    ) -> Result<Vec<PathBuf>, TranscriptError> {
+        let place = (None, &Relocation::default());
+        self.archive
+            .restore(claude(), &self.key(id), place, |_| turns, placing)
+    }
 }
 
 fn append(path: &Path, text: &str) {
@@ -202,11 +226,12 @@ fn what_links_hold_is_packed_when_the_agents_file_is_gone() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 10));
     place.link("s", &path);
-    assert_eq!(place.archive.linked().unwrap(), [place.key("s")]);
+    let has_links = || place.archive.sessions().unwrap()[0].has_links;
+    assert!(has_links());
     place.lose();
     place.pack("s", None);
     assert_eq!(place.names("s"), ["2.zst"]);
-    assert_eq!(place.archive.linked().unwrap(), []);
+    assert!(!has_links());
     place.restore("s").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 10));
     // Of what was never kept there is nothing to pack, and no folder.
@@ -404,18 +429,19 @@ fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
     assert_eq!((total.sessions, total.files), (3, 3));
     assert_eq!(
         place.archive.prune(None, Some(total.bytes)).unwrap(),
-        Pruned::default()
+        Total::default()
     );
     assert_eq!(
         place.archive.prune(Some(1_000_000), None).unwrap(),
-        Pruned::default()
+        Total::default()
     );
     // What costs nothing makes no room.
     let pruned = place.archive.prune(None, Some(one)).unwrap();
     assert_eq!(
         pruned,
-        Pruned {
+        Total {
             sessions: 1,
+            files: 1,
             bytes: one
         }
     );
@@ -504,14 +530,14 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
     let child = rollout(&place, CHILD, Some(PARENT));
     let texts = [&parent, &child].map(|path| fs::read_to_string(path).unwrap());
     for (id, path) in [(PARENT, &parent), (CHILD, &child)] {
-        place.archive.link(&place.key(id), Format::Codex, path).unwrap();
+        place.archive.link(&place.key(id), codex(), path).unwrap();
         place
             .archive
-            .pack(&place.key(id), Some((Format::Codex, path)), None)
+            .pack(&place.key(id), Some((codex(), path)), None)
             .unwrap();
     }
     let disk = Disk::of(place._held.path());
-    let restore = || restore_codex(&place, CHILD).unwrap();
+    let restore = || place.restore_codex(CHILD).unwrap();
     assert_eq!(restore(), [] as [PathBuf; 0]);
     fs::remove_dir_all(place.root.join("sessions")).unwrap();
     assert_eq!(restore(), [parent.clone(), child.clone()]);
@@ -524,7 +550,7 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
     // Of the one that is asked for nothing is missing; those behind are put back with it.
     assert_eq!(restore(), [parent]);
     fs::write(&child, "another\n").unwrap();
-    assert!(restore_codex(&place, CHILD).is_err());
+    assert!(place.restore_codex(CHILD).is_err());
 }
 
 // Against D14.
@@ -534,37 +560,19 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     let key = place.key(PARENT);
     let path = rollout(&place, PARENT, None);
     let text = fs::read_to_string(&path).unwrap();
-    place
-        .archive
-        .pack(&key, Some((Format::Codex, &path)), None)
-        .unwrap();
+    place.archive.pack(&key, Some((codex(), &path)), None).unwrap();
     let packed = path.with_extension("jsonl.zst");
     fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    place.archive.link(&key, Format::Codex, &packed).unwrap();
-    let noticed = place
-        .archive
-        .pack(&key, Some((Format::Codex, &packed)), None)
-        .unwrap();
+    place.archive.link(&key, codex(), &packed).unwrap();
+    let noticed = place.archive.pack(&key, Some((codex(), &packed)), None).unwrap();
     assert_eq!(
         (noticed, place.names(PARENT)),
         (Noticed::default(), vec!["1.zst".to_owned()])
     );
-    assert_eq!(
-        place
-            .archive
-            .restore_with_bases(&key, |_| 0, &mut |_, _| Ok(()))
-            .unwrap(),
-        [] as [PathBuf; 0]
-    );
+    assert_eq!(place.restore_codex(PARENT).unwrap(), [] as [PathBuf; 0]);
     fs::remove_file(&packed).unwrap();
-    assert_eq!(
-        place
-            .archive
-            .restore_with_bases(&key, |_| 0, &mut |_, _| Ok(()))
-            .unwrap(),
-        std::slice::from_ref(&path)
-    );
+    assert_eq!(place.restore_codex(PARENT).unwrap(), std::slice::from_ref(&path));
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 

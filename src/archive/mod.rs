@@ -3,9 +3,11 @@
 //! Owns their layout: a folder for each root of transcripts, in it a folder for each session, and in that a list and the copies;
 //! and the marks of restored transcripts that lack turns. A copy is a hard link at first. The link costs nothing, survives when
 //! the agent deletes its file, and shares what the agent appends, but also what it rewrites in place. Later the copy is a
-//! compressed file, to which only new bytes are appended. If a file does not continue its newest copy, another copy is made beside that. A copy counts once the list names it, so a kill
-//! leaves the old state or the new one. If a list cannot be read, the folder is set aside. Only files that this module wrote are
-//! deleted. If a link or a file is in place of a folder, nothing is read or changed there. Blocks; knows neither conversations nor when something is to be kept.
+//! compressed file, to which only new bytes are appended. If a file does not continue its newest copy, another copy is made. A
+//! copy counts once the list names it, so a kill leaves the old state or the new one. A list that cannot be read deletes nothing:
+//! the folder is set aside. Only files that this room wrote are deleted, and nothing is read or changed through a link or a file
+//! in place of a folder. Blocks. Knows neither conversations nor when a session is kept, and names no format: what differs between
+//! them is the [`Dialect`]'s.
 
 mod folder;
 mod list;
@@ -15,23 +17,21 @@ mod removing;
 mod restoring;
 mod unpacking;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::TranscriptError;
-use super::locate::file_name;
-use super::parts::{Part, parts, rollout_part};
-use super::shelf::Format;
-use crate::files::{durable, misplaced};
+use crate::files::misplaced;
 use crate::paths::names::Kind;
-use folder::{Folder, remove_ours};
+use crate::transcript::TranscriptError;
+use crate::transcript::dialect::Dialect;
+use crate::transcript::locate::file_name;
+use folder::Folder;
 use list::digest;
 
 pub use marks::MissingTurns;
-pub use pruning::{KeptSession, Pruned, Total};
+pub use pruning::{KeptSession, Total};
 pub use restoring::{KeptFrom, Placing};
-use unpacking::Shelf;
+use unpacking::Recent;
 pub use unpacking::Unpacked;
 
 /// How many sessions can be kept or restored at the same time: sessions that share a lock wait for each other.
@@ -70,8 +70,8 @@ pub struct HeldFile {
 pub struct Archive {
     folder: PathBuf,
     locks: Vec<Mutex<()>>,
-    /// The copies that are unpacked for reading.
-    shelf: Shelf,
+    /// The copies that were unpacked for reading last.
+    recent: Mutex<Recent>,
 }
 
 impl Archive {
@@ -81,7 +81,7 @@ impl Archive {
         Self {
             folder,
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
-            shelf: Shelf::default(),
+            recent: Mutex::default(),
         }
     }
 
@@ -92,24 +92,17 @@ impl Archive {
     }
 
     /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
-    /// copies of what is not kept yet.
+    /// copies of what is not kept yet. If the transcript was moved, its records may name another folder; then everything is copied.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
-    pub fn link(&self, key: &Key, format: Format, transcript: &Path) -> Result<Noticed, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let parts = files(format, transcript)?;
-        let mut folder = Folder::make(&place, key)?;
-        let was_moved = folder.note_place(&key.root, transcript);
-        let mut noticed = Noticed::default();
-        let linked = each(&parts, |index, part| {
-            let rewritten = folder.link(part)?;
-            noticed.rewritten |= rewritten && index == 0 && !was_moved;
-            Ok(())
-        });
-        folder.save()?;
-        linked.map(|()| noticed)
+    pub fn link(
+        &self,
+        key: &Key,
+        dialect: &dyn Dialect,
+        transcript: &Path,
+    ) -> Result<Noticed, TranscriptError> {
+        self.keep(key, Some((dialect, transcript)), None)
     }
 
     /// Copies what the agent has of a session and is not copied yet, and deletes the links. If the transcript is missing or `None`,
@@ -120,35 +113,56 @@ impl Archive {
     pub fn pack(
         &self,
         key: &Key,
-        transcript: Option<(Format, &Path)>,
+        transcript: Option<(&dyn Dialect, &Path)>,
         turns: Option<u64>,
+    ) -> Result<Noticed, TranscriptError> {
+        self.keep(key, transcript, Some(turns))
+    }
+
+    /// Links the files, or copies them if `packed` says how many turns were acknowledged on the transcript.
+    fn keep(
+        &self,
+        key: &Key,
+        transcript: Option<(&dyn Dialect, &Path)>,
+        packed: Option<Option<u64>>,
     ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
         let parts = match transcript {
-            Some((format, path)) => files(format, path)?,
+            Some((dialect, path)) => dialect.own_parts(path)?.files,
             None => Vec::new(),
         };
         let opened = match parts.is_empty() {
-            true => Folder::open_to_change(&place)?,
+            true => Folder::open_to_change(&place, None)?,
             false => Some(Folder::make(&place, key)?),
         };
-        let Some(mut folder) = opened else {
-            return Ok(Noticed::default());
-        };
-        let was_moved = transcript.is_some_and(|(_, path)| folder.note_place(&key.root, path));
         let mut noticed = Noticed::default();
-        let left = folder.pack_links(&parts);
-        let packed = each(&parts, |index, part| {
-            let rewritten = folder.pack(part)?;
-            noticed.rewritten |= rewritten && index == 0 && !was_moved;
-            Ok(())
-        });
-        if transcript.is_some() && packed.is_ok() {
-            folder.note_copied(turns);
+        let Some(mut folder) = opened else {
+            return Ok(noticed);
+        };
+        let now = transcript.and_then(|(_, path)| path.parent()?.strip_prefix(&key.root).ok()?.to_str());
+        let was_moved = folder.was_moved(now);
+        let is_packed = packed.is_some() || was_moved;
+        let mut done = match is_packed {
+            true => folder.pack_links(&parts),
+            false => Ok(()),
+        };
+        for (index, part) in parts.iter().enumerate() {
+            let kept = match is_packed {
+                true => folder.pack(part),
+                false => folder.link(part),
+            };
+            // The other files are kept even if this one fails.
+            match kept {
+                Ok(rewritten) => noticed.rewritten |= rewritten && index == 0 && !was_moved,
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        if transcript.is_some() && done.is_ok() {
+            folder.note_kept(now, packed.or(was_moved.then_some(None)));
         }
         folder.save()?;
-        left.and(packed).map(|()| noticed)
+        done.map(|()| noticed)
     }
 
     /// How many acknowledged turns of a session are later than the copy that would be restored, if that is known. The file alone may
@@ -161,17 +175,11 @@ impl Archive {
         key: &Key,
         acknowledged: u64,
     ) -> Result<Option<MissingTurns>, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let Some(folder) = Folder::open(&place)? else {
+        let Some(folder) = self.open(key)?.filter(|folder| folder.transcript().is_some()) else {
             return Ok(None);
         };
-        let Some(name) = folder.transcript() else {
-            return Ok(None);
-        };
-        let best = folder.best(name)?;
-        let later = best.and_then(|(copy, _)| folder.turns_behind(copy, acknowledged));
-        Ok(later.map(MissingTurns::Known).max(self.unreported(key)))
+        let later = folder.turns_behind(acknowledged)?.map(MissingTurns::Known);
+        Ok(later.max(self.unreported(key)))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
@@ -180,9 +188,7 @@ impl Archive {
     /// # Errors
     /// As [`Archive::link`].
     pub fn note_continued(&self, key: &Key, at_ms: i64) -> Result<(), TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        change(&place, |folder| folder.note_changed(at_ms))
+        self.change(key, |folder| folder.note_changed(at_ms))
     }
 
     /// The copies of a session; none if nothing of it is kept.
@@ -190,9 +196,7 @@ impl Archive {
     /// # Errors
     /// As [`Archive::link`].
     pub fn held(&self, key: &Key) -> Result<Vec<HeldFile>, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        Ok(Folder::open(&place)?.map_or_else(Vec::new, |folder| folder.held()))
+        Ok(self.open(key)?.map_or_else(Vec::new, |folder| folder.held()))
     }
 
     /// Whether the transcript of a session is kept.
@@ -200,29 +204,30 @@ impl Archive {
     /// # Errors
     /// As [`Archive::link`].
     pub fn has_transcript(&self, key: &Key) -> Result<bool, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        Ok(Folder::open(&place)?.is_some_and(|folder| folder.transcript().is_some()))
+        Ok(self
+            .open(key)?
+            .is_some_and(|folder| folder.transcript().is_some()))
     }
 
-    /// Deletes all copies of a session, and what it had to report.
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
-    pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
-        let noted = self.note_reported(key);
+    /// The folder of a session, if something of it is kept. The session is locked while it is held.
+    fn open(&self, key: &Key) -> Result<Option<Folder<'_>>, TranscriptError> {
         let place = self.place(key)?;
-        self.remove_folder(&place, key).and(noted)
+        Folder::open(&place, Some(self.lock(key)))
+    }
+
+    /// Changes the list of a session, if there is one.
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Folder<'_>)) -> Result<(), TranscriptError> {
+        let place = self.place(key)?;
+        let Some(mut folder) = Folder::open_to_change(&place, Some(self.lock(key)))? else {
+            return Ok(());
+        };
+        change(&mut folder);
+        folder.save()
     }
 
     /// Where the copies of a session are.
     fn place(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
         self.own(self.folder.join(below(key)?))
-    }
-
-    /// Where the copies of all sessions of a root are.
-    fn folder_of(&self, root: &Path) -> Result<PathBuf, TranscriptError> {
-        self.own(self.folder.join(root_name(root)))
     }
 
     /// A folder of the archive that may be read and changed: neither it nor one above it is something else, such as a link to the
@@ -252,29 +257,6 @@ impl Archive {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Deletes the copies in a session's folder. The folder is renamed first, so that half of a session is never taken for one.
-    /// Files that the daemon did not write are put back.
-    fn remove_folder(&self, place: &Path, key: &Key) -> Result<(), TranscriptError> {
-        let removing = self
-            .folder
-            .join(format!("{}{}", pruning::REMOVING, uuid::Uuid::new_v4()));
-        let held = self.lock(key);
-        let remove = || match place.exists() {
-            false => Ok(()),
-            true => {
-                durable::rename(place, &removing)?;
-                match remove_ours(&removing)? {
-                    true => Ok(()),
-                    false => durable::rename(&removing, place),
-                }
-            }
-        };
-        let removed = remove().map_err(TranscriptError::io("remove", place));
-        // From here on nothing more of it is unpacked. A caller that unpacks takes the two locks in the other order.
-        drop(held);
-        removed.and(self.remove_unpacked(place))
-    }
 }
 
 /// Where a session's files are below the folder of all of them. The id must be a file name, as it is for the agent.
@@ -288,55 +270,6 @@ fn root_name(root: &Path) -> String {
     let mut name = digest(root.as_os_str().as_encoded_bytes());
     name.truncate(DIGEST_DIGITS);
     name
-}
-
-/// Changes the list of a session, if there is one.
-fn change(place: &Path, change: impl FnOnce(&mut Folder)) -> Result<(), TranscriptError> {
-    match Folder::open_to_change(place)? {
-        Some(mut folder) => {
-            change(&mut folder);
-            folder.save()
-        }
-        None => Ok(()),
-    }
-}
-
-/// The agent's files of a session, the transcript first.
-fn files(format: Format, transcript: &Path) -> Result<Vec<Part>, TranscriptError> {
-    // A symbolic link is followed: its target is kept.
-    let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
-    match format {
-        Format::Claude => {
-            let mut parts = parts(&path)?;
-            for what in parts.left_out {
-                tracing::debug!(what, "a file beside a transcript is not kept");
-            }
-            // The files beside a target of another name belong to that name.
-            if let Some(name) = transcript
-                .file_name()
-                .filter(|name| path.file_name() != Some(name))
-                && let Some(own) = parts.files.first_mut()
-            {
-                own.name = name.to_string_lossy().into_owned();
-                parts.files.truncate(1);
-            }
-            Ok(parts.files)
-        }
-        Format::Codex => Ok(vec![rollout_part(&path)?]),
-    }
-}
-
-/// Works on all parts, even if one fails. Returns the first error.
-fn each(
-    parts: &[Part],
-    mut work: impl FnMut(usize, &Part) -> Result<(), TranscriptError>,
-) -> Result<(), TranscriptError> {
-    let mut first = Ok(());
-    for (index, part) in parts.iter().enumerate() {
-        let done = work(index, part);
-        first = first.and(done);
-    }
-    first
 }
 
 #[cfg(test)]

@@ -1,0 +1,227 @@
+//! All copies: the disk space that they take, which of them are older or larger than the user allows, and what cannot be used.
+
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
+
+use super::folder::{Folder, is_ours, remove_ours};
+use super::{Archive, DIGEST_DIGITS, Key};
+use crate::files::{entries, set_aside};
+use crate::paths::names::UNREPORTED;
+use crate::transcript::TranscriptError;
+
+/// How the name of a folder begins whose copies are being deleted; a UUID follows.
+pub(super) const REMOVING: &str = "gone-";
+
+/// What some copies are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// How many sessions.
+    pub sessions: u64,
+    /// How many files they have.
+    pub files: u64,
+    /// How many bytes of disk space they take.
+    pub bytes: u64,
+}
+
+impl Total {
+    fn add(&mut self, session: &KeptSession) {
+        self.sessions += 1;
+        self.files += session.files;
+        self.bytes += session.bytes;
+    }
+}
+
+impl<'a> FromIterator<&'a KeptSession> for Total {
+    fn from_iter<T: IntoIterator<Item = &'a KeptSession>>(sessions: T) -> Self {
+        let mut total = Self::default();
+        sessions.into_iter().for_each(|session| total.add(session));
+        total
+    }
+}
+
+/// A session of which something is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptSession {
+    /// Its key.
+    pub key: Key,
+    /// When it was last written to, in milliseconds since the epoch.
+    pub changed_ms: i64,
+    /// How many files it has.
+    pub files: u64,
+    /// How many bytes of disk space its copies take.
+    pub bytes: u64,
+    /// Whether a file is kept by a link.
+    pub has_links: bool,
+    /// Whether the history of another session may begin in it.
+    pub may_be_base: bool,
+    /// Whether its copies stay only for those other sessions.
+    pub is_released: bool,
+    /// Its folder, which counts: its list may name another session.
+    place: PathBuf,
+}
+
+impl Archive {
+    /// The total of all copies.
+    ///
+    /// # Errors
+    /// As [`Archive::sessions`].
+    pub fn total(&self) -> Result<Total, TranscriptError> {
+        Ok(self.sessions()?.iter().collect())
+    }
+
+    /// All sessions of which something is kept. One that cannot be read is logged and left out.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] if the folders cannot be read.
+    pub fn sessions(&self) -> Result<Vec<KeptSession>, TranscriptError> {
+        let mut sessions = Vec::new();
+        self.each(|place, opened| match opened {
+            Ok(Some(folder)) if !folder.list.files.is_empty() => {
+                let held = folder.held();
+                sessions.push(KeptSession {
+                    key: folder.key(),
+                    changed_ms: folder.changed_ms(),
+                    files: held.len() as u64,
+                    bytes: held.iter().map(|file| file.bytes).sum(),
+                    has_links: folder.links().next().is_some(),
+                    may_be_base: folder.dialect().can().by_reference,
+                    is_released: folder.list.released,
+                    place: place.to_owned(),
+                });
+            }
+            // The backup of the session reports it, and so does `unusable`.
+            Ok(_) | Err(TranscriptError::Misplaced(_)) => {}
+            Err(error) => {
+                tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session; they stay");
+            }
+        })?;
+        Ok(sessions)
+    }
+
+    /// Deletes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and then those of
+    /// the sessions that were written to longest ago, until all copies take no more than this many bytes. What a restored transcript
+    /// lacks is still reported: its mark stays. Returns what was deleted.
+    ///
+    /// # Errors
+    /// As [`Archive::sessions`].
+    pub fn prune(&self, oldest_ms: Option<i64>, most_bytes: Option<u64>) -> Result<Total, TranscriptError> {
+        let mut all = self.sessions()?;
+        all.sort_by_key(|session| Reverse(session.changed_ms));
+        let mut kept_bytes = 0_u64;
+        let mut pruned = Total::default();
+        let mut is_full = false;
+        let mut done = Ok(());
+        for session in all {
+            let is_old = oldest_ms.is_some_and(|oldest| session.changed_ms < oldest);
+            let with_it = kept_bytes + session.bytes;
+            // Once one does not fit, older ones do not either, unless they take no space.
+            is_full |= most_bytes.is_some_and(|most| with_it > most);
+            let has_room = !is_full || session.bytes == 0;
+            if has_room && !is_old {
+                kept_bytes = with_it;
+                continue;
+            }
+            match self.remove_copies(&session.place, &session.key) {
+                Ok(()) => pruned.add(&session),
+                // The others are deleted all the same.
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        done.map(|()| pruned)
+    }
+
+    /// What cannot be used of the copies, each with why, and the files among them that the daemon did not write.
+    ///
+    /// # Errors
+    /// As [`Archive::sessions`].
+    pub fn unusable(&self) -> Result<(Vec<(PathBuf, String)>, Vec<PathBuf>), TranscriptError> {
+        let (mut unusable, mut strange) = (Vec::new(), Vec::new());
+        let mut look_in = |folder: &Path, unusable: &mut Vec<(PathBuf, String)>| {
+            let others = entries(folder).unwrap_or_default().into_iter();
+            let others = others.filter(|path| !is_ours(path));
+            let (aside, others): (Vec<_>, Vec<_>) = others.partition(|path| set_aside::is_name(path));
+            let why = "the copy was not as its list said";
+            unusable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+            strange.extend(others);
+        };
+        self.each(|place, opened| match opened {
+            Ok(_) => look_in(place, &mut unusable),
+            Err(error) => unusable.push((place.to_owned(), error.to_string())),
+        })?;
+        // Where a kill came before they were put back.
+        let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
+        let removing = all
+            .iter()
+            .filter(|folder| is_removing(folder) && !folder.is_symlink());
+        removing.for_each(|folder| look_in(folder, &mut unusable));
+        let lists = self.roots()?.into_iter();
+        let lists = lists.map(|root| (root, "its list of copies could not be read"));
+        let marks = self.folder.join(UNREPORTED);
+        let marks = match self.own(marks.clone()) {
+            Ok(marks) => entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?,
+            Err(why) => {
+                unusable.push((marks, why.to_string()));
+                Vec::new()
+            }
+        };
+        let why = "how many turns a restored transcript lacks could not be read from it";
+        for (root, why) in lists.chain(marks.into_iter().map(|root| (root, why))) {
+            match self.own(root.clone()) {
+                Ok(root) => {
+                    let aside = set_aside::all_in(&root);
+                    let aside = aside.map_err(TranscriptError::io("read the folder", &root))?;
+                    unusable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+                }
+                Err(why) => unusable.push((root, why.to_string())),
+            }
+        }
+        Ok((unusable, strange))
+    }
+
+    /// Opens the folder of each session.
+    fn each(
+        &self,
+        mut look: impl FnMut(&Path, Result<Option<Folder<'_>>, TranscriptError>),
+    ) -> Result<(), TranscriptError> {
+        for root in self.roots()?.into_iter().filter_map(|root| self.own(root).ok()) {
+            for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
+                if !set_aside::is_name(&place) {
+                    let opened = self
+                        .own(place.clone())
+                        .and_then(|place| Folder::open(&place, None));
+                    look(&place, opened);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder of each root, or what is in its place. Removals that were cut short are completed.
+    fn roots(&self) -> Result<Vec<PathBuf>, TranscriptError> {
+        let folder = self.own(self.folder.clone())?;
+        let mut roots = entries(&folder).map_err(TranscriptError::io("read the folder", &folder))?;
+        roots.retain(|root| {
+            if is_removing(root) && self.own(root.clone()).is_ok() {
+                // A kill cut it short, or another thread is at it. A later call tries again.
+                let _left = remove_ours(root);
+            }
+            is_digest(root)
+        });
+        Ok(roots)
+    }
+}
+
+/// Whether a folder is called as one whose copies are being deleted.
+fn is_removing(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let uuid = name.and_then(|name| name.strip_prefix(REMOVING));
+    uuid.is_some_and(|uuid| uuid::Uuid::try_parse(uuid).is_ok())
+}
+
+/// Whether a folder is called by the digest of something, as the folder of a root is.
+pub(super) fn is_digest(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| {
+        name.len() == DIGEST_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}

@@ -1,0 +1,147 @@
+//! Deleting the copies of sessions. Those in which the history of another kept session begins stay: an agent that forks by reference
+//! finds the file of a deleted session for the sessions that continue it, so they need its copy too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::folder::{Folder, remove_ours};
+use super::restoring::base_of;
+use super::{Archive, Key, pruning, root_name};
+use crate::files::{durable, entries, set_aside};
+use crate::transcript::TranscriptError;
+
+/// What has to be known of the kept sessions of a root before copies are deleted.
+struct Bases {
+    /// Of each session: the one that it continues, and whether it is deleted and its copies stay for others.
+    kept: BTreeMap<String, (Option<String>, bool)>,
+    /// Whether each session was read in full, and nothing is set aside that may continue another session.
+    are_all_known: bool,
+}
+
+impl Archive {
+    /// Deletes all copies of a session, and what it had to report.
+    ///
+    /// # Errors
+    /// As [`Archive::link`].
+    pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
+        let noted = self.note_reported(key);
+        let place = self.place(key)?;
+        self.remove_copies(&place, key).and(noted)
+    }
+
+    /// Deletes the copies of these sessions, except those in which the history of another kept session begins. Also deletes those that
+    /// stayed until now for that reason, unless `is_used` says that a conversation has the session again. Deletes none while it is
+    /// unknown which session a kept one continues.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn remove_unneeded(
+        &self,
+        root: &Path,
+        ids: &BTreeSet<String>,
+        is_used: impl Fn(&str) -> bool,
+    ) -> Result<(), TranscriptError> {
+        let Bases { kept, are_all_known } = self.read_bases(root)?;
+        let is_going = |id: &str, is_released: bool| ids.contains(id) || is_released && !is_used(id);
+        let (going, staying): (Vec<_>, Vec<_>) = kept
+            .iter()
+            .partition(|(id, (_, is_released))| is_going(id, *is_released));
+        let mut needed = BTreeSet::new();
+        for (_, (base, _)) in staying {
+            let mut base = base.as_ref();
+            // A base that was inserted before has its own bases there too, so a circle ends.
+            while let Some(id) = base.filter(|id| needed.insert((*id).clone())) {
+                base = kept.get(id).and_then(|(base, _)| base.as_ref());
+            }
+        }
+        let key = |id: &String| Key {
+            root: root.to_owned(),
+            upstream_id: id.clone(),
+        };
+        // Nobody is left to report to, also if nothing is kept any more or the copies stay.
+        let noted = ids.iter().map(|id| {
+            let key = key(id);
+            match self.note_reported(&key).and(self.place(&key).map(drop)) {
+                // Such a session has no files.
+                Err(TranscriptError::InvalidId { .. }) => Ok(()),
+                noted => noted,
+            }
+        });
+        let removed = going
+            .into_iter()
+            .map(|(id, _)| match needed.contains(id) || !are_all_known {
+                true => self.change(&key(id), |folder| folder.release()),
+                false => self.remove(&key(id)),
+            });
+        // The others are deleted even if one fails.
+        noted.chain(removed).fold(Ok(()), Result::and)
+    }
+
+    /// The kept sessions of a root in which the history of another kept session begins.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn bases(&self, root: &Path) -> Result<BTreeSet<String>, TranscriptError> {
+        let kept = self.read_bases(root)?.kept;
+        Ok(kept.into_values().filter_map(|(base, _)| base).collect())
+    }
+
+    /// Which sessions the kept ones of a root continue. One that cannot be read is logged and left out.
+    fn read_bases(&self, root: &Path) -> Result<Bases, TranscriptError> {
+        let mut kept = BTreeMap::new();
+        let mut are_all_known = true;
+        let root = self.own(self.folder.join(root_name(root)))?;
+        for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
+            let mut is_known = || -> Result<bool, TranscriptError> {
+                if set_aside::is_name(&place) || place.is_symlink() {
+                    return Ok(false);
+                }
+                // Other files are not a session's.
+                let opened = if place.is_dir() {
+                    Folder::open(&place, None)?
+                } else {
+                    None
+                };
+                let Some(folder) = opened else { return Ok(true) };
+                let aside = set_aside::all_in(&place);
+                let aside = aside.map_err(TranscriptError::io("read the folder", &place))?;
+                let best = folder.best_transcript()?;
+                let base = match best {
+                    Some((copy, bytes)) => base_of(folder.dialect(), &mut folder.text(copy, bytes)?, &place)?,
+                    None => None,
+                };
+                let found = (base, folder.list.released);
+                kept.insert(folder.list.upstream_id.clone(), found);
+                Ok(best.is_some() && aside.is_empty())
+            };
+            are_all_known &= is_known().unwrap_or_else(|error| {
+                tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session");
+                false
+            });
+        }
+        Ok(Bases { kept, are_all_known })
+    }
+
+    /// Deletes the copies in the folder of a session. It is renamed first, so that half of a session is never taken for one. Files that the
+    /// daemon did not write are put back.
+    pub(super) fn remove_copies(&self, place: &Path, key: &Key) -> Result<(), TranscriptError> {
+        let removing = format!("{}{}", pruning::REMOVING, uuid::Uuid::new_v4());
+        let removing = self.folder.join(removing);
+        let locked = self.lock(key);
+        let remove = || match place.exists() {
+            false => Ok(()),
+            true => {
+                durable::rename(place, &removing)?;
+                match remove_ours(&removing)? {
+                    true => Ok(()),
+                    false => durable::rename(&removing, place),
+                }
+            }
+        };
+        let removed = remove().map_err(TranscriptError::io("remove", place));
+        // A caller that unpacks takes the two locks in the other order.
+        drop(locked);
+        self.forget_unpacked_of(key);
+        removed
+    }
+}

@@ -1,0 +1,200 @@
+//! Kept sessions that are only read: unpacked into folders of our own that are laid out as the agent's. Whoever reads transcripts
+//! reads these in the same way, and nothing is written to the agent's folders.
+//!
+//! A folder is deleted when nobody uses it. Because a history is read page by page, the folders that were used last stay, up to
+//! [`STAY_BYTES`]. What is unpacked never changes: another state of the copies gets another folder.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use super::pruning::is_digest;
+use super::restoring::{Member, Target, put};
+use super::{Archive, Key};
+use crate::files::{entries, is_absence};
+use crate::paths::names::UNPACKED;
+use crate::transcript::TranscriptError;
+use crate::transcript::dialect::Dialect;
+use crate::transcript::relocate::Relocation;
+
+/// How much stays unpacked although nobody uses it, in bytes: some long transcripts. The last folder stays whatever its size.
+const STAY_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// A kept session as its agent had it, for as long as this is held.
+#[derive(Clone, Debug)]
+pub struct Unpacked(Arc<Scratch>);
+
+/// A folder of unpacked files, which is deleted with this.
+#[derive(Debug)]
+struct Scratch {
+    root: PathBuf,
+    sessions: Vec<String>,
+    bytes: u64,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.root) {
+            tracing::warn!(%error, "could not delete an unpacked copy; the next start deletes it");
+        }
+    }
+}
+
+impl Unpacked {
+    /// A folder that is laid out as the agent's own.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+
+    /// The sessions in it that are read from copies. Others are there because the agent has them.
+    #[must_use]
+    pub fn sessions(&self) -> &[String] {
+        &self.0.sessions
+    }
+
+    /// Whether a session is read from its copy.
+    #[must_use]
+    pub fn holds(&self, upstream_id: &str) -> bool {
+        self.sessions().iter().any(|id| id == upstream_id)
+    }
+}
+
+/// What was unpacked last: the session, the state of the copies, and where it is.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    unpacked: Vec<(Key, String, Unpacked)>,
+    /// Whether what an earlier daemon left was deleted.
+    is_swept: bool,
+}
+
+impl Archive {
+    /// Unpacks what is kept of a session and of those that it continues by reference, as far as its agent does not have them.
+    /// The agent's own files are found there too. The records name other folders by `relocation`.
+    ///
+    /// # Errors
+    /// [`TranscriptError::NotFound`] if nothing is kept that the agent does not have, [`TranscriptError::Io`].
+    pub fn unpack(
+        &self,
+        dialect: &dyn Dialect,
+        key: &Key,
+        relocation: &Relocation,
+    ) -> Result<Unpacked, TranscriptError> {
+        let mut recent = self.recent();
+        let members = self.history(dialect, key)?;
+        if members.iter().all(|member| member.there.is_some()) {
+            return Err(TranscriptError::NotFound {
+                upstream_id: key.upstream_id.clone(),
+                root: self.folder.clone(),
+            });
+        }
+        let states = members.iter().map(|member| member.state.as_str());
+        let state = format!(
+            "{:?} {}",
+            relocation.folders,
+            states.collect::<Vec<_>>().join("\n")
+        );
+        let recent = &mut recent.unpacked;
+        let place = recent.iter().position(|(of, at, _)| of == key && *at == state);
+        let unpacked = match place {
+            Some(place) => recent.remove(place).2,
+            None => self.unpack_members(dialect, &key.root, &members, relocation)?,
+        };
+        recent.push((key.clone(), state, unpacked.clone()));
+        let mut bytes: u64 = recent.iter().map(|(_, _, unpacked)| unpacked.0.bytes).sum();
+        while recent.len() > 1 && bytes > STAY_BYTES {
+            bytes -= recent.remove(0).2.0.bytes;
+        }
+        Ok(unpacked)
+    }
+
+    fn unpack_members(
+        &self,
+        dialect: &dyn Dialect,
+        agents: &Path,
+        members: &[Member],
+        relocation: &Relocation,
+    ) -> Result<Unpacked, TranscriptError> {
+        let root = self.own(self.folder.join(UNPACKED))?;
+        let root = root.join(uuid::Uuid::new_v4().to_string());
+        make_folder(&root).map_err(TranscriptError::io("make the folder", &root))?;
+        let mut scratch = Scratch {
+            root: root.clone(),
+            sessions: Vec::new(),
+            bytes: 0,
+        };
+        let target = Target {
+            root: &root,
+            cwd: None,
+            relocation,
+            is_scratch: true,
+        };
+        for member in members {
+            let key = &member.key;
+            if let Some(path) = &member.there {
+                let link = root.join(path.strip_prefix(agents).unwrap_or(Path::new("")));
+                let linked = link.parent().map_or(Ok(()), make_folder);
+                let linked = linked.and_then(|()| symlink(path, &link));
+                linked.map_err(TranscriptError::io("link", &link))?;
+                continue;
+            }
+            let files = put(dialect, &self.kept(key)?, &target, |_| Ok(()))?;
+            scratch.bytes += files.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            scratch.sessions.push(key.upstream_id.clone());
+        }
+        Ok(Unpacked(Arc::new(scratch)))
+    }
+
+    /// Lets go of everything that was unpacked. Folders in use are deleted later.
+    pub fn forget_unpacked(&self) {
+        self.recent().unpacked.clear();
+    }
+
+    /// Lets go of what was unpacked of a session.
+    pub(super) fn forget_unpacked_of(&self, key: &Key) {
+        let recent = &mut self.recent().unpacked;
+        recent.retain(|(_, _, unpacked)| !unpacked.holds(&key.upstream_id));
+    }
+
+    /// What was unpacked last. Only one thread at a time unpacks.
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if !recent.is_swept {
+            let swept = self.sweep_unpacked();
+            recent.is_swept = swept.is_ok();
+            if let Err(error) = swept {
+                tracing::warn!(%error, "could not delete the unpacked copies of an earlier daemon");
+            }
+        }
+        recent
+    }
+
+    /// Deletes what an earlier daemon left unpacked.
+    fn sweep_unpacked(&self) -> Result<(), TranscriptError> {
+        let all = self.own(self.folder.join(UNPACKED))?;
+        let left = entries(&all).map_err(TranscriptError::io("read the folder", &all))?;
+        let is_ours = |path: &&PathBuf| {
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            // Earlier versions made a folder for each root.
+            let is_named = uuid::Uuid::try_parse(name).is_ok() || is_digest(path);
+            is_named && path.symlink_metadata().is_ok_and(|found| found.is_dir())
+        };
+        left.iter().filter(is_ours).try_for_each(|left| remove(left))
+    }
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+fn remove(folder: &Path) -> Result<(), TranscriptError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if !is_absence(&error) => Err(TranscriptError::io("remove", folder)(error)),
+        _ => Ok(()),
+    }
+}
