@@ -6,17 +6,16 @@
 //! made.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Write};
-use std::ops::Range;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use super::TranscriptError;
-use super::fields::{Fields, lenient_text};
-use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
+use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::locate;
 use super::meter::Metered;
+use super::rewrite::{Edits, Record, Rewriter, Verdict, token};
 use super::side_files::Beside;
 use crate::files::durable::{self, NewFile};
 use crate::files::identity::same_content;
@@ -37,11 +36,19 @@ pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, Tr
     let made = create_in(folder, new_id, |writer| {
         let copied = files.own(old_id);
         let copied = copied.and_then(|()| {
-            each_line(source, |line, text| {
-                let session = session_id_place(text, old_id).map(|place| (place, json_text(new_id)));
-                let named = files.record(line.bytes)?.into_iter();
-                let named = named.map(|(place, text)| (place, text.into_bytes()));
-                write_with(writer, line.bytes, session.into_iter().chain(named).collect())
+            open_lines(source)?.all(writer, |line, edits| {
+                let bytes = line.held()?;
+                let text = text_of_same_length(bytes);
+                let record = Record::parse(&text);
+                if record.is_none() && !line.ended {
+                    // A killed writer left it.
+                    return Ok(Verdict::Drop);
+                }
+                if let Some(record) = record {
+                    edit_session(&record, old_id, new_id, edits);
+                }
+                files.record(bytes, edits)?;
+                Ok(Verdict::Keep)
             })
         });
         // Before the transcript has a name, so that none ever names files that are not there.
@@ -259,29 +266,22 @@ pub(super) fn session_of(source: &Path) -> &str {
     stem.unwrap_or_default()
 }
 
-/// Hands on each line of a transcript but a torn last one, with its text.
+/// The lines of a transcript, which is counted as it is read.
 ///
 /// # Errors
-/// What the system or the taker answers, and when a line is longer than can be held.
-pub(super) fn each_line(
-    source: &Path,
-    mut take: impl FnMut(RawLine<'_>, &str) -> io::Result<()>,
-) -> io::Result<()> {
+/// The system's error.
+pub(super) fn open_lines(source: &Path) -> io::Result<Rewriter<impl BufRead + use<>>> {
     let file = File::open(source)?;
     let bytes = file.metadata()?.len();
     let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, bytes));
-    let mut lines = Lines::new(reader, 0);
-    while let Some(line) = lines.next_line()? {
-        if line.oversized {
-            let what = "a line is longer than can be held";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
-        let text = text_of_same_length(line.bytes);
-        if !is_torn(&line, &text) {
-            take(line, &text)?;
-        }
+    Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
+}
+
+/// Replaces the id of a record's session if it is the old one.
+pub(super) fn edit_session(record: &Record<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
+    if let Some((_, place)) = record.text(&["sessionId"]).filter(|(id, _)| id == old_id) {
+        edits.replace(place, token(new_id));
     }
-    Ok(())
 }
 
 /// Creates a folder for transcripts if it is missing, as the agents do: other users may not look in.
@@ -298,48 +298,6 @@ pub fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
 /// [`TranscriptError::Io`].
 pub fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
     durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
-}
-
-/// An unended last line that is not a whole record is what a killed writer left.
-fn is_torn(line: &RawLine<'_>, text: &str) -> bool {
-    !line.ended && Fields::parse(text).is_none()
-}
-
-/// Writes a line with other values in these places, and a newline, also where it had none: what is appended later must not
-/// run into it.
-pub(super) fn write_with(
-    writer: &mut dyn Write,
-    line: &[u8],
-    mut values: Vec<(Range<usize>, Vec<u8>)>,
-) -> io::Result<()> {
-    values.sort_by_key(|(place, _)| place.start);
-    let mut written = 0;
-    for (place, value) in values {
-        writer.write_all(&line[written..place.start])?;
-        writer.write_all(&value)?;
-        written = place.end;
-    }
-    writer.write_all(&line[written..])?;
-    writer.write_all(b"\n")
-}
-
-/// Where the record's `sessionId` stands, if it is the old id.
-fn session_id_place(text: &str, old_id: &str) -> Option<Range<usize>> {
-    let place = value_place(text, "sessionId")?;
-    (lenient_text(&text[place.clone()])? == old_id).then_some(place)
-}
-
-/// Where the value of a record's member stands.
-pub(super) fn value_place(text: &str, name: &str) -> Option<Range<usize>> {
-    // A byte order mark is before the record; the places are to be those of the line.
-    let record = std::str::from_utf8(trimmed(text.as_bytes())).ok()?;
-    let start = record.as_ptr() as usize - text.as_ptr() as usize;
-    let place = Fields::parse(record)?.place(record, name)?;
-    Some(start + place.start..start + place.end)
-}
-
-pub(super) fn json_text(text: &str) -> Vec<u8> {
-    serde_json::Value::from(text).to_string().into_bytes()
 }
 
 /// Gives a file another name, where that is free. On some file systems it has both; the temporary one goes later.

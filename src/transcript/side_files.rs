@@ -7,20 +7,19 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufReader, Read};
-use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::durable::{self, NewFile, sync_folder};
 use crate::transcript::check::{SideFile, named_files};
 use crate::transcript::copy::unfinished_files;
-use crate::transcript::fields::Fields;
 use crate::transcript::lent::{Taken, is_within, result};
-use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::lines::text_of_same_length;
 use crate::transcript::moving::MEMORY;
 use crate::transcript::parts::{self, Part, is_lines, side_part};
 use crate::transcript::reading::Subagents;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
+use crate::transcript::rewrite::{Edits, Record};
 
 /// The member of a record that names a subagent.
 const AGENT: &[u8] = b"\"agentId\"";
@@ -110,32 +109,26 @@ impl<'a> Beside<'a> {
         said.into_iter().try_for_each(|part| self.put_said(part))
     }
 
-    /// Copies the files that a record names. Returns the texts that replace parts of its line.
+    /// Copies the files that a record names, and names the copies in its line.
     ///
     /// # Errors
     /// The system's error.
-    pub(in crate::transcript) fn record(&mut self, line: &[u8]) -> io::Result<Vec<(Range<usize>, String)>> {
-        let names_results = memchr::memmem::find(line, RESULTS.as_bytes()).is_some();
-        if !names_results && memchr::memmem::find(line, AGENT).is_none() {
-            return Ok(Vec::new());
+    pub(in crate::transcript) fn record(&mut self, line: &[u8], edits: &mut Edits) -> io::Result<()> {
+        let contains = |text| memchr::memmem::find(line, text).is_some();
+        if !contains(RESULTS.as_bytes()) && !contains(AGENT) {
+            return Ok(());
         }
         let (named, _) = named_files(line)?;
-        let text = text_of_same_length(trimmed(line));
-        let replaced = Fields::parse(&text).map(|fields| named_results(&fields));
-        let replaced = replaced.unwrap_or_default().into_iter().map(SideFile::ToolResult);
-        for file in named.into_iter().chain(replaced) {
+        let text = text_of_same_length(line);
+        let record = Record::parse(&text);
+        let replaced = record.iter().flat_map(|record| named_results(&record.fields));
+        for file in named.into_iter().chain(replaced.map(SideFile::ToolResult)) {
             self.take(file)?;
         }
-        if !names_results || self.relocation.results.is_empty() {
-            return Ok(Vec::new());
+        if let Some(record) = record {
+            self.relocation.edit_results(line, &record, edits);
         }
-        let results = Relocation {
-            results: std::mem::take(&mut self.relocation.results),
-            ..Relocation::default()
-        };
-        let places = results.replacements(line);
-        self.relocation.results = results.results;
-        Ok(places.unwrap_or_default())
+        Ok(())
     }
 
     /// Syncs the copies and gives their folder its name.
@@ -280,7 +273,9 @@ impl<'a> Beside<'a> {
         let mut target = NewFile::create(&target)?;
         let mut reader = BufReader::new(file.take(part.bytes));
         if is_said(part) {
-            relocate(reader, &mut target, |line| self.relocation.line(line), |_| Ok(()))?;
+            relocate(reader, &mut target, |line, edits| {
+                self.relocation.edit(line, edits)
+            })?;
         } else {
             io::copy(&mut reader, &mut target)?;
         }

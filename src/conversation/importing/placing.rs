@@ -16,6 +16,7 @@ use super::plan::KIND;
 use crate::files::durable::missing_folders;
 use crate::files::identity::{Hashed, Identity};
 use crate::files::intent::{Intent, NewName, Step};
+use crate::transcript::meter::Stepped;
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::{TranscriptError, copy, parts};
 
@@ -157,16 +158,12 @@ fn write(
     progress: &Progress,
 ) -> Result<u64, Trouble> {
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
+    let file = Stepped::new(file, |bytes| progress.step_io(bytes));
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let stays = relocation.is_nothing() || !parts::is_lines(target);
     let nothing = Relocation::default();
     let relocation = if stays { &nothing } else { relocation };
-    let moved = relocate(
-        reader,
-        writer,
-        |line| relocation.line(line),
-        |bytes| progress.step_io(bytes),
-    );
+    let moved = relocate(reader, writer, |line, edits| relocation.edit(line, edits));
     let passed = moved.map_err(|error| write_trouble(target, error))?;
     Ok(if stays { 0 } else { passed })
 }

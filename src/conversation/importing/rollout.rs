@@ -17,6 +17,7 @@ use crate::conversation::services::now;
 use crate::conversation::work::Progress;
 use crate::transcript::codex::rename::Renaming;
 use crate::transcript::codex::{HistoryBase, read_meta};
+use crate::transcript::meter::Stepped;
 use crate::transcript::relocate::relocate;
 use crate::transcript::{TranscriptError, rollouts};
 
@@ -82,9 +83,9 @@ pub(super) fn place(
     let mut unchanged = 0;
     placed.file(&target, new_id, |writer| {
         let file = File::open(source).map_err(TranscriptError::io("open", source))?;
+        let file = Stepped::new(file, |bytes| progress.step_io(bytes));
         let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-        let step = |bytes| progress.step_io(bytes);
-        let written = relocate(reader, writer, |line| renaming.line(line), step);
+        let written = relocate(reader, writer, |line, edits| renaming.edit(line, edits));
         unchanged = written.map_err(|error| write_trouble(&target, error))?;
         Ok(())
     })?;

@@ -407,7 +407,7 @@ fn pour(
     let mut source = Summed::of(text.take(bytes));
     let mut written = Summed::of(to);
     let reader = BufReader::with_capacity(BUFFER_BYTES, &mut source);
-    let unchanged = relocate(reader, &mut written, |line| relocation.line(line), |_| Ok(()))?;
+    let unchanged = relocate(reader, &mut written, |line, edits| relocation.edit(line, edits))?;
     if unchanged > 0 {
         tracing::warn!(
             unchanged,

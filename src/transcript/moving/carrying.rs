@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, sync_folder};
+use super::super::meter::Stepped;
 use super::super::relocate::relocate;
 use super::journal::{self, About, KIND};
 use super::{Step, comparing, holders, is_same_file};
@@ -371,9 +372,10 @@ fn fill(
     writer: &mut dyn Write,
     watch: Watch<'_>,
 ) -> Result<u64, TranscriptError> {
-    let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes));
+    let source = Stepped::new(source.take(bytes), watch);
+    let reader = BufReader::with_capacity(BUFFER_BYTES, source);
     let relocation = step.relocation();
-    let written = relocate(reader, writer, |line| relocation.line(line), watch);
+    let written = relocate(reader, writer, |line, edits| relocation.edit(line, edits));
     let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
     Ok(match relocation.is_nothing() {
         true => 0,

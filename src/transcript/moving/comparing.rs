@@ -98,7 +98,7 @@ pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let relocation = step.relocation();
     let mut matcher = Matcher::open(&step.to)?;
-    relocate(reader, &mut matcher, |line| relocation.line(line), |_| Ok(()))
+    relocate(reader, &mut matcher, |line, edits| relocation.edit(line, edits))
         .map_err(TranscriptError::io("read", &step.from))?;
     matcher.was_all().map_err(TranscriptError::io("read", &step.to))
 }
