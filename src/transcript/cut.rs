@@ -31,7 +31,7 @@ use super::copy::{self, edit_session, session_of};
 use super::fields::{Fields, lenient_text};
 use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::rewrite::{Edits, Line, Record, Rewriter, Verdict, token};
-use super::side_files::Beside;
+use super::side_files::SideFiles;
 use members::Members;
 
 /// How much is read at once, in bytes.
@@ -93,19 +93,11 @@ pub fn cut(
                 path: source.to_owned(),
                 uuid: last_uuid.to_owned(),
             })?;
-    let file = File::open(source).map_err(TranscriptError::io("open", source))?;
-    let lines = Rewriter::new(BufReader::with_capacity(BUFFER_BYTES, file), LINE_LIMIT_BYTES);
-    copy::make_folder(folder)?;
-    let mut files = Beside::new(source, folder, new_id);
-    let made = copy::create_in(folder, new_id, |writer| {
-        let mut cutter = Cutter::new(index, &branch, session_of(source), new_id, &mut files);
-        let cut = cutter.write(lines, writer);
-        // Before the transcript has a name, so that none ever names files that are not there.
-        let cut = cut.and_then(|()| files.settle());
-        cut.map_err(TranscriptError::io("cut", source))
-    })?;
-    files.keep();
-    Ok(made)
+    copy::with_files(source, folder, new_id, |files, writer| {
+        let reader = BufReader::with_capacity(BUFFER_BYTES, File::open(source)?);
+        let mut cutter = Cutter::new(index, &branch, session_of(source), new_id, files);
+        cutter.write(Rewriter::new(reader, LINE_LIMIT_BYTES), writer)
+    })
 }
 
 /// Copies the files that the records of a transcript name from the folders of other sessions into the folder of its own. For a fork
@@ -120,7 +112,7 @@ pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
     copy::remove_unfinished_files(transcript)?;
     let bring = || {
         let folder = transcript.parent().unwrap_or(Path::new(""));
-        let mut files = Beside::new(transcript, folder, session_of(transcript));
+        let mut files = SideFiles::new(transcript, folder, session_of(transcript));
         copy::open_lines(transcript)?.all(&mut io::sink(), |line, edits| {
             if let Some(bytes) = line.bytes {
                 files.record(bytes, edits)?;
@@ -175,7 +167,7 @@ struct Cutter<'a, 'b> {
     renaming: Renaming<'a>,
     /// How it is told whose copy a record is, up to that one's uuid.
     from: String,
-    files: &'b mut Beside<'a>,
+    files: &'b mut SideFiles<'a>,
 }
 
 impl<'a, 'b> Cutter<'a, 'b> {
@@ -184,7 +176,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
         branch: &'a Selection,
         old_id: &'a str,
         new_id: &'a str,
-        files: &'b mut Beside<'a>,
+        files: &'b mut SideFiles<'a>,
     ) -> Self {
         Self {
             index,

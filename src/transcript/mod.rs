@@ -7,6 +7,7 @@
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod blank;
+pub mod borrowed_files;
 mod cache;
 pub mod check;
 pub mod checkpoint;
@@ -18,7 +19,6 @@ pub mod dialect;
 mod error;
 pub mod fields;
 pub mod keep;
-pub mod lent;
 pub mod library;
 pub mod lines;
 pub mod locate;

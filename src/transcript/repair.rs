@@ -18,12 +18,12 @@ use uuid::Uuid;
 use super::TranscriptError;
 use super::check::{hash_of, unanswered};
 use super::claude::{BehindCalls, Index, Selection};
-use super::copy::{create_in, edit_session, make_folder, open_lines, session_of};
+use super::copy::{edit_session, open_lines, session_of, with_files};
 use super::fields::Fields;
 use super::lines::{text_of_same_length, trimmed};
 use super::reading;
 use super::rewrite::{Edits, Line, Record, Verdict, token};
-use super::side_files::Beside;
+use super::side_files::SideFiles;
 
 /// What the agent tells the model in place of a tool's result that it has not recorded.
 pub const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \
@@ -81,37 +81,27 @@ pub fn repair(
 ) -> Result<Repaired, TranscriptError> {
     let unanswered = unanswered(reading::open(source)?, branch);
     let unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
-    make_folder(folder)?;
-    let mut repairer = Repairer {
-        branch,
-        behind: index.behind_calls(branch, unanswered.keys().copied()),
-        unanswered,
-        filled_in: BTreeMap::new(),
-        waiting: BTreeMap::new(),
-        old_id: session_of(source),
-        new_id,
-        files: Beside::new(source, folder, new_id),
-        repairs: Repairs::default(),
-    };
-    let path = create_in(folder, new_id, |writer| {
-        let lines = open_lines(source);
-        let copied = lines.and_then(|lines| lines.all(writer, |line, edits| repairer.line(line, edits)));
-        let copied = copied.and_then(|()| repairer.end(writer));
-        // Before the transcript has a name, so that none ever names files that are not there.
-        let copied = copied.and_then(|()| repairer.files.settle());
-        copied.map_err(TranscriptError::io("copy", source))
+    let mut repairs = Repairs::default();
+    let path = with_files(source, folder, new_id, |files, writer| {
+        let mut repairer = Repairer {
+            branch,
+            behind: index.behind_calls(branch, unanswered.keys().copied()),
+            unanswered,
+            filled_in: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            old_id: session_of(source),
+            new_id,
+            files,
+            repairs: &mut repairs,
+        };
+        open_lines(source)?.all(writer, |line, edits| repairer.line(line, edits))?;
+        repairer.end(writer)
     })?;
-    repairer.files.keep();
-    if index.ends_torn() {
-        repairer.repairs.left_out += 1;
-    }
-    Ok(Repaired {
-        path,
-        repairs: repairer.repairs,
-    })
+    repairs.left_out += u64::from(index.ends_torn());
+    Ok(Repaired { path, repairs })
 }
 
-struct Repairer<'a> {
+struct Repairer<'a, 'b> {
     branch: &'a Selection,
     /// The calls without a result, and what goes on behind their replies.
     unanswered: BTreeMap<u64, Vec<u64>>,
@@ -122,11 +112,11 @@ struct Repairer<'a> {
     waiting: BTreeMap<u64, Vec<u8>>,
     old_id: &'a str,
     new_id: &'a str,
-    files: Beside<'a>,
-    repairs: Repairs,
+    files: &'b mut SideFiles<'a>,
+    repairs: &'b mut Repairs,
 }
 
-impl Repairer<'_> {
+impl Repairer<'_, '_> {
     fn line(&mut self, line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
         let bytes = line.held()?;
         let text = text_of_same_length(bytes);

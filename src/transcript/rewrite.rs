@@ -64,12 +64,6 @@ impl Edits {
         self.before.extend_from_slice(lines);
     }
 
-    /// Whether the line is written as it is.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.before.is_empty()
-    }
-
     /// Writes a line with these edits, and leaves none for the next one.
     fn write(&mut self, line: &[u8], writer: &mut dyn Write) -> io::Result<()> {
         writer.write_all(&self.before)?;

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::folder::Folder;
 use super::list::{BUFFER_BYTES, digest, hex, pass};
 use super::{Archive, Key};
+use crate::files::durable::unfinished;
 use crate::files::is_absence;
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::transcript::TranscriptError;
@@ -501,7 +502,7 @@ fn write(
     let parent = path.parent().unwrap_or(root);
     make_folder(parent)?;
     // Always the same, so that what a kill leaves is found by the next one.
-    let temporary = parent.join(format!(".{}.restored.tmp", &digest(name.as_bytes())[..16]));
+    let temporary = unfinished(parent, &digest(name.as_bytes())[..16], "restored");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(TranscriptError::io("remove", &temporary)(error));

@@ -13,7 +13,7 @@ use super::{meta, place_of};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::is_record;
 use crate::transcript::codex::rename::Renaming;
-use crate::transcript::copy::{create_in, session_of};
+use crate::transcript::copy::{COPY, create_in, session_of};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::repair::Repaired;
 use crate::transcript::rewrite::{Rewriter, Verdict};
@@ -44,7 +44,7 @@ pub fn repair(
     let mut repairs = Repairs::default();
     let folder = target.parent().unwrap_or(Path::new("."));
     // Under a name of which whoever noted the copy knows until it is whole.
-    let path = create_in(folder, session_of(target), |writer| {
+    let path = create_in(folder, session_of(target), COPY, |writer| {
         let copied = write(text, &renaming, writer, &mut repairs);
         copied.map_err(TranscriptError::io("copy", source))
     })?;
