@@ -303,7 +303,7 @@ fn pour(
         io::copy(&mut source, &mut written)?;
     } else {
         let reader = BufReader::with_capacity(BUFFER_BYTES, &mut source);
-        let unchanged = relocate(reader, &mut written, |line| relocation.line(line), |_| Ok(()))?;
+        let unchanged = relocate(reader, &mut written, |line, edits| relocation.edit(line, edits))?;
         if unchanged > 0 {
             tracing::warn!(
                 unchanged,

@@ -191,7 +191,7 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
     let own = bytes_of(&found);
     progress.expect(own);
     // What is looked at for this counts by itself.
-    missing.extend(files::lend(&mut found));
+    missing.extend(files::add_borrowed(&mut found));
     progress.expect(bytes_of(&found).saturating_sub(own));
     missing.extend(head.and_then(|head| {
         let gone = behind(services, head, kept_head.as_ref())?;

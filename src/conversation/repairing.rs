@@ -3,9 +3,9 @@
 //! Owns when a copy is made, and that it is used only if the damage is gone in it. Blocks, except while it waits until
 //! no agent writes.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
@@ -23,6 +23,7 @@ use super::services::{Services, chain_text};
 use super::uncommitted_copies::UncommittedCopy;
 use super::work::{EndedEarly, Progress};
 use crate::agent::catalog::AgentEntry;
+use crate::files::identity::Identity;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
@@ -170,9 +171,10 @@ pub(super) fn copy(
     if !answer.findings.iter().any(is_mended) {
         return Ok((answer, None));
     }
-    let before = content_at(&damaged.path);
+    let identity = || fs::metadata(&damaged.path).map(|found| Identity::of(&found)).ok();
+    let before = identity();
     let (made, mut copied) = make(services, dialect, damaged, folder)?;
-    if content_at(&damaged.path) != before {
+    if identity() != before {
         return Err(ConversationError::Busy(format!(
             "{} changed while it was being copied; another program writes to it",
             damaged.path.display()
@@ -216,12 +218,6 @@ fn fidelity(is_whole: bool) -> Fidelity {
         true => Fidelity::Full,
         false => Fidelity::Partial,
     }
-}
-
-/// By what is known whether somebody writes to a file. That a copy of it is kept by a link is no change of it.
-fn content_at(path: &Path) -> Option<(u64, SystemTime)> {
-    let metadata = path.metadata().ok()?;
-    Some((metadata.len(), metadata.modified().ok()?))
 }
 
 /// Refuses what a copy would not mend.

@@ -11,9 +11,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
+use uuid::Uuid;
 
 /// How many bytes are written at once.
 const BUFFER_BYTES: usize = 256 * 1024;
+
+/// The name beside `target` under which a file is written before it gets that name. It is another each time.
+pub(crate) fn temporary_beside(target: &Path) -> PathBuf {
+    target.with_file_name(format!(".{}.tmp", Uuid::new_v4()))
+}
+
+/// The name under which a file or a folder is written before it gets its own. It is the same each time, so that whoever knows
+/// whose it is finds what a kill has left.
+pub(crate) fn unfinished(folder: &Path, owner: &str, what: &str) -> PathBuf {
+    folder.join(format!(".{owner}.{what}.tmp"))
+}
 
 /// A file under a temporary name. Only its owner may read it.
 pub(crate) struct NewFile {

@@ -77,18 +77,30 @@ pub(crate) fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
     }
     let mut left = BufReader::with_capacity(BUFFER_BYTES, File::open(left)?);
     let mut right = BufReader::with_capacity(BUFFER_BYTES, File::open(right)?);
-    loop {
+    begin_alike(&mut left, &mut right, ours.len())
+}
+
+/// Whether two readers have the same content for so many bytes. One that ends earlier has not.
+///
+/// # Errors
+/// The readers' errors.
+pub(crate) fn begin_alike(
+    left: &mut impl BufRead,
+    right: &mut impl BufRead,
+    mut bytes: u64,
+) -> io::Result<bool> {
+    while bytes > 0 {
         let (one, other) = (left.fill_buf()?, right.fill_buf()?);
-        let length = one.len().min(other.len());
-        if length == 0 {
-            return Ok(one.len() == other.len());
-        }
-        if one[..length] != other[..length] {
+        let most = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let length = one.len().min(other.len()).min(most);
+        if length == 0 || one[..length] != other[..length] {
             return Ok(false);
         }
         left.consume(length);
         right.consume(length);
+        bytes -= length as u64;
     }
+    Ok(true)
 }
 
 /// A writer that hashes what it writes.

@@ -6,20 +6,21 @@
 //! made.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Write};
-use std::ops::Range;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use uuid::Uuid;
-
 use super::TranscriptError;
-use super::fields::{Fields, lenient_text};
-use super::lines::{Lines, RawLine, text_of_same_length, trimmed};
+use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::locate;
 use super::meter::Metered;
-use super::side_files::Beside;
-use crate::files::durable::{self, NewFile};
+use super::rewrite::{Edits, Record, Rewriter, Verdict, token};
+use super::side_files::SideFiles;
+use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
+
+/// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
+pub(super) const COPY: &str = "copy";
+pub(super) const FILES: &str = "files";
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -32,37 +33,44 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
 pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
     let old_id = session_of(source);
-    make_folder(folder)?;
-    let mut files = Beside::new(source, folder, new_id);
-    let made = create_in(folder, new_id, |writer| {
-        let copied = files.own(old_id);
-        let copied = copied.and_then(|()| {
-            each_line(source, |line, text| {
-                let session = session_id_place(text, old_id).map(|place| (place, json_text(new_id)));
-                let named = files.record(line.bytes)?.into_iter();
-                let named = named.map(|(place, text)| (place, text.into_bytes()));
-                write_with(writer, line.bytes, session.into_iter().chain(named).collect())
-            })
-        });
-        // Before the transcript has a name, so that none ever names files that are not there.
-        let copied = copied.and_then(|()| files.settle());
-        copied.map_err(TranscriptError::io("copy", source))
-    })?;
-    files.keep();
-    Ok(made)
+    with_files(source, folder, new_id, |files, writer| {
+        files.own(old_id)?;
+        open_lines(source)?.all(writer, |line, edits| {
+            let bytes = line.held()?;
+            let text = text_of_same_length(bytes);
+            match Record::parse(&text) {
+                Some(record) => edit_session(&record, old_id, new_id, edits),
+                // A killed writer left it.
+                None if !line.ended => return Ok(Verdict::Drop),
+                None => {}
+            }
+            files.record(bytes, edits)?;
+            Ok(Verdict::Keep)
+        })
+    })
 }
 
-/// Writes a new transcript beside `source`: `fill` writes its content.
+/// Writes the transcript of a new session into `folder`, which is created if it is missing, with the files of others that its
+/// records name: `write` gives each record to the collection of files.
 ///
 /// # Errors
 /// As [`copy_as`].
-pub fn create_beside(
-    source: &Path,
-    new_id: &str,
-    fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
+pub(super) fn with_files<'a>(
+    source: &'a Path,
+    folder: &'a Path,
+    new_id: &'a str,
+    write: impl FnOnce(&mut SideFiles<'a>, &mut dyn Write) -> io::Result<()>,
 ) -> Result<PathBuf, TranscriptError> {
-    let folder = source.parent().unwrap_or(Path::new("."));
-    create_under(folder, new_id, &format!(".{new_id}.fork.tmp"), fill)
+    make_folder(folder)?;
+    let mut files = SideFiles::new(source, folder, new_id);
+    let made = create_in(folder, new_id, COPY, |writer| {
+        let written = write(&mut files, writer);
+        // Before the transcript has a name, so that none ever names files that are not there.
+        let written = written.and_then(|()| files.settle());
+        written.map_err(TranscriptError::io("copy", source))
+    })?;
+    files.keep();
+    Ok(made)
 }
 
 /// Deletes the copy of this name, finished or not, with the files beside it. For a caller that recorded the copy before it was made,
@@ -72,18 +80,15 @@ pub fn create_beside(
 /// [`TranscriptError::Io`].
 pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
     let folder = transcript.parent().unwrap_or(Path::new("."));
-    let id = transcript
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .unwrap_or_default();
+    let id = session_of(transcript);
     let removed = [
         (
             transcript.to_owned(),
             fs::remove_file as fn(PathBuf) -> io::Result<()>,
         ),
-        (folder.join(unfinished(id)), fs::remove_file),
+        (unfinished(folder, id, COPY), fs::remove_file),
         (transcript.with_extension(""), fs::remove_dir_all),
-        (folder.join(unfinished_files(id)), fs::remove_dir_all),
+        (unfinished(folder, id, FILES), fs::remove_dir_all),
     ];
     for (path, remove) in removed {
         match remove(path.clone()) {
@@ -102,23 +107,13 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
 /// [`TranscriptError::Io`].
 pub fn remove_unfinished_files(transcript: &Path) -> Result<(), TranscriptError> {
     let folder = transcript.parent().unwrap_or(Path::new("."));
-    let unfinished = folder.join(unfinished_files(session_of(transcript)));
+    let unfinished = unfinished(folder, session_of(transcript), FILES);
     match fs::remove_dir_all(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(TranscriptError::io("remove", &unfinished)(error))
         }
         _ => Ok(()),
     }
-}
-
-/// The name of a copy until it is whole.
-fn unfinished(new_id: &str) -> String {
-    format!(".{new_id}.copy.tmp")
-}
-
-/// The name of the folder beside a copy until all files in it are whole.
-pub(super) fn unfinished_files(new_id: &str) -> String {
-    format!(".{new_id}.files.tmp")
 }
 
 /// Writes a file that only its owner may read, whole or not at all, and never over one that is there: `fill` writes its
@@ -142,7 +137,7 @@ pub fn create_first<E: From<TranscriptError>>(
     others: impl IntoIterator<Item = PathBuf>,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
 ) -> Result<PathBuf, E> {
-    let (temporary, ()) = fill_temporary(&beside(&first), fill)?;
+    let (temporary, ()) = fill_temporary(&temporary_beside(&first), fill)?;
     let (mut target, mut others) = (first, others.into_iter());
     loop {
         let error = match settle(&temporary, &target) {
@@ -168,7 +163,7 @@ pub fn create_or_find<T, E: From<TranscriptError>>(
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
     whole: impl FnOnce(&fs::Metadata, T) -> Result<(), E>,
 ) -> Result<bool, E> {
-    let place = beside(target);
+    let place = temporary_beside(target);
     temporary(&place)?;
     let (written, said) = fill_temporary(&place, fill)?;
     if target.symlink_metadata().is_ok() {
@@ -193,35 +188,21 @@ fn found<E: From<TranscriptError>>(written: &Temporary, target: &Path) -> Result
     Err(TranscriptError::AlreadyExists { path }.into())
 }
 
-/// Where a file is written before it gets its name: beside it, under one that no search for transcripts takes for one.
-fn beside(target: &Path) -> PathBuf {
-    let folder = target.parent().unwrap_or(Path::new("."));
-    folder.join(format!(".{}.tmp", Uuid::new_v4()))
-}
-
-/// Writes the transcript of a new session into a folder, which must be there.
+/// Writes the transcript of a new session into a folder, which must exist. Until it is whole its name says `what` it becomes.
 ///
 /// # Errors
-/// As [`copy_as`], and what `fill` answers.
-pub(super) fn create_in(
+/// As [`copy_as`], and those of `fill`.
+pub fn create_in(
     folder: &Path,
     new_id: &str,
-    fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
-) -> Result<PathBuf, TranscriptError> {
-    create_under(folder, new_id, &unfinished(new_id), fill)
-}
-
-fn create_under(
-    folder: &Path,
-    new_id: &str,
-    until_whole: &str,
+    what: &str,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), TranscriptError>,
 ) -> Result<PathBuf, TranscriptError> {
     let target = folder.join(locate::file_name(new_id)?);
     if target.symlink_metadata().is_ok() {
         return Err(TranscriptError::AlreadyExists { path: target });
     }
-    let (temporary, ()) = fill_temporary(&folder.join(until_whole), fill)?;
+    let (temporary, ()) = fill_temporary(&unfinished(folder, new_id, what), fill)?;
     settle(&temporary, &target)?;
     Ok(target)
 }
@@ -259,29 +240,22 @@ pub(super) fn session_of(source: &Path) -> &str {
     stem.unwrap_or_default()
 }
 
-/// Hands on each line of a transcript but a torn last one, with its text.
+/// The lines of a transcript, which is counted as it is read.
 ///
 /// # Errors
-/// What the system or the taker answers, and when a line is longer than can be held.
-pub(super) fn each_line(
-    source: &Path,
-    mut take: impl FnMut(RawLine<'_>, &str) -> io::Result<()>,
-) -> io::Result<()> {
+/// The system's error.
+pub(super) fn open_lines(source: &Path) -> io::Result<Rewriter<impl BufRead + use<>>> {
     let file = File::open(source)?;
     let bytes = file.metadata()?.len();
     let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, bytes));
-    let mut lines = Lines::new(reader, 0);
-    while let Some(line) = lines.next_line()? {
-        if line.oversized {
-            let what = "a line is longer than can be held";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
-        let text = text_of_same_length(line.bytes);
-        if !is_torn(&line, &text) {
-            take(line, &text)?;
-        }
+    Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
+}
+
+/// Replaces the id of a record's session if it is the old one.
+pub(super) fn edit_session(record: &Record<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
+    if let Some((_, place)) = record.text(&["sessionId"]).filter(|(id, _)| id == old_id) {
+        edits.replace(place, token(new_id));
     }
-    Ok(())
 }
 
 /// Creates a folder for transcripts if it is missing, as the agents do: other users may not look in.
@@ -298,48 +272,6 @@ pub fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
 /// [`TranscriptError::Io`].
 pub fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
     durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
-}
-
-/// An unended last line that is not a whole record is what a killed writer left.
-fn is_torn(line: &RawLine<'_>, text: &str) -> bool {
-    !line.ended && Fields::parse(text).is_none()
-}
-
-/// Writes a line with other values in these places, and a newline, also where it had none: what is appended later must not
-/// run into it.
-pub(super) fn write_with(
-    writer: &mut dyn Write,
-    line: &[u8],
-    mut values: Vec<(Range<usize>, Vec<u8>)>,
-) -> io::Result<()> {
-    values.sort_by_key(|(place, _)| place.start);
-    let mut written = 0;
-    for (place, value) in values {
-        writer.write_all(&line[written..place.start])?;
-        writer.write_all(&value)?;
-        written = place.end;
-    }
-    writer.write_all(&line[written..])?;
-    writer.write_all(b"\n")
-}
-
-/// Where the record's `sessionId` stands, if it is the old id.
-fn session_id_place(text: &str, old_id: &str) -> Option<Range<usize>> {
-    let place = value_place(text, "sessionId")?;
-    (lenient_text(&text[place.clone()])? == old_id).then_some(place)
-}
-
-/// Where the value of a record's member stands.
-pub(super) fn value_place(text: &str, name: &str) -> Option<Range<usize>> {
-    // A byte order mark is before the record; the places are to be those of the line.
-    let record = std::str::from_utf8(trimmed(text.as_bytes())).ok()?;
-    let start = record.as_ptr() as usize - text.as_ptr() as usize;
-    let place = Fields::parse(record)?.place(record, name)?;
-    Some(start + place.start..start + place.end)
-}
-
-pub(super) fn json_text(text: &str) -> Vec<u8> {
-    serde_json::Value::from(text).to_string().into_bytes()
 }
 
 /// Gives a file another name, where that is free. On some file systems it has both; the temporary one goes later.

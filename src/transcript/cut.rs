@@ -14,11 +14,10 @@
 //! fails. Blocks; knows nothing of why a transcript is cut.
 
 mod members;
-mod source;
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -27,13 +26,16 @@ use serde_json::value::RawValue;
 use uuid::{Builder, Uuid};
 
 use super::TranscriptError;
-use super::claude::{Index, Join, Selection};
-use super::copy::{self, session_of};
+use super::claude::{Index, Selection};
+use super::copy::{self, edit_session, session_of};
 use super::fields::{Fields, lenient_text};
-use super::lines::{text_of_same_length, trimmed};
-use super::side_files::Beside;
-use members::{Member, Members, Name};
-use source::{Found, HELD_LINE_BYTES, Source};
+use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
+use super::rewrite::{Edits, Line, Record, Rewriter, Verdict, token};
+use super::side_files::SideFiles;
+use members::Members;
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Records without a parent that do not come along: see above.
 const LEFT_OUT: [&str; 11] = [
@@ -52,6 +54,18 @@ const LEFT_OUT: [&str; 11] = [
 
 /// How lines of the log of requests begin, which are the longest of those.
 const REQUEST_LOG: &[u8] = br#"{"type":"api-request"#;
+
+/// Members of a record that a fork of the agent's own leaves out.
+const OF_OTHERS: [&str; 8] = [
+    "teamName",
+    "agentName",
+    "sessionKind",
+    "slug",
+    "sourceToolAssistantUUID",
+    "summarizedTurnPromptUuids",
+    "droppedPromptUuids",
+    "turnAttributionKey",
+];
 
 /// Kinds of records that hang in a chain; without a parent on the branch they are none of it.
 const CHAIN: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
@@ -79,19 +93,11 @@ pub fn cut(
                 path: source.to_owned(),
                 uuid: last_uuid.to_owned(),
             })?;
-    let file = File::open(source).map_err(TranscriptError::io("open", source))?;
-    let lines = Source::new(file, index.bytes(), HELD_LINE_BYTES);
-    copy::make_folder(folder)?;
-    let mut files = Beside::new(source, folder, new_id);
-    let made = copy::create_in(folder, new_id, |writer| {
-        let mut cutter = Cutter::new(index, &branch, session_of(source), new_id, &mut files);
-        let cut = cutter.write(lines, writer);
-        // Before the transcript has a name, so that none ever names files that are not there.
-        let cut = cut.and_then(|()| files.settle());
-        cut.map_err(TranscriptError::io("cut", source))
-    })?;
-    files.keep();
-    Ok(made)
+    copy::with_files(source, folder, new_id, |files, writer| {
+        let reader = BufReader::with_capacity(BUFFER_BYTES, File::open(source)?);
+        let mut cutter = Cutter::new(index, &branch, session_of(source), new_id, files);
+        cutter.write(Rewriter::new(reader, LINE_LIMIT_BYTES), writer)
+    })
 }
 
 /// Copies the files that the records of a transcript name from the folders of other sessions into the folder of its own. For a fork
@@ -105,18 +111,14 @@ pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
     // A kill may have left it.
     copy::remove_unfinished_files(transcript)?;
     let bring = || {
-        let file = File::open(transcript)?;
-        let end = file.metadata()?.len();
         let folder = transcript.parent().unwrap_or(Path::new(""));
-        let mut files = Beside::new(transcript, folder, session_of(transcript));
-        let mut lines = Source::new(file, end, HELD_LINE_BYTES);
-        let mut offset = 0;
-        while let Some(line) = lines.line(offset)? {
-            offset = line.next();
-            if let Some(held) = lines.held(&line) {
-                files.record(held)?;
+        let mut files = SideFiles::new(transcript, folder, session_of(transcript));
+        copy::open_lines(transcript)?.all(&mut io::sink(), |line, edits| {
+            if let Some(bytes) = line.bytes {
+                files.record(bytes, edits)?;
             }
-        }
+            Ok(Verdict::Drop)
+        })?;
         files.join()
     };
     bring().map_err(TranscriptError::io("bring the files beside", transcript))
@@ -152,13 +154,10 @@ impl Renaming<'_> {
         &self.last.1
     }
 
-    fn token(&mut self, old: &str) -> Vec<u8> {
-        format!("\"{}\"", self.of(old)).into_bytes()
+    fn token(&mut self, old: &str) -> String {
+        format!("\"{}\"", self.of(old))
     }
 }
-
-/// What is to stand at which place of a line.
-type Edits = Vec<(Range<usize>, Vec<u8>)>;
 
 struct Cutter<'a, 'b> {
     index: &'a Index,
@@ -167,9 +166,8 @@ struct Cutter<'a, 'b> {
     new_id: &'a str,
     renaming: Renaming<'a>,
     /// How it is told whose copy a record is, up to that one's uuid.
-    from: Vec<u8>,
-    edits: Edits,
-    files: &'b mut Beside<'a>,
+    from: String,
+    files: &'b mut SideFiles<'a>,
 }
 
 impl<'a, 'b> Cutter<'a, 'b> {
@@ -178,7 +176,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
         branch: &'a Selection,
         old_id: &'a str,
         new_id: &'a str,
-        files: &'b mut Beside<'a>,
+        files: &'b mut SideFiles<'a>,
     ) -> Self {
         Self {
             index,
@@ -189,55 +187,32 @@ impl<'a, 'b> Cutter<'a, 'b> {
                 new_id,
                 last: <(String, String)>::default(),
             },
-            from: [br#"{"sessionId":"#, &token(old_id)[..], br#","messageUuid":"#].concat(),
-            edits: Edits::new(),
+            from: format!(r#"{{"sessionId":{},"messageUuid":"#, token(old_id)),
             files,
         }
     }
 
-    fn write(&mut self, mut source: Source, writer: &mut dyn Write) -> io::Result<()> {
-        let mut members = Members::default();
+    fn write<R: BufRead + Seek>(&mut self, mut lines: Rewriter<R>, writer: &mut dyn Write) -> io::Result<()> {
         let mut on_branch = self.branch.offsets().iter().copied().peekable();
         // Mostly the leaf; parents may have been written late.
         let last = self.branch.offsets().last().copied().unwrap_or_default();
         let mut behind = self.index.session_wide_behind(last).iter().copied();
         let mut next = Some(0);
         while let Some(offset) = next {
-            let Some(line) = source.line(offset)? else { break };
-            next = match line.offset < last {
-                true => Some(line.next()),
+            lines.go_to(offset)?;
+            let end = lines.next(writer, |line, edits| {
+                if on_branch.next_if_eq(&line.offset).is_some() {
+                    self.record(line.held()?, line.offset, edits)?;
+                } else if !self.edit_beside(line, edits) {
+                    return Ok(Verdict::Drop);
+                }
+                self.files.record(line.held()?, edits)?;
+                Ok(Verdict::Keep)
+            })?;
+            next = match offset < last {
+                true => end,
                 false => behind.next(),
             };
-            let is_on_branch = on_branch.next_if_eq(&line.offset).is_some();
-            if !is_on_branch && !self.may_come_along(&source, &line) {
-                continue;
-            }
-            members.clear();
-            source.each_piece(&line, |piece| members.feed(piece))?;
-            self.edits.clear();
-            let held = source.held(&line);
-            if is_on_branch {
-                let join = self.join(line.offset);
-                self.record(held, &members, line.offset, join)?;
-            } else if !self.beside(&members) {
-                continue;
-            }
-            if let Some(line) = held {
-                let named = self.files.record(line)?.into_iter();
-                self.edits
-                    .extend(named.map(|(place, text)| (place, text.into_bytes())));
-            }
-            self.edits.sort_by_key(|(place, _)| place.start);
-            let mut written = 0;
-            for (place, value) in &self.edits {
-                source.copy(&line, written..place.start, writer)?;
-                writer.write_all(value)?;
-                written = place.end;
-            }
-            let end = usize::try_from(line.bytes).map_err(|_| changed())?;
-            source.copy(&line, written..end, writer)?;
-            // Also where it had none, for what is appended later.
-            writer.write_all(b"\n")?;
         }
         match on_branch.next() {
             Some(_) => Err(changed()),
@@ -245,130 +220,104 @@ impl<'a, 'b> Cutter<'a, 'b> {
         }
     }
 
-    /// Whether a line that is not on the branch may have to come along, as far as its beginning tells.
-    fn may_come_along(&self, source: &Source, line: &Found) -> bool {
+    /// Edits a line that is not on the branch. Whether it comes along.
+    fn edit_beside(&mut self, line: &Line<'_>, edits: &mut Edits) -> bool {
         // Behind the end of the branch only what is about the session as a whole counts.
         let leaf = self.branch.leaf_offset();
-        if line.offset > leaf {
-            let behind = self.index.session_wide_behind(leaf);
-            if behind.binary_search(&line.offset).is_err() {
+        let is_wide = |offset| self.index.session_wide_behind(leaf).binary_search(offset).is_ok();
+        if line.offset > leaf && !is_wide(&line.offset) {
+            return false;
+        }
+        let Some(bytes) = line.bytes.filter(|bytes| !bytes.starts_with(REQUEST_LOG)) else {
+            return false;
+        };
+        let text = text_of_same_length(bytes);
+        let Some(record) = Record::parse(&text) else {
+            return false;
+        };
+        let kind = record.fields.text("type").unwrap_or_default();
+        // Of a branch that is left.
+        let is_chained = CHAIN.contains(&kind.as_str()) || record.fields.raw("parentUuid").is_some();
+        if LEFT_OUT.contains(&kind.as_str()) || is_chained && record.fields.raw("uuid").is_some() {
+            return false;
+        }
+        edit_session(&record, self.old_id, self.new_id, edits);
+        if let Some((uuid, place)) = record.text(&["uuid"]) {
+            edits.replace(place, self.renaming.token(&uuid));
+        }
+        if let Some((leaf, place)) = record.text(&["leafUuid"]) {
+            if !self.holds(&leaf) {
                 return false;
             }
-        }
-        let Some(held) = source.held(line) else {
-            return true;
-        };
-        !held.starts_with(REQUEST_LOG) && Fields::parse(&text_of_same_length(trimmed(held))).is_some()
-    }
-
-    /// Whether a record that is not on the branch comes along, and what is changed of it then.
-    fn beside(&mut self, members: &Members) -> bool {
-        let kind = members.text(Name::Type);
-        let kind = kind.as_deref().unwrap_or_default();
-        if LEFT_OUT.contains(&kind) || members.end().is_none() {
-            return false;
-        }
-        let names = |name| members.all().iter().any(|member| member.name == name);
-        // Of a branch that is left.
-        if names(Name::Uuid) && (CHAIN.contains(&kind) || names(Name::ParentUuid)) {
-            return false;
-        }
-        for member in members.all() {
-            let Some(text) = members.text_of(member) else {
-                continue;
-            };
-            let value = match member.name {
-                Name::SessionId if text == self.old_id => token(self.new_id),
-                Name::Uuid => self.renaming.token(&text),
-                Name::LeafUuid if !self.holds(&text) => return false,
-                Name::LeafUuid => self.renaming.token(&text),
-                _ => continue,
-            };
-            self.edits.push((member.value.clone(), value));
+            edits.replace(place, self.renaming.token(&leaf));
         }
         true
     }
 
-    /// What is changed of a record on the branch.
-    fn record(
-        &mut self,
-        held: Option<&[u8]>,
-        members: &Members,
-        offset: u64,
-        join: Option<&Join>,
-    ) -> io::Result<()> {
-        let end = members.end().ok_or_else(changed)?;
-        let uuid = members.text(Name::Uuid).ok_or_else(changed)?;
+    /// Edits a record of the branch.
+    fn record(&mut self, line: &[u8], offset: u64, edits: &mut Edits) -> io::Result<()> {
+        let members = Members::of(line).ok_or_else(changed)?;
+        let uuid = members.text("uuid").ok_or_else(changed)?;
         if !self.index.is_at(offset, &uuid) {
             return Err(changed());
         }
-        let mut from = self.from.clone();
-        from.extend(token(&uuid));
-        from.push(b'}');
-        let (mut has_session, mut has_origin) = (false, false);
-        for member in members.all() {
+        let from = format!("{}{}}}", self.from, token(&uuid));
+        for member in &members.all {
             let text = || members.text_of(member);
-            let value = match member.name {
-                Name::Uuid => text().map(|text| self.renaming.token(&text)),
-                Name::ParentUuid => self.parent(text().as_deref(), join),
-                Name::LogicalParentUuid => text().map(|text| match self.holds(&text) {
+            let value = &line[member.value.clone()];
+            let new = match member.name.as_ref() {
+                "uuid" => text().map(|text| self.renaming.token(&text)),
+                "parentUuid" => self.parent(text().as_deref(), offset),
+                "logicalParentUuid" => text().map(|text| match self.holds(&text) {
                     true => self.renaming.token(&text),
-                    false => b"null".to_vec(),
+                    false => "null".to_owned(),
                 }),
-                Name::SessionId => {
-                    has_session = true;
-                    Some(token(self.new_id))
-                }
-                Name::ForkedFrom => {
-                    has_origin = true;
-                    Some(from.clone())
-                }
-                Name::CompactMetadata => held.and_then(|line| self.compaction(line, member)),
-                Name::Attachment => {
-                    if let Some(line) = held {
-                        self.attachment(line, member);
-                    }
+                "sessionId" => Some(token(self.new_id)),
+                "forkedFrom" => Some(from.clone()),
+                "compactMetadata" => self.compaction(value),
+                "attachment" => {
+                    self.attachment(value, member.value.start, edits);
                     None
                 }
                 _ => None,
             };
-            self.edits
-                .extend(value.map(|value| (member.value.clone(), value)));
+            if let Some(new) = new {
+                edits.replace(member.value.clone(), new);
+            }
         }
-        self.edits
-            .extend(members.left_out().map(|place| (place, Vec::new())));
-        let mut more = Vec::new();
-        if members.text(Name::Subtype).as_deref() == Some("model_refusal_fallback") {
-            more.extend_from_slice(br#","neutralizedByFork":true"#);
+        for part in members.without(&OF_OTHERS) {
+            edits.replace(part, "");
         }
-        if !has_session {
-            more.extend_from_slice(br#","sessionId":"#);
-            more.extend(token(self.new_id));
+        let mut more = String::new();
+        if members.text("subtype").as_deref() == Some("model_refusal_fallback") {
+            more.push_str(r#","neutralizedByFork":true"#);
         }
-        if !has_origin {
-            more.extend_from_slice(br#","forkedFrom":"#);
-            more.extend_from_slice(&from);
+        let lacks = |name| members.all.iter().all(|member| member.name != name);
+        if lacks("sessionId") {
+            more = format!(r#"{more},"sessionId":{}"#, token(self.new_id));
         }
-        self.edits.push((end..end, more));
+        if lacks("forkedFrom") {
+            more = format!(r#"{more},"forkedFrom":{from}"#);
+        }
+        edits.replace(members.end..members.end, more);
         Ok(())
     }
 
     /// The parent of a record, where it changes.
-    fn parent(&mut self, named: Option<&str>, join: Option<&Join>) -> Option<Vec<u8>> {
-        match join {
+    fn parent(&mut self, named: Option<&str>, offset: u64) -> Option<String> {
+        match self.branch.join_at(offset) {
             Some(join) => Some(match &join.parent {
                 Some(parent) => self.renaming.token(parent),
-                None => b"null".to_vec(),
+                None => "null".to_owned(),
             }),
             None => named.map(|parent| self.renaming.token(parent)),
         }
     }
 
     /// What a compaction says of the messages that it kept, with their new uuids.
-    fn compaction(&mut self, line: &[u8], member: &Member) -> Option<Vec<u8>> {
+    fn compaction(&mut self, value: &[u8]) -> Option<String> {
         const IDS: [&str; 5] = ["anchorUuid", "uuids", "allUuids", "headUuid", "tailUuid"];
-        let text = text_of_same_length(line.get(member.value.clone())?);
-        let mut said: Value = serde_json::from_str(&text).ok()?;
+        let mut said: Value = serde_json::from_str(&text_of_same_length(value)).ok()?;
         let said = said.as_object_mut()?;
         // Of what was under way in the other session.
         let mut is_changed = said.remove("runningTurnSends").is_some();
@@ -383,7 +332,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
                 }
             }
         }
-        is_changed.then(|| Value::Object(std::mem::take(said)).to_string().into_bytes())
+        is_changed.then(|| Value::Object(std::mem::take(said)).to_string())
     }
 
     fn renamed(&mut self, ids: Value) -> Value {
@@ -395,23 +344,19 @@ impl<'a, 'b> Cutter<'a, 'b> {
     }
 
     /// What an attachment says of other records: the prompt that was queued, and where tools were announced.
-    fn attachment(&mut self, line: &[u8], member: &Member) {
-        let Some(value) = line.get(member.value.clone()) else {
-            return;
-        };
+    fn attachment(&mut self, value: &[u8], start: usize, edits: &mut Edits) {
         let names = |name: &[u8]| memchr::memmem::find(value, name).is_some();
         if !names(b"\"source_uuid\"") && !names(b"\"nameOnlyAnnouncements\"") {
             return;
         }
         let text = text_of_same_length(value);
         let Some(said) = Fields::parse(&text) else { return };
-        let at = |place: Range<usize>| place.start + member.value.start..place.end + member.value.start;
+        let at = |place: Range<usize>| place.start + start..place.end + start;
         match said.text("type").as_deref() {
             Some("queued_command") => {
                 let source = said.text("source_uuid").filter(|uuid| self.holds(uuid));
                 if let (Some(uuid), Some(place)) = (source, said.place(&text, "source_uuid")) {
-                    let value = self.renaming.token(&uuid);
-                    self.edits.push((at(place), value));
+                    edits.replace(at(place), self.renaming.token(&uuid));
                 }
             }
             Some("deferred_tools_record") => {
@@ -428,8 +373,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
                     .iter()
                     .map(|uuid| Value::from(self.renaming.of(uuid)))
                     .collect();
-                self.edits
-                    .push((at(place), Value::from(new).to_string().into_bytes()));
+                edits.replace(at(place), Value::from(new).to_string());
             }
             _ => {}
         }
@@ -439,12 +383,6 @@ impl<'a, 'b> Cutter<'a, 'b> {
         let offset = self.index.offset_of(uuid);
         offset.is_some_and(|offset| self.branch.contains(offset))
     }
-
-    fn join(&self, offset: u64) -> Option<&'a Join> {
-        let joins = self.branch.joins();
-        let place = joins.binary_search_by_key(&offset, |join| join.offset).ok()?;
-        joins.get(place)
-    }
 }
 
 fn changed() -> io::Error {
@@ -452,16 +390,6 @@ fn changed() -> io::Error {
         io::ErrorKind::InvalidData,
         "the transcript is no longer what it was when it was read; try again",
     )
-}
-
-fn token(text: &str) -> Vec<u8> {
-    if text
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    {
-        return [b"\"", text.as_bytes(), b"\""].concat();
-    }
-    Value::from(text).to_string().into_bytes()
 }
 
 #[cfg(test)]

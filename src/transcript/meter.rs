@@ -60,6 +60,27 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
+/// A reader that says how many bytes were read, to somebody who may end the reading.
+pub struct Stepped<R, F> {
+    reader: R,
+    step: F,
+}
+
+impl<R, F: FnMut(u64) -> io::Result<()>> Stepped<R, F> {
+    /// Calls `step` with how many more bytes of `reader` were read.
+    pub fn new(reader: R, step: F) -> Self {
+        Self { reader, step }
+    }
+}
+
+impl<R: Read, F: FnMut(u64) -> io::Result<()>> Read for Stepped<R, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        (self.step)(count as u64)?;
+        Ok(count)
+    }
+}
+
 impl<R: Seek> Seek for Metered<R> {
     fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
         self.reader.seek(position)

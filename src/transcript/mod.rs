@@ -1,12 +1,13 @@
 //! The agents' own transcripts: reading them, naming places in them, finding and copying them.
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
-//! `lines`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
+//! `lines`, `rewrite`, `scan`, `message`, `claude`, `codex`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `cache`, `locate`, `parts`, `blank`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
 //! `dialect`, `opened`, `shelf`, `moving`, `removing`, `syncing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod blank;
+pub mod borrowed_files;
 mod cache;
 pub mod check;
 pub mod checkpoint;
@@ -17,7 +18,6 @@ pub mod cut;
 pub mod dialect;
 mod error;
 pub mod fields;
-pub mod lent;
 pub mod library;
 pub mod lines;
 pub mod locate;
@@ -33,6 +33,7 @@ pub mod record;
 pub mod relocate;
 pub mod removing;
 pub mod repair;
+pub mod rewrite;
 pub mod rollouts;
 mod scan;
 pub mod shelf;

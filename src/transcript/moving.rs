@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::lent::{Taken, lend};
+use super::borrowed_files::{Claimed, collect_borrowed};
 use super::relocate::{RESULTS, Relocation};
 use super::{TranscriptError, claude, parts, shelf};
 use crate::files::file_contains;
@@ -122,13 +122,15 @@ pub fn plan(
     let project = transcript.parent().unwrap_or(Path::new("/"));
     let own = parts.files.len();
     if is_fork(&beginning(transcript)?) {
-        let mut taken = Taken::default();
+        let mut claimed = Claimed::default();
         for part in &parts.files {
-            taken.add(project, part);
+            claimed.add(project, part);
         }
-        parts.left_out.extend(lend(&mut parts.files, &mut taken)?);
+        parts
+            .left_out
+            .extend(collect_borrowed(&mut parts.files, &mut claimed)?);
     }
-    let is_lender = own > 1 && neighbours.has_fork(project, transcript, &session)?;
+    let has_borrower = own > 1 && neighbours.has_fork(project, transcript, &session)?;
     let records: Vec<PathBuf> = parts.files.iter().map(|part| part.path.clone()).collect();
     let mut are_named = None;
     let mut steps = Vec::new();
@@ -138,7 +140,7 @@ pub fn plan(
             .path
             .parent()
             .is_some_and(|folder| folder.ends_with("tool-results"));
-        let is_lent = number >= own || (number > 0 && is_lender);
+        let is_borrowed = number >= own || (number > 0 && has_borrower);
         let name = part.known_as.as_ref().unwrap_or(&part.name);
         let mut step = Step {
             session: session.clone().into_owned(),
@@ -149,13 +151,13 @@ pub fn plan(
                 _ => Kind::SideFile,
             },
             bytes: metadata.len(),
-            stays: is_result || is_lent,
+            stays: is_result || is_borrowed,
             folders: folders.to_vec(),
         };
         let in_place = step
             .is_in_place()
             .map_err(TranscriptError::io("read", &step.to))?;
-        if is_result && !is_lent && !in_place && step.to.is_file() && comparing::is_made_of(&step)? {
+        if is_result && !is_borrowed && !in_place && step.to.is_file() && comparing::is_made_of(&step)? {
             // On the way back it is the copy that the way here made, unless records name this folder.
             step.stays = match are_named {
                 Some(known) => known,

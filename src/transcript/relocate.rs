@@ -3,16 +3,14 @@
 //! Of a record the tokens that name the folder and the session are replaced; every other byte stays, so that what was
 //! said, and what is not understood, stays what it was. Pure; knows no files and nothing of why a transcript moves.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
-use std::ops::Range;
 
 use serde_json::value::RawValue;
 
 use super::check::PERSISTED_RESULT;
 use super::fields::{Fields, lenient_text};
-use super::lines::trimmed;
+use super::rewrite::{Edits, Record, Rewriter, Verdict, token};
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
 /// pictures stay far below.
@@ -61,37 +59,39 @@ impl Relocation {
         ))
     }
 
-    /// A line, without its newline, as it stands in the new place.
-    #[must_use]
-    pub fn line<'a>(&self, line: &'a [u8]) -> Cow<'a, [u8]> {
-        match self.replacements(line) {
-            Some(replacements) if !replacements.is_empty() => {
-                let mut written = Vec::with_capacity(line.len() + 64);
-                let mut at = 0;
-                for (place, text) in replacements {
-                    written.extend_from_slice(&line[at..place.start]);
-                    written.extend_from_slice(text.as_bytes());
-                    at = place.end;
-                }
-                written.extend_from_slice(&line[at..]);
-                Cow::Owned(written)
+    /// Edits a line, without its newline, for the new place. One that is no record stays as it is.
+    pub fn edit(&self, line: &[u8], edits: &mut Edits) {
+        let Some(record) = std::str::from_utf8(line).ok().and_then(Record::parse) else {
+            return;
+        };
+        let mut look = |way: &[&str], to: &dyn Fn(&str) -> Option<String>| {
+            if let Some((old, place)) = record.text(way)
+                && let Some(new) = to(&old).filter(|new| *new != old)
+            {
+                edits.replace(place, token(&new));
             }
-            _ => Cow::Borrowed(line),
-        }
+        };
+        let session = |id: &str| self.sessions.get(id).cloned();
+        look(&["cwd"], &|path| self.folder(path));
+        look(&["sessionId"], &session);
+        look(&["forkedFrom", "sessionId"], &session);
+        self.edit_results(line, &record, edits);
     }
 
-    /// Where the result of a tool is now, by the path that it had.
-    fn result(&self, path: &str) -> Option<String> {
-        self.results.get(result_name(path)?).cloned()
-    }
-
-    /// The paths in the texts that stand in place of long results.
-    fn result_texts(&self, record: &str, fields: &Fields<'_>) -> Vec<(Range<usize>, String)> {
-        if self.results.is_empty() || memchr::memmem::find(record.as_bytes(), RESULTS.as_bytes()).is_none() {
-            return Vec::new();
+    /// Edits the paths of tools' results in a record.
+    pub(super) fn edit_results(&self, line: &[u8], record: &Record<'_>, edits: &mut Edits) {
+        if self.results.is_empty() {
+            return;
         }
-        let mut places = Vec::new();
-        for text in standing_for_results(fields) {
+        if let Some((old, place)) = record.text(&["toolUseResult", "persistedOutputPath"])
+            && let Some(new) = self.result(&old).filter(|new| *new != old)
+        {
+            edits.replace(place, token(&new));
+        }
+        if memchr::memmem::find(line, RESULTS.as_bytes()).is_none() {
+            return;
+        }
+        for text in standing_for_results(&record.fields) {
             let json = text.get();
             let named = lenient_text(json).and_then(|text| persisted_path(&text).map(str::to_owned));
             let Some((old, new)) = named.and_then(|old| Some((inner(&old), inner(&self.result(&old)?))))
@@ -99,46 +99,16 @@ impl Relocation {
                 continue;
             };
             // As it stands there; written in another way it is left alone.
-            let from = (json.as_ptr() as usize).checked_sub(record.as_ptr() as usize);
-            if let (Some(from), Some(at)) = (from, json.find(&old)) {
-                places.push((from + at..from + at + old.len(), new));
+            if let Some(at) = json.find(&old) {
+                let place = record.place_of(text, at..at + old.len());
+                edits.replace(place, new);
             }
         }
-        places
     }
 
-    /// The places of a line and what stands there then, in their order; none where the line is no record.
-    pub(super) fn replacements(&self, line: &[u8]) -> Option<Vec<(Range<usize>, String)>> {
-        let record = trimmed(line);
-        // Places are those of the line, before whose record a mark may stand.
-        let start = record.as_ptr() as usize - line.as_ptr() as usize;
-        let text = std::str::from_utf8(record).ok()?;
-        let fields = Fields::parse(text)?;
-        let mut replacements = Vec::new();
-        let mut look = |fields: &Fields<'_>, name: &str, to: &dyn Fn(&str) -> Option<String>| {
-            let Some(place) = fields.place(text, name) else {
-                return;
-            };
-            let Some(old) = lenient_text(&text[place.clone()]) else {
-                return;
-            };
-            if let Some(new) = to(&old).filter(|new| *new != old) {
-                replacements.push((place.start + start..place.end + start, token(new)));
-            }
-        };
-        let session = |id: &str| self.sessions.get(id).cloned();
-        look(&fields, "cwd", &|path| self.folder(path));
-        look(&fields, "sessionId", &session);
-        if let Some(from) = fields.object("forkedFrom") {
-            look(&from, "sessionId", &session);
-        }
-        if let Some(result) = fields.object("toolUseResult") {
-            look(&result, "persistedOutputPath", &|path| self.result(path));
-        }
-        let places = self.result_texts(text, &fields).into_iter();
-        replacements.extend(places.map(|(place, new)| (place.start + start..place.end + start, new)));
-        replacements.sort_by_key(|(place, _)| place.start);
-        Some(replacements)
+    /// Where the result of a tool is now, by the path that it had.
+    fn result(&self, path: &str) -> Option<String> {
+        self.results.get(result_name(path)?).cloned()
     }
 }
 
@@ -188,83 +158,36 @@ fn persisted_path(text: &str) -> Option<&str> {
     Some(text.split_once(before_path)?.1.lines().next()?.trim())
 }
 
-/// A text as a JSON string.
-fn token(text: String) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
 /// A text as it stands within a JSON string.
 fn inner(text: &str) -> String {
-    let token = token(text.to_owned());
+    let token = token(text);
     token[1..token.len() - 1].to_owned()
 }
 
-/// Writes lines as they stand in the new place, which is what `line` makes of each, without its newline. `step` is told how
-/// many bytes were read, and may end it.
-/// Gives how many lines were longer than [`HELD_LINE_LIMIT_BYTES`] and went through as they were.
+/// Writes lines as they stand in the new place, which is what `edit` makes of each. Lines longer than
+/// [`HELD_LINE_LIMIT_BYTES`] are written as they are; returns how many those are.
 ///
 /// # Errors
-/// What reader, writer or `step` answer.
+/// The errors of the reader and the writer.
 pub fn relocate(
     reader: impl BufRead,
     writer: &mut dyn Write,
-    line: impl Fn(&[u8]) -> Cow<'_, [u8]>,
-    step: impl FnMut(u64) -> io::Result<()>,
+    edit: impl Fn(&[u8], &mut Edits),
 ) -> io::Result<u64> {
-    relocate_within(HELD_LINE_LIMIT_BYTES, reader, writer, line, step)
-}
-
-fn relocate_within(
-    limit_bytes: usize,
-    mut reader: impl BufRead,
-    writer: &mut dyn Write,
-    moved: impl Fn(&[u8]) -> Cow<'_, [u8]>,
-    mut step: impl FnMut(u64) -> io::Result<()>,
-) -> io::Result<u64> {
-    let mut passed = 0;
-    let mut line = Vec::new();
-    // Whether the line is too long to be held, and what was held of it is written.
-    let mut passes = false;
-    loop {
-        let available = match reader.fill_buf() {
-            Ok(available) => available,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        if available.is_empty() {
-            writer.write_all(&moved(&line))?;
-            return Ok(passed);
+    let mut unchanged = 0;
+    let lines = Rewriter::new(reader, HELD_LINE_LIMIT_BYTES).leaving_the_end();
+    lines.all(writer, |line, edits| {
+        match line.bytes {
+            Some(bytes) => edit(bytes, edits),
+            None => unchanged += 1,
         }
-        let newline = memchr::memchr(b'\n', available);
-        let taken = newline.map_or(available.len(), |newline| newline + 1);
-        if passes {
-            writer.write_all(&available[..taken])?;
-        } else {
-            line.extend_from_slice(&available[..taken]);
-        }
-        reader.consume(taken);
-        step(taken as u64)?;
-        if newline.is_some() {
-            if !passes {
-                line.pop();
-                writer.write_all(&moved(&line))?;
-                writer.write_all(b"\n")?;
-            }
-            line.clear();
-            passes = false;
-        } else if line.len() > limit_bytes {
-            writer.write_all(&line)?;
-            line = Vec::new();
-            passes = true;
-            passed += 1;
-        }
-    }
+        Ok(Verdict::Keep)
+    })?;
+    Ok(unchanged)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::BufReader;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -283,6 +206,15 @@ mod tests {
         }
     }
 
+    fn moved(text: &str) -> String {
+        let (mut written, relocation) = (Vec::new(), relocation());
+        relocate(text.as_bytes(), &mut written, |line, edits| {
+            relocation.edit(line, edits)
+        })
+        .unwrap();
+        String::from_utf8(written).unwrap()
+    }
+
     #[test]
     fn the_paths_of_results_follow_their_files_and_nothing_else_that_was_said_does() {
         const OLD: &str = "/home/u/.claude/projects/-a/s1/tool-results/x.txt";
@@ -298,8 +230,7 @@ mod tests {
         for record in table {
             let record = record.replace("SAID", said);
             let text = |path: &str| record.replace("PATH", path).replace("OLD", OLD);
-            let told = relocation().line(text(OLD).as_bytes()).into_owned();
-            assert_eq!(String::from_utf8(told).unwrap(), text(NEW));
+            assert_eq!(moved(&text(OLD)), text(NEW));
         }
     }
 
@@ -341,8 +272,7 @@ mod tests {
             ("", ""),
         ];
         for (line, expected) in table {
-            let written = relocation().line(line.as_bytes()).into_owned();
-            assert_eq!(String::from_utf8(written).unwrap(), expected);
+            assert_eq!(moved(line), expected);
         }
     }
 
@@ -350,36 +280,11 @@ mod tests {
     fn whatever_stands_between_goes_through_byte_for_byte() {
         let text = b"@@@\n\n{\"cwd\":\"/home/u/a\"}\n\xff\xfe\0\n{\"cwd\":\"/home/u/a\"}";
         let expected = b"@@@\n\n{\"cwd\":\"/srv/b\"}\n\xff\xfe\0\n{\"cwd\":\"/srv/b\"}";
-        for size in [1, 7, 4096] {
-            let (mut written, mut told) = (Vec::new(), 0);
-            let reader = BufReader::with_capacity(size, &text[..]);
-            let relocation = relocation();
-            relocate(
-                reader,
-                &mut written,
-                |line| relocation.line(line),
-                |bytes| {
-                    told += bytes;
-                    Ok(())
-                },
-            )
-            .unwrap();
-            assert_eq!(written, expected);
-            assert_eq!(told, text.len() as u64);
-        }
-    }
-
-    #[test]
-    fn a_line_too_long_to_be_held_goes_through_as_it_is() {
-        let long = format!("{{\"cwd\":\"/home/u/a\",\"x\":\"{}\"}}", "x".repeat(100));
-        let text = format!("{long}\n{{\"cwd\":\"/home/u/a\"}}\n{long}");
-        let expected = format!("{long}\n{{\"cwd\":\"/srv/b\"}}\n{long}");
-        let mut written = Vec::new();
-        let reader = BufReader::with_capacity(8, text.as_bytes());
-        let relocation = relocation();
-        let passed = relocate_within(32, reader, &mut written, |line| relocation.line(line), |_| Ok(()));
-        assert_eq!(passed.unwrap(), 2);
-        assert_eq!(String::from_utf8(written).unwrap(), expected);
+        let (mut written, relocation) = (Vec::new(), relocation());
+        let unchanged = relocate(&text[..], &mut written, |line, edits| {
+            relocation.edit(line, edits)
+        });
+        assert_eq!((unchanged.unwrap(), &written[..]), (0, &expected[..]));
     }
 
     proptest! {
@@ -390,9 +295,8 @@ mod tests {
             let record = serde_json::json!({"cwd": text, "sessionId": "s1", "forkedFrom": {"sessionId": text},
                 "message": {"content": [{"type": "tool_result", "content": text}]}, "toolUseResult": {"persistedOutputPath": text}});
             for line in [record.to_string(), format!("\u{feff}{record}\r"), text.clone()] {
-                let moved = relocation().line(line.as_bytes()).into_owned();
-                let is_record = |line: &[u8]| Fields::parse(&String::from_utf8_lossy(trimmed(line))).is_some();
-                prop_assert_eq!(is_record(&moved), is_record(line.as_bytes()));
+                let is_record = |line: &str| Record::parse(line).is_some();
+                prop_assert_eq!(is_record(&moved(&line)), is_record(&line));
             }
             prop_assert!(result_name(&text).is_none_or(|name| text.ends_with(name)));
             prop_assert!(persisted_path(&text).is_none_or(|path| text.contains(path)));

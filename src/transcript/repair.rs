@@ -17,12 +17,13 @@ use uuid::Uuid;
 
 use super::TranscriptError;
 use super::check::{hash_of, unanswered};
-use super::claude::{BehindCalls, Index, Join, Selection};
-use super::copy::{create_in, each_line, json_text, make_folder, session_of, value_place, write_with};
+use super::claude::{BehindCalls, Index, Selection};
+use super::copy::{edit_session, open_lines, session_of, with_files};
 use super::fields::Fields;
-use super::lines::RawLine;
+use super::lines::{text_of_same_length, trimmed};
 use super::reading;
-use super::side_files::Beside;
+use super::rewrite::{Edits, Line, Record, Verdict, token};
+use super::side_files::SideFiles;
 
 /// What the agent tells the model in place of a tool's result that it has not recorded.
 pub const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \
@@ -80,36 +81,27 @@ pub fn repair(
 ) -> Result<Repaired, TranscriptError> {
     let unanswered = unanswered(reading::open(source)?, branch);
     let unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
-    make_folder(folder)?;
-    let mut repairer = Repairer {
-        branch,
-        behind: index.behind_calls(branch, unanswered.keys().copied()),
-        unanswered,
-        filled_in: BTreeMap::new(),
-        waiting: BTreeMap::new(),
-        old_id: session_of(source),
-        new_id,
-        files: Beside::new(source, folder, new_id),
-        repairs: Repairs::default(),
-    };
-    let path = create_in(folder, new_id, |writer| {
-        let copied = each_line(source, |line, text| repairer.line(&line, text, writer));
-        let copied = copied.and_then(|()| repairer.end(writer));
-        // Before the transcript has a name, so that none ever names files that are not there.
-        let copied = copied.and_then(|()| repairer.files.settle());
-        copied.map_err(TranscriptError::io("copy", source))
+    let mut repairs = Repairs::default();
+    let path = with_files(source, folder, new_id, |files, writer| {
+        let mut repairer = Repairer {
+            branch,
+            behind: index.behind_calls(branch, unanswered.keys().copied()),
+            unanswered,
+            filled_in: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            old_id: session_of(source),
+            new_id,
+            files,
+            repairs: &mut repairs,
+        };
+        open_lines(source)?.all(writer, |line, edits| repairer.line(line, edits))?;
+        repairer.end(writer)
     })?;
-    repairer.files.keep();
-    if index.ends_torn() {
-        repairer.repairs.left_out += 1;
-    }
-    Ok(Repaired {
-        path,
-        repairs: repairer.repairs,
-    })
+    repairs.left_out += u64::from(index.ends_torn());
+    Ok(Repaired { path, repairs })
 }
 
-struct Repairer<'a> {
+struct Repairer<'a, 'b> {
     branch: &'a Selection,
     /// The calls without a result, and what goes on behind their replies.
     unanswered: BTreeMap<u64, Vec<u64>>,
@@ -120,56 +112,54 @@ struct Repairer<'a> {
     waiting: BTreeMap<u64, Vec<u8>>,
     old_id: &'a str,
     new_id: &'a str,
-    files: Beside<'a>,
-    repairs: Repairs,
+    files: &'b mut SideFiles<'a>,
+    repairs: &'b mut Repairs,
 }
 
-impl Repairer<'_> {
-    fn line(&mut self, line: &RawLine<'_>, text: &str, writer: &mut dyn Write) -> io::Result<()> {
-        if self.branch.contains(line.offset) {
-            return self.record(line, text, writer);
-        }
-        let record = text.trim_start_matches('\u{feff}').trim_end_matches('\0');
-        let Some(fields) = Fields::parse(record) else {
-            self.repairs.left_out += u64::from(!record.trim().is_empty());
-            return Ok(());
+impl Repairer<'_, '_> {
+    fn line(&mut self, line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
+        let bytes = line.held()?;
+        let text = text_of_same_length(bytes);
+        let Some(record) = Record::parse(&text) else {
+            self.repairs.left_out += u64::from(line.ended && !trimmed(bytes).is_empty());
+            return Ok(Verdict::Drop);
         };
-        if fields.text("uuid").is_some() || fields.text("type").as_deref() == Some(MARK) {
-            return Ok(());
+        if self.branch.contains(line.offset) {
+            self.record(line.offset, bytes, &record, edits)?;
+            return Ok(Verdict::Keep);
         }
-        let session = value_place(text, "sessionId")
-            .filter(|_| fields.text("sessionId").as_deref() == Some(self.old_id));
-        let session = session.map(|place| (place, json_text(self.new_id)));
-        write_with(writer, line.bytes, session.into_iter().collect())
+        let is_mark = record.fields.text("type").as_deref() == Some(MARK);
+        if is_mark || record.fields.text("uuid").is_some() {
+            return Ok(Verdict::Drop);
+        }
+        edit_session(&record, self.old_id, self.new_id, edits);
+        Ok(Verdict::Keep)
     }
 
     /// A record of the branch.
-    fn record(&mut self, line: &RawLine<'_>, text: &str, writer: &mut dyn Write) -> io::Result<()> {
-        for call in self.behind.places.remove(&line.offset).unwrap_or_default() {
-            let results = self.waiting.remove(&call);
-            writer.write_all(&results.unwrap_or_default())?;
+    fn record(&mut self, offset: u64, line: &[u8], record: &Record<'_>, edits: &mut Edits) -> io::Result<()> {
+        for call in self.behind.places.remove(&offset).unwrap_or_default() {
+            edits.insert_before(&self.waiting.remove(&call).unwrap_or_default());
         }
-        let mut values = Vec::new();
-        values.extend(value_place(text, "sessionId").map(|place| (place, json_text(self.new_id))));
-        if let Some(parent) = self.parent(line.offset) {
-            let parent = parent.map_or_else(|| b"null".to_vec(), |parent| json_text(&parent));
-            values.extend(value_place(text, "parentUuid").map(|place| (place, parent)));
+        if let Some(place) = record.place(&["sessionId"]) {
+            edits.replace(place, token(self.new_id));
         }
-        let named = self.files.record(line.bytes)?.into_iter();
-        values.extend(named.map(|(place, text)| (place, text.into_bytes())));
-        let mut written = Vec::with_capacity(line.bytes.len() + 1);
-        write_with(&mut written, line.bytes, values)?;
-        writer.write_all(&written)?;
-        if let Some(calls) = self.unanswered.remove(&line.offset) {
-            let results = self.fill_in(line.offset, &written, &calls)?;
-            self.waiting.insert(line.offset, results);
+        if let Some(parent) = self.parent(offset)
+            && let Some(place) = record.place(&["parentUuid"])
+        {
+            edits.replace(place, parent.map_or("null".to_owned(), |parent| token(&parent)));
+        }
+        self.files.record(line, edits)?;
+        if let Some(calls) = self.unanswered.remove(&offset) {
+            let results = self.fill_in(offset, &record.fields, &calls)?;
+            self.waiting.insert(offset, results);
         }
         Ok(())
     }
 
     /// The parent of a record, where it is another than it names; none where it begins the branch.
     fn parent(&mut self, offset: u64) -> Option<Option<String>> {
-        let joined = self.join(offset).map(|join| join.parent.clone());
+        let joined = self.branch.join_at(offset).map(|join| join.parent.clone());
         self.repairs.joined += u64::from(joined.is_some());
         let result = self
             .behind
@@ -182,12 +172,6 @@ impl Repairer<'_> {
         }
     }
 
-    fn join(&self, offset: u64) -> Option<&Join> {
-        let joins = self.branch.joins();
-        let place = joins.binary_search_by_key(&offset, |join| join.offset).ok()?;
-        joins.get(place)
-    }
-
     /// Results whose places are the end.
     fn end(&mut self, writer: &mut dyn Write) -> io::Result<()> {
         for (_, results) in std::mem::take(&mut self.waiting) {
@@ -197,21 +181,19 @@ impl Repairer<'_> {
     }
 
     /// The results that calls lack, as the agent writes them: a record for each.
-    fn fill_in(&mut self, offset: u64, call: &[u8], missing: &[u64]) -> io::Result<Vec<u8>> {
+    fn fill_in(&mut self, offset: u64, record: &Fields<'_>, missing: &[u64]) -> io::Result<Vec<u8>> {
         let mut results = Vec::new();
-        let text = String::from_utf8_lossy(call);
-        let record = text
-            .trim_start_matches('\u{feff}')
-            .trim_end_matches(['\n', '\r', '\0']);
-        let fields = Fields::parse(record);
-        let Some((fields, uuid)) = fields.and_then(|fields| fields.text("uuid").map(|uuid| (fields, uuid)))
-        else {
+        let Some(uuid) = record.text("uuid") else {
             return Ok(results);
         };
         let mut parent = uuid.clone();
-        for id in calls(&fields).filter(|id| missing.contains(&hash_of(id))) {
+        for id in calls(record).filter(|id| missing.contains(&hash_of(id))) {
             let own = Uuid::new_v4().to_string();
-            serde_json::to_writer(&mut results, &result(&fields, &parent, &uuid, &own, &id))?;
+            let mut result = result(record, &parent, &uuid, &own, &id);
+            if let Some(session) = result.get_mut("sessionId") {
+                *session = Value::from(self.new_id);
+            }
+            serde_json::to_writer(&mut results, &result)?;
             results.push(b'\n');
             self.repairs.filled_in += 1;
             parent.clone_from(&own);

@@ -19,7 +19,7 @@ use super::TranscriptError;
 use super::check::Report;
 use super::codex::book::{Book, BookBuilder, Cut, Growth};
 use super::codex::{self, LastTurn, check};
-use super::codex::{Meta, read_meta};
+use super::codex::{HistoryBase, Meta, read_meta};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
 use super::origin::{ForkedFrom, Origin};
@@ -112,43 +112,72 @@ impl Lineage {
             missing: None,
         };
         // The first line of the session itself has to be readable, or the file is not.
-        let mut base = meta(&lineage.sources[0].path)?.base;
-        while let Some(wanted) = base.take() {
-            let id = wanted.upstream_id;
-            let is_known = lineage.sources.iter().any(|source| source.upstream_id == id);
-            let found = if is_known {
-                Err("it continues itself, in a circle".to_owned())
-            } else if lineage.sources.len() >= LINEAGE_LIMIT {
-                Err(format!("its history begins in more than {LINEAGE_LIMIT} files"))
-            } else {
-                tree.find(&id)
-                    .and_then(|path| Ok((meta(&path)?, path)))
-                    .map_err(|error| with_cause(&error))
-            };
+        let base = meta(&lineage.sources[0].path)?.base;
+        for (base, found) in bases(&tree, upstream_id, base) {
             match found {
-                Ok((meta, path)) => {
+                Ok(path) => {
                     // What a descendant leaves out, it leaves out of all that lies behind as well.
                     let inherited = lineage.sources.last().and_then(|source| source.cut.ordinal);
-                    let ordinal = [wanted.end_ordinal, inherited].into_iter().flatten().min();
-                    base = meta.base;
+                    let ordinal = [base.end_ordinal, inherited].into_iter().flatten().min();
                     lineage.sources.push(Source {
-                        upstream_id: id,
+                        upstream_id: base.upstream_id,
                         path,
                         cut: Cut {
                             ordinal,
-                            offset: wanted.end_offset,
+                            offset: base.end_offset,
                         },
                     });
                 }
-                Err(detail) => {
-                    let upstream_id = id;
-                    lineage.missing = Some(MissingSource { upstream_id, detail });
+                Err(obstacle) => {
+                    lineage.missing = Some(MissingSource {
+                        upstream_id: base.upstream_id,
+                        detail: obstacle.to_string(),
+                    });
                 }
             }
         }
         lineage.sources.reverse();
         Ok(lineage)
     }
+}
+
+/// Why a history goes back no further.
+#[derive(Debug, thiserror::Error)]
+enum Obstacle {
+    #[error("it continues itself, in a circle")]
+    Circle,
+    #[error("its history begins in more than {LINEAGE_LIMIT} files")]
+    TooMany,
+    #[error("{}", with_cause(.0))]
+    Unreadable(TranscriptError),
+}
+
+/// The files that the session `upstream_id` continues, nearest first, up to the first that cannot be had. `base` is what its own
+/// file says.
+fn bases(
+    tree: &Tree,
+    upstream_id: &str,
+    mut base: Option<HistoryBase>,
+) -> Vec<(HistoryBase, Result<PathBuf, Obstacle>)> {
+    let mut bases: Vec<(HistoryBase, Result<PathBuf, Obstacle>)> = Vec::new();
+    while let Some(wanted) = base.take() {
+        let id = wanted.upstream_id.as_str();
+        let is_known = id == upstream_id || bases.iter().any(|(base, _)| base.upstream_id == id);
+        let found = if is_known {
+            Err(Obstacle::Circle)
+        } else if bases.len() + 1 >= LINEAGE_LIMIT {
+            Err(Obstacle::TooMany)
+        } else {
+            let found = tree.find(id).and_then(|path| Ok((meta(&path)?, path)));
+            found.map_err(Obstacle::Unreadable)
+        };
+        let found = found.map(|(meta, path)| {
+            base = meta.base;
+            path
+        });
+        bases.push((wanted, found));
+    }
+    bases
 }
 
 fn with_cause(error: &TranscriptError) -> String {
@@ -466,53 +495,43 @@ pub fn check(root: &Path, upstream_id: &str) -> Result<Report, TranscriptError> 
 
 /// How the files stand that a session continues, nearest first. One that cannot be read ends the list.
 fn sources_of(tree: &Tree, upstream_id: &str, path: &Path) -> Vec<check::SourceStanding> {
-    let mut sources: Vec<check::SourceStanding> = Vec::new();
-    let mut seen = vec![upstream_id.to_owned()];
-    let mut base = meta(path).ok().and_then(|meta| meta.base);
-    while let Some(wanted) = base.take() {
-        let id = wanted.upstream_id.clone();
-        let state = if seen.contains(&id) || seen.len() >= LINEAGE_LIMIT {
-            check::SourceState::Circle
-        } else {
-            match tree.find(&id) {
-                Err(TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. }) => {
-                    check::SourceState::Missing
-                }
-                Err(error) => check::SourceState::Unreadable(with_cause(&error)),
-                Ok(path) => match look_at_source(&path, &wanted.end_offset) {
-                    Ok((meta, reaches)) => {
-                        base = meta.base;
-                        match reaches {
-                            true => check::SourceState::Whole,
-                            false => check::SourceState::TooShort,
-                        }
-                    }
-                    Err(error) => check::SourceState::Unreadable(with_cause(&error)),
-                },
-            }
+    let base = meta(path).ok().and_then(|meta| meta.base);
+    let mut sources = Vec::new();
+    for (base, found) in bases(tree, upstream_id, base) {
+        let reaches = found.and_then(|path| ends_with_a_line(&path, base.end_offset));
+        let state = match reaches {
+            Ok(true) => check::SourceState::Whole,
+            Ok(false) => check::SourceState::TooShort,
+            Err(Obstacle::Circle | Obstacle::TooMany) => check::SourceState::Circle,
+            Err(Obstacle::Unreadable(
+                TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. },
+            )) => check::SourceState::Missing,
+            Err(unreadable) => check::SourceState::Unreadable(unreadable.to_string()),
         };
-        seen.push(id.clone());
+        let is_last = matches!(state, check::SourceState::Unreadable(_));
         sources.push(check::SourceStanding {
-            upstream_id: id,
+            upstream_id: base.upstream_id,
             state,
         });
+        if is_last {
+            break;
+        }
     }
     sources
 }
 
-/// What a source says of itself, and whether it reaches as far as its descendant counts it, ending there with a whole line.
-fn look_at_source(path: &Path, end: &Option<u64>) -> Result<(Meta, bool), TranscriptError> {
-    let meta = meta(path)?;
+/// Whether a file reaches as far as its descendant counts it, and ends there with a whole line.
+fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, Obstacle> {
     let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
-        return Ok((meta, true));
+        return Ok(true);
     };
-    let (mut text, _) = Text::open(path)?;
+    let (mut text, _) = Text::open(path).map_err(Obstacle::Unreadable)?;
     let mut byte = [0];
     let read = text
         .seek(SeekFrom::Start(last))
-        .and_then(|_| text.read(&mut byte))
-        .map_err(TranscriptError::io("read", path))?;
-    Ok((meta, read == 1 && byte == *b"\n"))
+        .and_then(|_| text.read(&mut byte));
+    let read = read.map_err(|error| Obstacle::Unreadable(TranscriptError::io("read", path)(error)))?;
+    Ok(read == 1 && byte == *b"\n")
 }
 
 fn meta(path: &Path) -> Result<Meta, TranscriptError> {

@@ -7,20 +7,19 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufReader, Read};
-use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::durable::{self, NewFile, sync_folder};
+use crate::files::durable::{self, NewFile, sync_folder, unfinished};
+use crate::transcript::borrowed_files::{Claimed, is_within, result};
 use crate::transcript::check::{SideFile, named_files};
-use crate::transcript::copy::unfinished_files;
-use crate::transcript::fields::Fields;
-use crate::transcript::lent::{Taken, is_within, result};
-use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::copy::FILES;
+use crate::transcript::lines::text_of_same_length;
 use crate::transcript::moving::MEMORY;
 use crate::transcript::parts::{self, Part, is_lines, side_part};
 use crate::transcript::reading::Subagents;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
+use crate::transcript::rewrite::{Edits, Record};
 
 /// The member of a record that names a subagent.
 const AGENT: &[u8] = b"\"agentId\"";
@@ -29,14 +28,14 @@ const AGENT: &[u8] = b"\"agentId\"";
 const SUBAGENTS: &str = "/subagents/";
 
 /// Collects the files of one copy.
-pub(in crate::transcript) struct Beside<'a> {
+pub(in crate::transcript) struct SideFiles<'a> {
     /// The folder of the source's transcript.
     project: &'a Path,
     subagents: Subagents<'a>,
     /// The folder of the copy's transcript.
     folder: &'a Path,
     new_id: &'a str,
-    taken: Taken,
+    claimed: Claimed,
     seen: BTreeSet<SideFile>,
     /// The new paths of the results that were copied, and the session ids that become the new one.
     relocation: Relocation,
@@ -44,8 +43,6 @@ pub(in crate::transcript) struct Beside<'a> {
     said: Vec<Part>,
     /// The folder that holds the copies.
     made: Option<Made>,
-    /// The name of that folder until all copies are whole.
-    until_whole: String,
 }
 
 /// A folder that is deleted when this is dropped, unless `stays` is set.
@@ -54,24 +51,23 @@ struct Made {
     stays: bool,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> SideFiles<'a> {
     pub(in crate::transcript) fn new(source: &'a Path, folder: &'a Path, new_id: &'a str) -> Self {
         Self {
             project: source.parent().unwrap_or(Path::new("")),
             subagents: Subagents::new(source),
             folder,
             new_id,
-            taken: Taken::default(),
+            claimed: Claimed::default(),
             seen: BTreeSet::new(),
             relocation: Relocation::default(),
             said: Vec::new(),
             made: None,
-            until_whole: unfinished_files(new_id),
         }
     }
 
     /// Copies all files in the folder of the session `id`, which is the source's, even those that no record names. Call this before
-    /// [`Beside::record`].
+    /// [`SideFiles::record`].
     ///
     /// # Errors
     /// The system's error.
@@ -110,32 +106,26 @@ impl<'a> Beside<'a> {
         said.into_iter().try_for_each(|part| self.put_said(part))
     }
 
-    /// Copies the files that a record names. Returns the texts that replace parts of its line.
+    /// Copies the files that a record names, and names the copies in its line.
     ///
     /// # Errors
     /// The system's error.
-    pub(in crate::transcript) fn record(&mut self, line: &[u8]) -> io::Result<Vec<(Range<usize>, String)>> {
-        let names_results = memchr::memmem::find(line, RESULTS.as_bytes()).is_some();
-        if !names_results && memchr::memmem::find(line, AGENT).is_none() {
-            return Ok(Vec::new());
+    pub(in crate::transcript) fn record(&mut self, line: &[u8], edits: &mut Edits) -> io::Result<()> {
+        let contains = |text| memchr::memmem::find(line, text).is_some();
+        if !contains(RESULTS.as_bytes()) && !contains(AGENT) {
+            return Ok(());
         }
         let (named, _) = named_files(line)?;
-        let text = text_of_same_length(trimmed(line));
-        let replaced = Fields::parse(&text).map(|fields| named_results(&fields));
-        let replaced = replaced.unwrap_or_default().into_iter().map(SideFile::ToolResult);
-        for file in named.into_iter().chain(replaced) {
+        let text = text_of_same_length(line);
+        let record = Record::parse(&text);
+        let replaced = record.iter().flat_map(|record| named_results(&record.fields));
+        for file in named.into_iter().chain(replaced.map(SideFile::ToolResult)) {
             self.take(file)?;
         }
-        if !names_results || self.relocation.results.is_empty() {
-            return Ok(Vec::new());
+        if let Some(record) = record {
+            self.relocation.edit_results(line, &record, edits);
         }
-        let results = Relocation {
-            results: std::mem::take(&mut self.relocation.results),
-            ..Relocation::default()
-        };
-        let places = results.replacements(line);
-        self.relocation.results = results.results;
-        Ok(places.unwrap_or_default())
+        Ok(())
     }
 
     /// Syncs the copies and gives their folder its name.
@@ -197,7 +187,8 @@ impl<'a> Beside<'a> {
         // Its own are there.
         let known_as = result_name(path).filter(|name| !name.starts_with(&format!("{}/", self.new_id)));
         let known_as = known_as.filter(|name| !self.relocation.results.contains_key(*name));
-        let part = known_as.and_then(|name| result(self.project, self.new_id, name.to_owned(), &self.taken));
+        let part =
+            known_as.and_then(|name| result(self.project, self.new_id, name.to_owned(), &self.claimed));
         let Some(mut part) = part else {
             return Ok(());
         };
@@ -213,7 +204,7 @@ impl<'a> Beside<'a> {
         if self.copy(part)?
             && let Some(known_as) = part.known_as.clone()
         {
-            self.taken.add(self.project, part);
+            self.claimed.add(self.project, part);
             let place = self.folder.join(&part.name).to_string_lossy().into_owned();
             self.relocation.results.insert(known_as, place);
         }
@@ -268,7 +259,7 @@ impl<'a> Beside<'a> {
         let made = match &mut self.made {
             Some(made) => made,
             none => none.insert(Made {
-                folder: self.folder.join(&self.until_whole),
+                folder: unfinished(self.folder, self.new_id, FILES),
                 stays: false,
             }),
         };
@@ -280,7 +271,9 @@ impl<'a> Beside<'a> {
         let mut target = NewFile::create(&target)?;
         let mut reader = BufReader::new(file.take(part.bytes));
         if is_said(part) {
-            relocate(reader, &mut target, |line| self.relocation.line(line), |_| Ok(()))?;
+            relocate(reader, &mut target, |line, edits| {
+                self.relocation.edit(line, edits)
+            })?;
         } else {
             io::copy(&mut reader, &mut target)?;
         }

@@ -43,7 +43,8 @@ pub(super) fn fork(
             cut
         }
     };
-    copy::create_beside(source, branch_id, |writer| {
+    let folder = source.parent().unwrap_or(Path::new("."));
+    copy::create_in(folder, branch_id, "fork", |writer| {
         copy_records(source, source_id, branch_id, &selection, writer)
     })
     .map(drop)

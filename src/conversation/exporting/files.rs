@@ -12,7 +12,7 @@ use crate::conversation::bundle::{is_beside, is_session_id};
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
-use crate::transcript::lent::{self, Taken};
+use crate::transcript::borrowed_files::{Claimed, collect_borrowed};
 use crate::transcript::parts::Part;
 use crate::transcript::shelf::Format;
 
@@ -125,21 +125,21 @@ pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
 
 /// Adds what the records of Claude's sessions name and what lies with others that do not go along: a fork's long results
 /// and its subagents stay with the session that it was forked from.
-pub(super) fn lend(found: &mut [FoundSession]) -> Vec<MissingSession> {
+pub(super) fn add_borrowed(found: &mut [FoundSession]) -> Vec<MissingSession> {
     let stands_alone = |session: &&mut FoundSession| !session.form.dialect().can().by_reference;
-    let mut taken = Taken::default();
+    let mut claimed = Claimed::default();
     for session in found.iter() {
         let project = session
             .parts
             .first()
             .and_then(|transcript| transcript.path.parent());
         for part in &session.parts {
-            taken.add(project.unwrap_or(Path::new("")), part);
+            claimed.add(project.unwrap_or(Path::new("")), part);
         }
     }
     let sessions = found.iter_mut().filter(stands_alone);
     let gone = sessions.filter_map(|session| {
-        let told = lent::lend(&mut session.parts, &mut taken);
+        let told = collect_borrowed(&mut session.parts, &mut claimed);
         Some(MissingSession {
             upstream_id: session.upstream_id.clone(),
             agent: session.agent.clone(),

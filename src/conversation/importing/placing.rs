@@ -16,7 +16,9 @@ use super::plan::KIND;
 use crate::files::durable::missing_folders;
 use crate::files::identity::{Hashed, Identity};
 use crate::files::intent::{Intent, NewName, Step};
+use crate::transcript::meter::Stepped;
 use crate::transcript::relocate::{Relocation, relocate};
+use crate::transcript::rewrite::Edits;
 use crate::transcript::{TranscriptError, copy, parts};
 
 /// How much is read at once, in bytes.
@@ -142,37 +144,45 @@ pub(super) fn place(
         let rest = file.name.strip_prefix(old_id).unwrap_or_default();
         let target = folder.join(format!("{new_id}{rest}"));
         placed.file(&target, new_id, |writer| {
-            unchanged += write(source, &target, relocation, writer, progress)?;
+            unchanged += write_relocated(source, &target, relocation, writer, progress)?;
             Ok(())
         })?;
     }
     Ok(unchanged)
 }
 
-fn write(
+fn write_relocated(
     source: &Path,
     target: &Path,
     relocation: &Relocation,
     writer: &mut dyn Write,
     progress: &Progress,
 ) -> Result<u64, Trouble> {
+    let is_edited = !relocation.is_nothing() && parts::is_lines(target);
+    let too_long = write(source, target, writer, progress, |line, edits| {
+        if is_edited {
+            relocation.edit(line, edits);
+        }
+    })?;
+    Ok(if is_edited { too_long } else { 0 })
+}
+
+/// Writes a file of the bundle with edited lines. Returns how many lines were too long to be edited.
+pub(super) fn write(
+    source: &Path,
+    target: &Path,
+    writer: &mut dyn Write,
+    progress: &Progress,
+    edit: impl Fn(&[u8], &mut Edits),
+) -> Result<u64, Trouble> {
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
+    let file = Stepped::new(file, |bytes| progress.step_io(bytes));
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let stays = relocation.is_nothing() || !parts::is_lines(target);
-    let nothing = Relocation::default();
-    let relocation = if stays { &nothing } else { relocation };
-    let moved = relocate(
-        reader,
-        writer,
-        |line| relocation.line(line),
-        |bytes| progress.step_io(bytes),
-    );
-    let passed = moved.map_err(|error| write_trouble(target, error))?;
-    Ok(if stays { 0 } else { passed })
+    relocate(reader, writer, edit).map_err(|error| write_trouble(target, error))
 }
 
 /// Why a write failed: the import was cancelled, or the file cannot be written.
-pub(super) fn write_trouble(target: &Path, error: io::Error) -> Trouble {
+fn write_trouble(target: &Path, error: io::Error) -> Trouble {
     if error
         .get_ref()
         .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
@@ -272,7 +282,7 @@ mod tests {
             (&target, &Relocation::default(), 0),
             (&folder.path().join("n/tool-results/t.txt"), &renamed, 0),
         ] {
-            let unchanged = write(&source, target, relocation, &mut io::sink(), &begun.progress());
+            let unchanged = write_relocated(&source, target, relocation, &mut io::sink(), &begun.progress());
             assert_eq!(unchanged.unwrap(), count);
         }
     }

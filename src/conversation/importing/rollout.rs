@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
 
-use super::placing::{BUFFER_BYTES, Placed, write_trouble};
+use super::placing::{BUFFER_BYTES, Placed, write};
 use crate::conversation::bundle::{BundledSession, Manifest, Trouble};
 use crate::conversation::services::now;
 use crate::conversation::work::Progress;
 use crate::transcript::codex::rename::Renaming;
 use crate::transcript::codex::{HistoryBase, read_meta};
-use crate::transcript::relocate::relocate;
 use crate::transcript::{TranscriptError, rollouts};
 
 /// What the rollouts of a bundle say of the files that they continue.
@@ -80,11 +79,9 @@ pub(super) fn place(
     };
     let mut unchanged = 0;
     placed.file(&target, new_id, |writer| {
-        let file = File::open(source).map_err(TranscriptError::io("open", source))?;
-        let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-        let step = |bytes| progress.step_io(bytes);
-        let written = relocate(reader, writer, |line| renaming.line(line), step);
-        unchanged = written.map_err(|error| write_trouble(&target, error))?;
+        unchanged = write(source, &target, writer, progress, |line, edits| {
+            renaming.edit(line, edits)
+        })?;
         Ok(())
     })?;
     Ok(if stays { 0 } else { unchanged })

@@ -84,15 +84,12 @@ impl Index {
 
     /// What stands before a record on a branch, where that is there, and whether it does so only for lack of the parent.
     fn parent_on(&self, branch: &Selection, position: usize) -> Option<(usize, bool)> {
-        let joins = branch.joins();
-        let offset = self.entries.offset(position);
-        match joins.binary_search_by_key(&offset, |join| join.offset) {
-            Ok(join) => {
-                let parent = joins.get(join)?.parent.as_deref()?;
-                let parent = self.entries.find(IdRef::new(parent))?;
+        match branch.join_at(self.entries.offset(position)) {
+            Some(join) => {
+                let parent = self.entries.find(IdRef::new(join.parent.as_deref()?))?;
                 Some((parent, true))
             }
-            Err(_) => match self.entries.parent(position) {
+            None => match self.entries.parent(position) {
                 Parent::Found(parent) => Some((parent, false)),
                 Parent::None | Parent::Missing(_) => None,
             },

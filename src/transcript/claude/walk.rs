@@ -387,6 +387,12 @@ impl Selection {
         &self.joins
     }
 
+    /// Where the record that begins at this place goes on with another one than its parent.
+    pub(in crate::transcript) fn join_at(&self, offset: u64) -> Option<&Join> {
+        let place = self.joins.binary_search_by_key(&offset, |join| join.offset);
+        self.joins.get(place.ok()?)
+    }
+
     /// The newest branch that is left aside with messages behind this one's end, though nothing in it is broken.
     #[must_use]
     pub fn newer(&self) -> Option<NewerBranch> {

@@ -3,13 +3,10 @@
 //! Of a record the tokens that name a session are replaced by such of the same length, so that what counts the file's
 //! bytes still counts right; what was said is left alone. Pure.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use super::line::{LineKind, RolloutLine};
-use crate::transcript::fields::Fields;
-use crate::transcript::lines::trimmed;
+use crate::transcript::rewrite::{Edits, Record, token};
 
 /// The members of a record that name a session, each by the way to it. Of the first line of a session also `id`.
 const NAMES: [&[&str]; 8] = [
@@ -27,83 +24,71 @@ const NAMES: [&[&str]; 8] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renaming {
     /// By the tokens as they stand in a record.
-    tokens: BTreeMap<String, String>,
+    tokens: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Renaming {
     /// The same with these ids. Of those of different lengths none is replaced.
     #[must_use]
     pub fn new(ids: impl IntoIterator<Item = (String, String)>) -> Self {
-        let token = |id: String| serde_json::Value::from(id).to_string();
+        let token = |id: String| token(&id).into_bytes();
         let tokens = ids.into_iter().map(|(old, new)| (token(old), token(new)));
         Self {
             tokens: tokens.filter(|(old, new)| old.len() == new.len()).collect(),
         }
     }
 
-    /// A line, without its newline, under the new ids.
-    #[must_use]
-    pub fn line<'a>(&self, line: &'a [u8]) -> Cow<'a, [u8]> {
+    /// Edits a line, without its newline, so that it is under the new ids. One that is no record stays as it is.
+    pub fn edit(&self, line: &[u8], edits: &mut Edits) {
         if self.tokens.is_empty() {
-            return Cow::Borrowed(line);
+            return;
         }
-        let places = self.places(line).unwrap_or_default();
-        if places.is_empty() {
-            return Cow::Borrowed(line);
-        }
-        let mut written = line.to_vec();
-        for (place, token) in places {
-            written[place].copy_from_slice(token.as_bytes());
-        }
-        Cow::Owned(written)
-    }
-
-    /// The places of a line and what stands there then; none where the line is no record.
-    fn places(&self, line: &[u8]) -> Option<Vec<(Range<usize>, &str)>> {
-        let record = trimmed(line);
-        // Places are those of the line, before whose record a mark may stand.
-        let start = record.as_ptr() as usize - line.as_ptr() as usize;
-        let text = std::str::from_utf8(record).ok()?;
-        let record = RolloutLine::parse(text)?;
-        // What the model is sent.
-        if record.kind == LineKind::Item {
-            return None;
-        }
-        let own: &[&[&str]] = match record.kind {
+        let mut kind = LineKind::Other;
+        let payload = |text| {
+            let line = RolloutLine::parse(text)?;
+            kind = line.kind;
+            Some(line.payload)
+        };
+        let text = std::str::from_utf8(line).ok();
+        let Some(record) = text.and_then(|text| Record::parse_as(text, payload)) else {
+            return;
+        };
+        let own: &[&[&str]] = match kind {
+            // What the model is sent.
+            LineKind::Item => return,
             LineKind::Meta => &[&["id"]],
             _ => &[],
         };
-        let mut places = Vec::new();
         for way in own.iter().chain(&NAMES) {
-            let Some(place) = place(text, &record.payload, way) else {
-                continue;
-            };
-            if let Some(token) = self.tokens.get(&text[place.clone()]) {
-                places.push((place.start + start..place.end + start, token.as_str()));
+            let Some(place) = record.place(way) else { continue };
+            let token = line.get(place.clone()).and_then(|token| self.tokens.get(token));
+            if let Some(token) = token {
+                edits.replace(place, token.as_slice());
             }
         }
-        Some(places)
-    }
-}
-
-fn place(text: &str, fields: &Fields<'_>, way: &[&str]) -> Option<Range<usize>> {
-    match way {
-        [] => None,
-        [name] => fields.place(text, name),
-        [name, rest @ ..] => place(text, &fields.object(name)?, rest),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::relocate::relocate;
 
     const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
     const NEW: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";
 
+    fn renamed_by(renaming: &Renaming, line: &str) -> String {
+        let mut written = Vec::new();
+        relocate(line.as_bytes(), &mut written, |line, edits| {
+            renaming.edit(line, edits)
+        })
+        .unwrap();
+        String::from_utf8(written).unwrap()
+    }
+
     fn renamed(line: &str) -> String {
         let renaming = Renaming::new([(OLD.to_owned(), NEW.to_owned())]);
-        String::from_utf8(renaming.line(line.as_bytes()).into_owned()).unwrap()
+        renamed_by(&renaming, line)
     }
 
     #[test]
@@ -147,6 +132,6 @@ mod tests {
     fn an_id_of_another_length_is_never_put_in() {
         let renaming = Renaming::new([(OLD.to_owned(), "short".to_owned())]);
         let line = format!("{{\"type\":\"session_meta\",\"payload\":{{\"id\":\"{OLD}\"}}}}");
-        assert_eq!(renaming.line(line.as_bytes()), line.as_bytes());
+        assert_eq!(renamed_by(&renaming, &line), line);
     }
 }

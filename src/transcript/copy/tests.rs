@@ -149,8 +149,8 @@ fn nothing_is_ever_replaced() {
 /// F40: a copy is whole or not there.
 #[test]
 fn a_failure_leaves_no_temporary_file() {
-    let (folder, source) = transcript(b"{\"a\":1}\n");
-    let failed = create_beside(&source, NEW, |_| {
+    let (folder, _source) = transcript(b"{\"a\":1}\n");
+    let failed = create_in(folder.path(), NEW, "fork", |_| {
         Err(TranscriptError::RecordNotFound {
             path: PathBuf::new(),
             uuid: String::new(),
@@ -175,7 +175,7 @@ fn a_copy_is_synced_before_it_is_named_and_its_name_before_it_is_told() {
     };
     copy_as(&source, &new, NEW).expect("a copy");
     assert_eq!(disk.check_lasts("a copy in a new folder"), 1);
-    create_beside(&source, NEW, fill).expect("a fork");
+    create_in(folder.path(), NEW, "fork", fill).expect("a fork");
     assert_eq!(disk.check_lasts("a fork"), 2);
     create(&target, fill).expect("a file");
     assert_eq!(disk.check_lasts("a file"), 3);

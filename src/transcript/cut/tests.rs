@@ -441,24 +441,4 @@ proptest! {
         let expected: Vec<String> = of(&way[again..]).iter().map(|old| new[old].clone()).collect();
         holds_exactly(&second, &copied, &expected, NEW, NEWER)?;
     }
-
-    /// Whatever is held of it.
-    #[test]
-    fn a_long_line_is_cut_as_a_short_one_is(tree in tree(), held in 16usize..400) {
-        let (lines, turns) = grown(&tree, &"\\\" x".repeat(60));
-        let lines: Vec<String> = lines.into_iter().filter(|line| line.starts_with('{')).collect();
-        let (_folder, source) = transcript(&lines);
-        let index = reading::index(&source).expect("an index");
-        let last = turns.last().and_then(|turn| turn.uuids.last()).expect("a record");
-        let branch = index.select(Some(last), true).expect("a branch");
-        let written = |held: usize| {
-            let lines = Source::new(File::open(&source).expect("the source"), index.bytes(), held);
-            let mut written = Vec::new();
-            let mut files = Beside::new(&source, source.parent().expect("a folder"), NEW);
-            let mut cutter = Cutter::new(&index, &branch, OLD, NEW, &mut files);
-            cutter.write(lines, &mut written).expect("a cut");
-            String::from_utf8(written).expect("text")
-        };
-        prop_assert_eq!(written(held), written(HELD_LINE_BYTES));
-    }
 }

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use uuid::Uuid;
-
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, sync_folder};
+use super::super::meter::Stepped;
 use super::super::relocate::relocate;
 use super::journal::{self, About, KIND};
 use super::{Step, comparing, holders, is_same_file};
-use crate::files::durable::{NewFile, missing_folders};
+use crate::files::durable::{NewFile, missing_folders, temporary_beside};
 use crate::files::identity::{Identity, same_content};
 use crate::files::intent::{self, Intent};
 
@@ -80,7 +79,7 @@ impl Moving {
                     folders.push(folder.to_owned());
                 }
             }
-            temporary.push(target.join(format!(".{}.tmp", Uuid::new_v4())));
+            temporary.push(temporary_beside(&step.to));
         }
         let groups = journal::begun(folders, temporary.clone());
         let intent = Intent::begin(&KIND, data, name, About::Subject(subject), groups);
@@ -371,9 +370,10 @@ fn fill(
     writer: &mut dyn Write,
     watch: Watch<'_>,
 ) -> Result<u64, TranscriptError> {
-    let reader = BufReader::with_capacity(BUFFER_BYTES, source.take(bytes));
+    let source = Stepped::new(source.take(bytes), watch);
+    let reader = BufReader::with_capacity(BUFFER_BYTES, source);
     let relocation = step.relocation();
-    let written = relocate(reader, writer, |line| relocation.line(line), watch);
+    let written = relocate(reader, writer, |line, edits| relocation.edit(line, edits));
     let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
     Ok(match relocation.is_nothing() {
         true => 0,

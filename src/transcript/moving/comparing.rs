@@ -5,9 +5,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 
 use super::super::TranscriptError;
-use super::super::fields::Fields;
-use super::super::lines::trimmed;
+use super::super::meter::Stepped;
 use super::super::relocate::{HELD_LINE_LIMIT_BYTES, relocate};
+use super::super::rewrite::Record;
 use super::Step;
 
 /// How much is read at once, in bytes.
@@ -20,54 +20,58 @@ const LINE_BYTES: u64 = HELD_LINE_LIMIT_BYTES as u64 + 1024 * 1024;
 /// as many records, with the same ids, and each can be read. `step` is told how much was read, and may end it.
 ///
 /// # Errors
-/// [`TranscriptError::Unlike`] when it does not; what cannot be read.
+/// [`TranscriptError::Unlike`] if it has not; the system's error.
 pub(super) fn check_lines(
     source: &Path,
     copy: &Path,
     step: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<(), TranscriptError> {
-    let open = |path: &Path| -> Result<_, TranscriptError> {
-        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
-        Ok(BufReader::with_capacity(BUFFER_BYTES, file))
-    };
-    let (mut left, mut right) = (open(source)?, open(copy)?);
-    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-    let mut number = 0_u64;
+    let open = |path: &Path| File::open(path).map_err(TranscriptError::io("open", path));
+    let theirs = BufReader::with_capacity(BUFFER_BYTES, Stepped::new(open(source)?, step));
+    let ours = BufReader::with_capacity(BUFFER_BYTES, open(copy)?);
+    match first_unlike(theirs, ours, false).map_err(TranscriptError::io("compare", source))? {
+        Some(line) => Err(TranscriptError::Unlike {
+            path: source.to_owned(),
+            line,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The first line, counted from 1, in which `ours` is neither the same as `theirs` nor a record that differs in nothing but its
+/// `cwd`. If `ours` may have grown, lines may follow, and the last one of `theirs` may lack its newline.
+///
+/// # Errors
+/// The system's error.
+fn first_unlike(
+    mut theirs: impl BufRead,
+    mut ours: impl BufRead,
+    may_have_grown: bool,
+) -> io::Result<Option<u64>> {
+    let (mut left, mut right, mut number) = (Vec::new(), Vec::new(), 0);
     loop {
-        next_line(&mut left, &mut theirs).map_err(TranscriptError::io("read", source))?;
-        next_line(&mut right, &mut ours).map_err(TranscriptError::io("read", copy))?;
+        next_line(&mut theirs, &mut left)?;
+        next_line(&mut ours, &mut right)?;
         number += 1;
-        if theirs != ours && !differs_in_folder(&theirs, &ours) {
-            return Err(TranscriptError::Unlike {
-                path: source.to_owned(),
-                line: number,
-            });
+        if left.is_empty() {
+            return Ok((!right.is_empty() && !may_have_grown).then_some(number));
         }
-        if theirs.is_empty() {
-            return Ok(());
+        let [left, right] = [&left, &right].map(|line| match may_have_grown {
+            true => line.strip_suffix(b"\n").unwrap_or(line),
+            false => line,
+        });
+        if left != right && !differs_in_folder(left, right) {
+            return Ok(Some(number));
         }
-        step(theirs.len() as u64).map_err(TranscriptError::io("read", source))?;
     }
 }
 
 /// Whether a text begins with the lines of another, each the same, or a record that differs in nothing but its `cwd`.
 ///
 /// # Errors
-/// What cannot be read.
-pub(super) fn begin_alike(mut theirs: impl BufRead, mut ours: impl BufRead) -> io::Result<bool> {
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    loop {
-        next_line(&mut theirs, &mut left)?;
-        if left.is_empty() {
-            return Ok(true);
-        }
-        next_line(&mut ours, &mut right)?;
-        // The last one may have no newline yet.
-        let [left, right] = [&left, &right].map(|line| line.strip_suffix(b"\n").unwrap_or(line));
-        if left != right && !differs_in_folder(left, right) {
-            return Ok(false);
-        }
-    }
+/// The system's error.
+pub(in super::super) fn begin_alike(theirs: impl BufRead, ours: impl BufRead) -> io::Result<bool> {
+    Ok(first_unlike(theirs, ours, true)?.is_none())
 }
 
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
@@ -77,14 +81,11 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
 
 /// Whether two lines are records that differ in their `cwd`, and in nothing else.
 fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
-    let record = trimmed(theirs);
-    let start = record.as_ptr() as usize - theirs.as_ptr() as usize;
-    let place = std::str::from_utf8(record).ok().and_then(|record| {
-        let fields = Fields::parse(record)?;
-        fields.place(record, "cwd")
-    });
-    let Some(place) = place else { return false };
-    let (before, behind) = (&theirs[..start + place.start], &theirs[start + place.end..]);
+    let record = std::str::from_utf8(theirs).ok().and_then(Record::parse);
+    let Some(place) = record.and_then(|record| record.place(&["cwd"])) else {
+        return false;
+    };
+    let (before, behind) = (&theirs[..place.start], &theirs[place.end..]);
     let rest = ours
         .strip_prefix(before)
         .and_then(|rest| rest.strip_suffix(behind));
@@ -98,7 +99,7 @@ pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let relocation = step.relocation();
     let mut matcher = Matcher::open(&step.to)?;
-    relocate(reader, &mut matcher, |line| relocation.line(line), |_| Ok(()))
+    relocate(reader, &mut matcher, |line, edits| relocation.edit(line, edits))
         .map_err(TranscriptError::io("read", &step.from))?;
     matcher.was_all().map_err(TranscriptError::io("read", &step.to))
 }

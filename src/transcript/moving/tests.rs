@@ -12,6 +12,7 @@ use super::*;
 use crate::files::durable::tests::Disk;
 use crate::files::intent::Intent;
 use crate::files::{entries, set_aside};
+use crate::transcript::relocate::relocate;
 
 const OLD: &str = "/home/u/my.app";
 const NEW: &str = "/home/u/other";
@@ -411,12 +412,11 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
     assert_eq!(stage.tree(), before);
 
     let moved = steps.last().unwrap().relocation();
-    let (mut same, source) = (Vec::new(), text(OLD));
-    for line in source.split_inclusive('\n') {
-        let whole = line.strip_suffix('\n');
-        same.extend_from_slice(&moved.line(whole.unwrap_or(line).as_bytes()));
-        same.extend(whole.map(|_| b'\n'));
-    }
+    let mut same = Vec::new();
+    relocate(text(OLD).as_bytes(), &mut same, |line, edits| {
+        moved.edit(line, edits)
+    })
+    .unwrap();
     stage.put("-home-u-other/s2.jsonl", std::str::from_utf8(&same).unwrap());
     let before = stage.tree();
     check_free(&steps).unwrap();

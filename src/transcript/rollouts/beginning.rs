@@ -1,10 +1,11 @@
 //! The beginnings of rollouts: of a file that others continue only so much counts as one of them takes.
 
 use std::fs;
-use std::io::{self, BufRead};
+use std::io;
 use std::path::Path;
 
 use super::text::Text;
+use crate::files::identity;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::codex::book::{BookBuilder, Cut, Growth};
@@ -44,29 +45,9 @@ pub fn counted_bytes<'a>(
 /// [`TranscriptError::Io`].
 pub fn begin_alike(one: &Path, other: &Path, bytes: u64) -> Result<bool, TranscriptError> {
     let (mut left, mut right) = (Text::open(one)?.0, Text::open(other)?.0);
-    let mut more = bytes;
-    while more > 0 {
-        let (Some(ours), Some(theirs)) = (piece(&mut left, one)?, piece(&mut right, other)?) else {
-            return Ok(false);
-        };
-        let limit = usize::try_from(more).unwrap_or(usize::MAX);
-        let length = ours.len().min(theirs.len()).min(limit);
-        if length == 0 || ours[..length] != theirs[..length] {
-            return Ok(false);
-        }
-        left.consume(length);
-        right.consume(length);
-        more -= length as u64;
-    }
-    Ok(true)
-}
-
-/// What comes next, nothing at the end; none when it breaks off.
-fn piece<'a>(text: &'a mut Text, path: &Path) -> Result<Option<&'a [u8]>, TranscriptError> {
-    match text.fill_buf() {
-        Ok(piece) => Ok(Some(piece)),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(TranscriptError::io("read", path)(error)),
+    match identity::begin_alike(&mut left, &mut right, bytes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        alike => alike.map_err(TranscriptError::io("compare", one)),
     }
 }
 

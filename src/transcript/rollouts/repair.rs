@@ -3,7 +3,6 @@
 //! Every other byte stays. A result that a call lacks is not filled in: Codex (0.166) tells the model of it at each resume, and
 //! nothing is lost by that. Files that the rollout continues are continued by the copy. The source is only read.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,9 +13,10 @@ use super::{meta, place_of};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::is_record;
 use crate::transcript::codex::rename::Renaming;
-use crate::transcript::copy::{create_in, session_of};
-use crate::transcript::lines::Lines;
+use crate::transcript::copy::{COPY, create_in, session_of};
+use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::repair::Repaired;
+use crate::transcript::rewrite::{Rewriter, Verdict};
 
 /// Whether a repaired copy does not have what was found.
 #[must_use]
@@ -44,8 +44,8 @@ pub fn repair(
     let mut repairs = Repairs::default();
     let folder = target.parent().unwrap_or(Path::new("."));
     // Under a name of which whoever noted the copy knows until it is whole.
-    let path = create_in(folder, session_of(target), |writer| {
-        let copied = write(Lines::new(text, 0), &renaming, writer, &mut repairs);
+    let path = create_in(folder, session_of(target), COPY, |writer| {
+        let copied = write(text, &renaming, writer, &mut repairs);
         copied.map_err(TranscriptError::io("copy", source))
     })?;
     Ok(Repaired { path, repairs })
@@ -67,39 +67,27 @@ pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> Pa
         .unwrap_or(beside)
 }
 
-fn write(
-    mut lines: Lines<Text>,
-    renaming: &Renaming,
-    writer: &mut dyn Write,
-    repairs: &mut Repairs,
-) -> io::Result<()> {
-    loop {
-        let line = match lines.next_line() {
-            Ok(Some(line)) => line,
-            Ok(None) => break,
-            // A compressed file that breaks off has all that could be decoded of it.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                repairs.left_out += 1;
-                break;
-            }
-            Err(error) => return Err(error),
-        };
-        if line.oversized {
-            let what = "a line is longer than can be held";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+fn write(text: Text, renaming: &Renaming, writer: &mut dyn Write, repairs: &mut Repairs) -> io::Result<()> {
+    let lines = Rewriter::new(text, LINE_LIMIT_BYTES);
+    let written = lines.all(writer, |line, edits| {
+        let bytes = line.held()?;
+        let is_record = is_record(bytes);
+        renaming.edit(bytes, edits);
+        // Nothing may be in it.
+        repairs.left_out += u64::from(is_record == Some(false));
+        Ok(match is_record {
+            Some(true) => Verdict::Keep,
+            _ => Verdict::Drop,
+        })
+    });
+    match written {
+        // A compressed file that breaks off has all that could be decoded of it.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            repairs.left_out += 1;
+            Ok(())
         }
-        match is_record(line.bytes) {
-            Some(true) => {
-                let line: Cow<'_, [u8]> = renaming.line(line.bytes);
-                writer.write_all(&line)?;
-                writer.write_all(b"\n")?;
-            }
-            Some(false) => repairs.left_out += 1,
-            // Nothing stands in it.
-            None => {}
-        }
+        written => written,
     }
-    Ok(())
 }
 
 #[cfg(test)]

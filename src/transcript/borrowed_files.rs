@@ -1,9 +1,8 @@
 //! Files that a Claude session's records name and that lie with another session.
 //!
 //! A fork's long results and its subagents stay in the folder of the session that it was forked from (Claude Code 2.1.316), so
-//! that whoever takes a session elsewhere has to look for them. Owns which of the named files those are and what they are
-//! called when they go along. Only files in the folder of the same project are found; none to which a symbolic link leads.
-//! Blocks.
+//! a copy or a move of the fork has to collect them. Owns which of the named files those are, and their names in the copy. Only
+//! files in the folder of the same project are found, and none behind a symbolic link. Blocks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,15 +22,15 @@ const NAMED_LIMIT: usize = 5;
 /// The longest name that a file gets, in bytes. Agents' are far shorter.
 const NAME_LIMIT_BYTES: usize = 1024;
 
-/// The names of the files that go along, as they are found from a record.
+/// The files that are collected already, by the names that records use.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct Claimed {
     names: BTreeSet<String>,
     /// The transcripts of subagents, wherever they lie in the folder of a project: that of another one is not looked into.
     subagents: BTreeSet<(PathBuf, String)>,
 }
 
-impl Taken {
+impl Claimed {
     /// Adds a file of a session whose transcript is in this folder.
     pub fn add(&mut self, project: &Path, part: &Part) {
         for name in [Some(&part.name), part.known_as.as_ref()].into_iter().flatten() {
@@ -50,15 +49,16 @@ fn is_subagent(name: &str) -> bool {
         .is_some_and(|agent| agent.ends_with(".jsonl"))
 }
 
-/// The files of others that the records of a session name and that are not taken yet.
-///
-/// They are added to `files`, whose first is the session's transcript, and to `taken`. What is named and not to be had is
-/// told in words, where there is any; so is a subagent's transcript that cannot be read, which is not taken along then, and
-/// a transcript of which not all is known that it names.
+/// Adds the files of other sessions that a session's records name to `files`, whose first is the session's transcript, unless they
+/// are claimed already. Returns in words which named files are missing, which subagents' transcripts could not be read and were
+/// left out, and which transcripts may name more.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when the transcript cannot be read.
-pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, TranscriptError> {
+pub fn collect_borrowed(
+    files: &mut Vec<Part>,
+    claimed: &mut Claimed,
+) -> Result<Option<String>, TranscriptError> {
     let Some(transcript) = files.first().cloned() else {
         return Ok(None);
     };
@@ -66,7 +66,7 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
     let subagents = Subagents::new(&path);
     let project = path.parent().unwrap_or(Path::new(""));
     let own = path.file_stem().unwrap_or_default().to_string_lossy();
-    let (mut seen, mut gone, mut unsure) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let (mut seen, mut missing, mut unsure) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut unread = vec![transcript];
     while let Some(read) = unread.pop() {
         let (named, has_more) = match named(&read) {
@@ -74,7 +74,7 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
             Err(error) if read.path == path => return Err(TranscriptError::io("read", &path)(error)),
             Err(error) => {
                 files.retain(|part| part.path != read.path);
-                gone.push(format!("{} ({error})", quoted(&read.name)));
+                missing.push(format!("{} ({error})", quoted(&read.name)));
                 continue;
             }
         };
@@ -88,14 +88,14 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
             let (named, found) = match &file {
                 SideFile::ToolResult(path) => {
                     let name = result_name(path).map(str::to_owned);
-                    if name.as_ref().is_some_and(|name| taken.names.contains(name)) {
+                    if name.as_ref().is_some_and(|name| claimed.names.contains(name)) {
                         continue;
                     }
-                    (path, name.and_then(|name| result(project, &own, name, taken)))
+                    (path, name.and_then(|name| result(project, &own, name, claimed)))
                 }
                 SideFile::Subagent(agent) => {
                     let name = format!("agent-{agent}.jsonl");
-                    if taken.subagents.contains(&(project.to_owned(), name.clone())) {
+                    if claimed.subagents.contains(&(project.to_owned(), name.clone())) {
                         continue;
                     }
                     let found = subagents.find(agent).filter(|path| is_within(project, path));
@@ -108,7 +108,7 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
             let Some(part) =
                 found.filter(|part| part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT)
             else {
-                gone.push(quoted(named));
+                missing.push(quoted(named));
                 continue;
             };
             if matches!(file, SideFile::Subagent(_)) {
@@ -118,11 +118,11 @@ pub fn lend(files: &mut Vec<Part>, taken: &mut Taken) -> Result<Option<String>, 
                 let meta = side_part(&part.path.with_extension("meta.json"), beside);
                 files.extend(meta);
             }
-            taken.add(project, &part);
+            claimed.add(project, &part);
             files.push(part);
         }
     }
-    let told = [told(&gone), told_unsure(&unsure)];
+    let told = [told(&missing), told_unsure(&unsure)];
     let told: Vec<String> = told.into_iter().flatten().collect();
     Ok((!told.is_empty()).then(|| told.join("; ")))
 }
@@ -147,7 +147,7 @@ pub(super) fn is_within(project: &Path, path: &Path) -> bool {
 }
 
 /// A tool's result in another session's folder, by its name from that folder on.
-pub(super) fn result(project: &Path, own: &str, known_as: String, taken: &Taken) -> Option<Part> {
+pub(super) fn result(project: &Path, own: &str, known_as: String, claimed: &Claimed) -> Option<Part> {
     let [session, folder, name] = known_as.split('/').collect::<Vec<_>>()[..] else {
         return None;
     };
@@ -164,7 +164,7 @@ pub(super) fn result(project: &Path, own: &str, known_as: String, taken: &Taken)
         fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir)?;
     }
     let mut called = format!("{own}/{folder}/{name}");
-    if taken.names.contains(&called) {
+    if claimed.names.contains(&called) {
         called = format!("{own}/{folder}/{session}/{name}");
     }
     let part = side_part(&path.join(name), called)?;
@@ -174,9 +174,9 @@ pub(super) fn result(project: &Path, own: &str, known_as: String, taken: &Taken)
     })
 }
 
-fn told(gone: &[String]) -> Option<String> {
-    let names = listed(gone);
-    match gone.len() {
+fn told(missing: &[String]) -> Option<String> {
+    let names = listed(missing);
+    match missing.len() {
         0 => None,
         1 => Some(format!("1 file that its records name is missing: {names}")),
         count => Some(format!(
@@ -237,18 +237,21 @@ mod tests {
     }
 
     /// The names of what was found, in their order, and what was told.
-    fn lent(transcript: &Path, taken: &mut Taken) -> (Vec<(String, Option<String>)>, Option<String>) {
+    fn collected(
+        transcript: &Path,
+        claimed: &mut Claimed,
+    ) -> (Vec<(String, Option<String>)>, Option<String>) {
         let mut files = parts(transcript).unwrap().files;
         let own = files.len();
         let project = transcript.parent().unwrap();
-        files.iter().for_each(|part| taken.add(project, part));
-        let told = lend(&mut files, taken).unwrap();
+        files.iter().for_each(|part| claimed.add(project, part));
+        let told = collect_borrowed(&mut files, claimed).unwrap();
         let found = files.drain(own..).map(|part| (part.name, part.known_as));
         (found.collect(), told)
     }
 
     #[test]
-    fn what_lies_with_the_source_is_found_and_what_is_taken_is_not_taken_twice() {
+    fn files_of_the_source_are_collected_once() {
         let folder = tempfile::tempdir().unwrap();
         let project = folder.path();
         let said = record(
@@ -276,8 +279,8 @@ mod tests {
         // Where older ones are, and newer ones.
         put(project, "agent-x2.jsonl", "{}\n{\"torn");
         put(project, "source/subagents/deep/agent-x3.jsonl", "{}\n");
-        let mut taken = Taken::default();
-        let (found, told) = lent(&fork, &mut taken);
+        let mut claimed = Claimed::default();
+        let (found, told) = collected(&fork, &mut claimed);
         let known = |name: &str, as_: &str| (name.to_owned(), Some(as_.to_owned()));
         let plain = |name: &str| (name.to_owned(), None);
         let mut sorted = found.clone();
@@ -296,7 +299,7 @@ mod tests {
         );
         assert_eq!(told, None);
         let other = put(project, "other.jsonl", &said);
-        assert_eq!(lent(&other, &mut taken), (Vec::new(), None));
+        assert_eq!(collected(&other, &mut claimed), (Vec::new(), None));
     }
 
     /// A conversation may have moved on from one folder to another, and a session looks in its own alone.
@@ -308,10 +311,10 @@ mod tests {
         put(&one, "first/subagents/agent-x1.jsonl", "{}\n");
         let fork = put(&other, "fork.jsonl", &record(&[], &["x1"]));
         put(&other, "first/subagents/agent-x1.jsonl", "{}\n");
-        let mut taken = Taken::default();
-        assert_eq!(lent(&first, &mut taken), (Vec::new(), None));
+        let mut claimed = Claimed::default();
+        assert_eq!(collected(&first, &mut claimed), (Vec::new(), None));
         let borrowed = ("fork/subagents/agent-x1.jsonl".to_owned(), None);
-        assert_eq!(lent(&fork, &mut taken), (vec![borrowed], None));
+        assert_eq!(collected(&fork, &mut claimed), (vec![borrowed], None));
     }
 
     /// Fails once, when so much was read.
@@ -346,8 +349,8 @@ mod tests {
             put(project, &name, &record(&[&format!("/p/{result}")], &[]));
         }
         let names = |meter: OnceBroken| {
-            let mut taken = Taken::default();
-            let (found, told) = metered(Arc::new(meter), || lent(&fork, &mut taken));
+            let mut claimed = Claimed::default();
+            let (found, told) = metered(Arc::new(meter), || collected(&fork, &mut claimed));
             let names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
             (names, told)
         };
@@ -373,7 +376,7 @@ mod tests {
         let results = vec!["/p/source/tool-results/a.txt"; 10_001];
         put(folder.path(), "source/tool-results/a.txt", "a");
         let fork = put(folder.path(), "fork.jsonl", &record(&results, &[]));
-        let (found, told) = lent(&fork, &mut Taken::default());
+        let (found, told) = collected(&fork, &mut Claimed::default());
         assert_eq!(found.len(), 1);
         assert!(told.unwrap().ends_with("do not go along: fork.jsonl"));
     }
@@ -385,7 +388,7 @@ mod tests {
         put(folder.path(), path, "a");
         let fork = put(folder.path(), "fork.jsonl", &record(&[path], &[]));
         let found = ("fork/tool-results/a.txt".to_owned(), Some(path.to_owned()));
-        assert_eq!(lent(&fork, &mut Taken::default()), (vec![found], None));
+        assert_eq!(collected(&fork, &mut Claimed::default()), (vec![found], None));
     }
 
     #[test]
@@ -406,7 +409,7 @@ mod tests {
         ];
         for path in table {
             let fork = put(&project, "fork.jsonl", &record(&[path], &[]));
-            let (found, told) = lent(&fork, &mut Taken::default());
+            let (found, told) = collected(&fork, &mut Claimed::default());
             assert_eq!(found, [], "{path}");
             assert_eq!(
                 told.unwrap(),
@@ -423,14 +426,14 @@ mod tests {
         std::os::unix::fs::symlink(&elsewhere, project.join("led")).unwrap();
         std::os::unix::fs::symlink(elsewhere.join("subagents"), project.join("real/subagents")).unwrap();
         let fork = put(&project, "fork.jsonl", &record(&[], &["o1"]));
-        let (found, told) = lent(&fork, &mut Taken::default());
+        let (found, told) = collected(&fork, &mut Claimed::default());
         assert_eq!((found, told.is_some()), (Vec::new(), true));
         let fork = put(
             &project,
             "fork.jsonl",
             &record(&[], &["x1", "x2", "x3", "x4", "x5", "x6", "x7"]),
         );
-        let (_, told) = lent(&fork, &mut Taken::default());
+        let (_, told) = collected(&fork, &mut Claimed::default());
         let words = "7 files that its records name are missing: x1, x2, x3, x4, x5, and 2 more";
         assert_eq!(told.unwrap(), words);
     }

@@ -1,0 +1,356 @@
+//! How the lines of a file become the lines of another: the one loop behind copies, cuts, repairs, moves, restores and imports.
+//!
+//! Streams the lines of a source, asks for a verdict on each, and writes those that are kept: every byte except the places that
+//! were edited. A line that is longer than the limit is streamed through without being held. Knows no format and no file, and
+//! decides nothing about a line.
+
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+use super::fields::{Fields, lenient_text};
+use super::lines::trimmed;
+
+/// A line of the source.
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its bytes, without the newline. `None` if it is longer than the limit, so that it cannot be edited.
+    pub bytes: Option<&'a [u8]>,
+    /// Whether a newline ends it, if it is not too long. Only the last line can lack one.
+    pub ended: bool,
+}
+
+impl<'a> Line<'a> {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if it is too long.
+    pub fn held(&self) -> io::Result<&'a [u8]> {
+        let too_long = || {
+            let what = "a line is longer than can be held";
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        };
+        self.bytes.ok_or_else(too_long)
+    }
+}
+
+/// What happens to a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is written, with the edits.
+    Keep,
+    /// It is not written.
+    Drop,
+}
+
+/// What differs in the copy of a line.
+#[derive(Debug, Default)]
+pub struct Edits {
+    places: Vec<(Range<usize>, Vec<u8>)>,
+    before: Vec<u8>,
+}
+
+impl Edits {
+    /// Writes this text in place of a part of the line. Parts do not overlap.
+    pub fn replace(&mut self, place: Range<usize>, text: impl Into<Vec<u8>>) {
+        self.places.push((place, text.into()));
+    }
+
+    /// Writes whole lines before this one.
+    pub fn insert_before(&mut self, lines: &[u8]) {
+        self.before.extend_from_slice(lines);
+    }
+
+    /// Writes a line with these edits, and leaves none for the next one.
+    fn write(&mut self, line: &[u8], writer: &mut dyn Write) -> io::Result<()> {
+        writer.write_all(&self.before)?;
+        self.places.sort_by_key(|(place, _)| place.start);
+        let mut written = 0;
+        for (place, text) in &self.places {
+            writer.write_all(&line[written..place.start])?;
+            writer.write_all(text)?;
+            written = place.end;
+        }
+        writer.write_all(&line[written..])
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+        self.before.clear();
+    }
+}
+
+/// Reads lines one after another and writes what becomes of them.
+#[derive(Debug)]
+pub struct Rewriter<R> {
+    reader: R,
+    offset: u64,
+    held_bytes: usize,
+    ends_last_line: bool,
+    line: Vec<u8>,
+    edits: Edits,
+}
+
+impl<R: BufRead> Rewriter<R> {
+    /// Rewrites the lines of `reader` from its first byte on. Lines longer than `held_bytes` are not held.
+    pub fn new(reader: R, held_bytes: usize) -> Self {
+        Self {
+            reader,
+            offset: 0,
+            held_bytes,
+            ends_last_line: true,
+            line: Vec::new(),
+            edits: Edits::default(),
+        }
+    }
+
+    /// Leaves a last line without a newline as it is. Otherwise it gets one, so that whatever is appended begins a new line.
+    #[must_use]
+    pub fn leaving_the_end(mut self) -> Self {
+        self.ends_last_line = false;
+        self
+    }
+
+    /// Rewrites all lines that are left.
+    ///
+    /// # Errors
+    /// The errors of the reader, the writer and `decide`.
+    pub fn all(
+        mut self,
+        writer: &mut dyn Write,
+        mut decide: impl FnMut(&Line<'_>, &mut Edits) -> io::Result<Verdict>,
+    ) -> io::Result<()> {
+        while self.next(writer, &mut decide)?.is_some() {}
+        Ok(())
+    }
+
+    /// Rewrites the next line. Returns where the one after it begins, or `None` at the end.
+    ///
+    /// # Errors
+    /// The errors of the reader, the writer and `decide`.
+    pub fn next(
+        &mut self,
+        writer: &mut dyn Write,
+        decide: impl FnOnce(&Line<'_>, &mut Edits) -> io::Result<Verdict>,
+    ) -> io::Result<Option<u64>> {
+        self.line.clear();
+        self.edits.clear();
+        let limit = self.held_bytes as u64 + 1;
+        let mut reader = self.reader.by_ref().take(limit);
+        let read = reader.read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        let ended = self.line.pop_if(|last| *last == b'\n').is_some();
+        let is_held = ended || self.line.len() <= self.held_bytes;
+        let line = Line {
+            offset: self.offset,
+            bytes: is_held.then_some(self.line.as_slice()),
+            ended,
+        };
+        let verdict = decide(&line, &mut self.edits)?;
+        self.offset += read as u64;
+        let is_kept = verdict == Verdict::Keep;
+        if is_kept {
+            self.edits.write(&self.line, writer)?;
+        }
+        if !is_held {
+            self.line = Vec::new();
+            self.pass(is_kept.then_some(writer))?;
+        } else if is_kept && (ended || self.ends_last_line) {
+            writer.write_all(b"\n")?;
+        }
+        Ok(Some(self.offset))
+    }
+
+    /// Reads on to the end of a line that is not held.
+    fn pass(&mut self, mut writer: Option<&mut dyn Write>) -> io::Result<()> {
+        let mut is_over = false;
+        while !is_over {
+            let available = match self.reader.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                available => available?,
+            };
+            let newline = memchr::memchr(b'\n', available);
+            let count = newline.map_or(available.len(), |newline| newline + 1);
+            is_over = newline.is_some() || count == 0;
+            if let Some(writer) = writer.as_mut() {
+                writer.write_all(&available[..count])?;
+                if count == 0 && self.ends_last_line {
+                    writer.write_all(b"\n")?;
+                }
+            }
+            self.reader.consume(count);
+            self.offset += count as u64;
+        }
+        Ok(())
+    }
+}
+
+impl<R: BufRead + Seek> Rewriter<R> {
+    /// Continues with the line that begins at this byte.
+    ///
+    /// # Errors
+    /// The reader's error.
+    pub fn go_to(&mut self, offset: u64) -> io::Result<()> {
+        if offset != self.offset {
+            self.reader.seek(SeekFrom::Start(offset))?;
+            self.offset = offset;
+        }
+        Ok(())
+    }
+}
+
+/// A record and where its values are in its line.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// Its members.
+    pub fields: Fields<'a>,
+    text: &'a str,
+    start: usize,
+}
+
+impl<'a> Record<'a> {
+    /// The record that a line is, whatever else surrounds it; `None` if it is none.
+    #[must_use]
+    pub fn parse(line: &'a str) -> Option<Self> {
+        Self::parse_as(line, Fields::parse)
+    }
+
+    /// The same with other members than its own, such as those of its payload.
+    #[must_use]
+    pub fn parse_as(line: &'a str, fields: impl FnOnce(&'a str) -> Option<Fields<'a>>) -> Option<Self> {
+        let text = std::str::from_utf8(trimmed(line.as_bytes())).ok()?;
+        Some(Self {
+            fields: fields(text)?,
+            text,
+            start: text.as_ptr() as usize - line.as_ptr() as usize,
+        })
+    }
+
+    /// Where the value of a member is in the line. Members of members are named by the way to them.
+    #[must_use]
+    pub fn place(&self, way: &[&str]) -> Option<Range<usize>> {
+        let (name, way) = way.split_last()?;
+        let mut inner = None;
+        for name in way {
+            inner = Some(inner.as_ref().unwrap_or(&self.fields).object(name)?);
+        }
+        let place = inner.as_ref().unwrap_or(&self.fields).place(self.text, name)?;
+        Some(self.start + place.start..self.start + place.end)
+    }
+
+    /// Where a part of one of its values is in the line.
+    #[must_use]
+    pub fn place_of(&self, value: &RawValue, part: Range<usize>) -> Range<usize> {
+        let start = self.start + value.get().as_ptr() as usize - self.text.as_ptr() as usize;
+        start + part.start..start + part.end
+    }
+
+    /// The text of such a member, and where its value is.
+    #[must_use]
+    pub fn text(&self, way: &[&str]) -> Option<(String, Range<usize>)> {
+        let place = self.place(way)?;
+        let token = &self.text[place.start - self.start..place.end - self.start];
+        Some((lenient_text(token)?, place))
+    }
+}
+
+/// A text as a JSON string.
+#[must_use]
+pub fn token(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    match text.bytes().all(is_plain) {
+        true => format!("\"{text}\""),
+        false => serde_json::Value::from(text).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufReader, Cursor};
+
+    use super::*;
+
+    const HELD: usize = 8;
+
+    /// Drops what is empty, marks what is short, and keeps the rest.
+    fn decide(line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
+        match line.bytes {
+            Some(b"") => return Ok(Verdict::Drop),
+            Some(bytes) => {
+                edits.insert_before(b"<");
+                edits.replace(bytes.len()..bytes.len(), ">");
+                edits.replace(0..1, "_");
+            }
+            None => {}
+        }
+        Ok(Verdict::Keep)
+    }
+
+    #[test]
+    fn kept_lines_are_written_with_their_edits_whatever_is_read_at_once() {
+        let long = "x".repeat(HELD + 1);
+        let table = [
+            ("", "", ""),
+            ("ab\n\nc", "<_b>\n<_>\n", "<_b>\n<_>"),
+            (
+                "12345678\n12345678",
+                "<_2345678>\n<_2345678>\n",
+                "<_2345678>\n<_2345678>",
+            ),
+            (
+                &format!("{long}\nab\n{long}"),
+                &format!("{long}\n<_b>\n{long}\n"),
+                &format!("{long}\n<_b>\n{long}"),
+            ),
+            ("a\n", "<_>\n", "<_>\n"),
+        ];
+        for (text, ended, as_it_ends) in table {
+            for size in [1, 7, 4096] {
+                let lines = || Rewriter::new(BufReader::with_capacity(size, text.as_bytes()), HELD);
+                let mut written = (Vec::new(), Vec::new());
+                lines().all(&mut written.0, decide).unwrap();
+                lines().leaving_the_end().all(&mut written.1, decide).unwrap();
+                let written = (
+                    String::from_utf8(written.0).unwrap(),
+                    String::from_utf8(written.1).unwrap(),
+                );
+                assert_eq!(written, (ended.to_owned(), as_it_ends.to_owned()), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_dropped_whole_and_lines_are_found_by_their_offsets() {
+        let text = format!("{}\nab\ncd\nef\n", "x".repeat(HELD * 3));
+        let mut lines = Rewriter::new(Cursor::new(text.as_bytes()), HELD);
+        let mut written = Vec::new();
+        let long = lines.next(&mut written, |line, _| {
+            assert_eq!((line.offset, line.bytes), (0, None));
+            Ok(Verdict::Drop)
+        });
+        let next = long.unwrap().unwrap();
+        assert_eq!((&text[next as usize..], &written[..]), ("ab\ncd\nef\n", &b""[..]));
+        lines.go_to(next + 6).unwrap();
+        lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+        lines.go_to(next).unwrap();
+        lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+        assert_eq!(written, b"ef\nab\n");
+    }
+
+    #[test]
+    fn values_are_found_by_the_way_to_them() {
+        let line = "\u{feff}{\"a\":{\"b\": \"\\u0078\"},\"b\":1,\"a\" : {\"b\":\"last\"}}\0";
+        let record = Record::parse(line).unwrap();
+        let (text, place) = record.text(&["a", "b"]).unwrap();
+        assert_eq!((text.as_str(), &line[place]), ("last", "\"last\""));
+        assert_eq!(&line[record.place(&["b"]).unwrap()], "1");
+        assert_eq!(record.text(&["b"]), None);
+        assert_eq!(record.place(&["b", "a"]), None);
+        assert!(Record::parse("{\"a\":1").is_none());
+    }
+}
