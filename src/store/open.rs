@@ -325,7 +325,7 @@ fn choose(
     trust: &Trust,
     forced_rebuild: Option<RebuildReason>,
 ) -> Result<Source, StoreError> {
-    let is_believed = trust.is_trusted()?;
+    let is_trusted = trust.is_trusted()?;
     let (mut keyspace, mut mark, unusable) = match open_database(&paths.database)? {
         Ok((keyspace, mark)) => (Some(keyspace), mark, None),
         Err(reason) => (None, None, Some(reason)),
@@ -333,7 +333,7 @@ fn choose(
     let is_readable = mark.as_ref().is_none_or(|mark| mark.format <= FORMAT);
     let is_current = mark.as_ref().is_some_and(|mark| mark.format == FORMAT);
     let position = match &mark {
-        Some(mark) if is_current && is_believed && forced_rebuild.is_none() => {
+        Some(mark) if is_current && is_trusted && forced_rebuild.is_none() => {
             follows(&paths.journal, file, mark)?
         }
         _ => None,
@@ -367,7 +367,7 @@ fn choose(
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
         (None, None, None) => RebuildReason::WillNotOpen,
         _ if !is_current => RebuildReason::OtherFormat,
-        _ if !is_believed => RebuildReason::Untrusted,
+        _ if !is_trusted => RebuildReason::Untrusted,
         _ if is_lost => RebuildReason::JournalDamaged,
         _ => RebuildReason::NotOfThisJournal,
     };
@@ -383,7 +383,7 @@ fn choose(
     let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
     let is_uncertain = match is_lost {
         true => {
-            let is_complete = keyspace.is_some() && mark.is_some() && is_believed;
+            let is_complete = keyspace.is_some() && mark.is_some() && is_trusted;
             // If both changed the same thing, one of the changes is lost.
             !is_complete || has_branched || (lost_its_end && !was_closed)
         }

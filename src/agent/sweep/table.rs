@@ -190,7 +190,7 @@ pub(super) fn select_targets<'table>(
             leaders.remove(&process.pid);
         }
     }
-    let is_meant = |process: &Process| match process.mark {
+    let is_target = |process: &Process| match process.mark {
         Mark::Wanted => true,
         Mark::Other => false,
         Mark::None | Mark::NoEnvironment => {
@@ -201,7 +201,7 @@ pub(super) fn select_targets<'table>(
         recorded
             .iter()
             .any(|record| is_recorded(process, record, boot_id))
-            || (is_meant(process) && !excluded.contains(&process.pid))
+            || (is_target(process) && !excluded.contains(&process.pid))
     });
     let found = descendants(processes, roots.map(|process| process.pid).collect(), &excluded);
     processes
