@@ -98,25 +98,25 @@ impl StorePaths {
     }
 }
 
-/// Opens the store in this folder, or creates it. `has_past` says that the folder held a store before, even if
+/// Opens the store in this folder, or creates it. `existed_before` says that the folder held a store before, even if
 /// nothing is left of it.
-pub(super) fn open(folder: &Path, has_past: bool) -> Result<Opened, StoreError> {
+pub(super) fn open(folder: &Path, existed_before: bool) -> Result<Opened, StoreError> {
     durable::make_folders(folder).map_err(StoreError::io("create", folder))?;
     // sled checks much of what it reads with assertions, so a panic counts as an error.
-    match catch_unwind(|| open_with(folder, has_past, None)) {
+    match catch_unwind(|| open_with(folder, existed_before, None)) {
         Ok(Err(error)) if error.is_of_database() && error.lacks_room().is_none() => {
             tracing::error!(%error, "the database is damaged");
         }
         Ok(outcome) => return outcome,
         Err(_) => tracing::error!("the database is damaged: reading it panicked"),
     }
-    open_with(folder, has_past, Some(RebuildReason::Damaged))
+    open_with(folder, existed_before, Some(RebuildReason::Damaged))
 }
 
 /// Opens the store. `forced_rebuild` is a reason to rebuild the database.
 fn open_with(
     folder: &Path,
-    has_past: bool,
+    existed_before: bool,
     forced_rebuild: Option<RebuildReason>,
 ) -> Result<Opened, StoreError> {
     let paths = StorePaths::in_folder(folder);
@@ -127,7 +127,7 @@ fn open_with(
     let closed_at = trust.closed_at()?;
     report.was_closed = closed_at.is_some();
     if !file.exists && !exists(&paths.database)? {
-        if has_past || trust.is_there()? || has_remains(folder, &paths)? {
+        if existed_before || trust.is_there()? || has_remains(folder, &paths)? {
             set_aside(&paths.bodies, UNNAMED_BODIES)?;
         } else {
             journal::create(&paths.journal)?;

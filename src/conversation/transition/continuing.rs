@@ -153,7 +153,7 @@ impl<R> Model<R> {
         let Some(continuation) = &mut self.record.continuation else {
             return;
         };
-        if !continuation.is_of_another_clock(now) {
+        if !continuation.clock_was_set_back(now) {
             return;
         }
         let since = continuation.since.unwrap_or(now);
