@@ -327,16 +327,16 @@ mod tests {
             (r#"{"code":1,"message":"No","data":["because"]}"#, "No (1)"),
             (r#"{"code":1,"message":"No","data":null}"#, "No (1)"),
         ];
-        for (raw, told) in table {
-            assert_eq!(AgentError::from_raw(raw).to_string(), told, "{raw}");
+        for (raw, expected) in table {
+            assert_eq!(AgentError::from_raw(raw).to_string(), expected, "{raw}");
         }
         let long = "é".repeat(MAX_DETAILS_CHARACTERS);
-        let told = |text: &str| {
+        let shown = |text: &str| {
             let raw = serde_json::json!({"code": 1, "message": "No", "data": {"details": text}});
             AgentError::from_raw(&raw.to_string()).details()
         };
-        assert_eq!(told(&long), Some(long.clone()));
-        assert_eq!(told(&format!("{long}é")), Some(format!("{long}…")));
+        assert_eq!(shown(&long), Some(long.clone()));
+        assert_eq!(shown(&format!("{long}é")), Some(format!("{long}…")));
     }
 
     proptest! {
@@ -344,8 +344,8 @@ mod tests {
         fn any_error_text_can_be_shortened(text in "[\u{130}\u{1e9e}\u{e9}a \n]{0,40}|\\PC{0,40}", times in 1usize..100) {
             let text = text.repeat(times);
             let raw = serde_json::json!({"code": 1, "message": "No", "data": {"details": text}}).to_string();
-            let told = AgentError::from_raw(&raw).details().unwrap_or_default();
-            prop_assert!(told.chars().count() <= MAX_DETAILS_CHARACTERS + 1);
+            let shown = AgentError::from_raw(&raw).details().unwrap_or_default();
+            prop_assert!(shown.chars().count() <= MAX_DETAILS_CHARACTERS + 1);
             // A malformed error is its own message.
             let strange = AgentError::from_raw(&format!("x{text}")).to_string();
             prop_assert!(!strange.is_empty());

@@ -152,7 +152,7 @@ pub struct Agent {
     leases: Leases,
     stop: CancellationToken,
     /// Why it was ended while it was in use.
-    condemned: OnceLock<String>,
+    termination_reason: OnceLock<String>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -194,16 +194,16 @@ impl Agent {
     }
 
     /// Ends an agent that no longer answers, even while it is in use. Its users see its death and the reason.
-    pub fn condemn(&self, why: &str) {
+    pub fn terminate(&self, why: &str) {
         // The first reason counts.
-        let _first = self.condemned.set(why.to_owned());
+        let _first = self.termination_reason.set(why.to_owned());
         self.stop.cancel();
     }
 
     /// Why it was ended while it was in use. `None` if it ended on its own.
     #[must_use]
-    pub fn condemned(&self) -> Option<&str> {
-        self.condemned.get().map(String::as_str)
+    pub fn termination_reason(&self) -> Option<&str> {
+        self.termination_reason.get().map(String::as_str)
     }
 
     /// Whether it has ended or is about to.

@@ -117,7 +117,7 @@ impl UnendedSession {
             }
             Err(error) if by_force => {
                 tracing::warn!(handle, %error, "the agent ignored a cancel and did not end the session; its process is ended");
-                session.lease.condemn(
+                session.lease.terminate(
                     "it was stopped because it ignored the cancel of another conversation's turn and did not end that \
                      session",
                 );

@@ -156,7 +156,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         // may be left.
         if is_settled.contains(&false) {
             tracing::warn!("the next start reports any damage of the store again");
-        } else if let Err(error) = store.settle_opening() {
+        } else if let Err(error) = store.delete_opening_report() {
             tracing::warn!(
                 error = chain_text(&error),
                 "the next start reports the damage of the store again"
@@ -313,7 +313,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
         &paths.data,
         StoreOptions {
             now: Some(Timestamp::now()),
-            has_past: set_aside::has_past(&paths.data),
+            existed_before: set_aside::has_past(&paths.data),
         },
     )?;
     if report.replayed > 0 {

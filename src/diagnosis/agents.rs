@@ -406,22 +406,22 @@ mod tests {
     fn a_folder_of_transcripts_that_cannot_be_used_is_a_fault() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("projects");
-        let said = || fault(&folder).map(|fault| (fault.severity, fault.what));
-        assert_eq!(said(), None, "it does not exist yet");
+        let found = || fault(&folder).map(|fault| (fault.severity, fault.what));
+        assert_eq!(found(), None, "it does not exist yet");
         fs::create_dir(&folder).unwrap();
-        assert_eq!(said(), None);
+        assert_eq!(found(), None);
         fs::remove_dir(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(said().unwrap().1.ends_with("is not a folder"));
+        assert!(found().unwrap().1.ends_with("is not a folder"));
         fs::remove_file(&folder).unwrap();
         symlink(home.path().join("elsewhere"), &folder).unwrap();
-        let (severity, what) = said().unwrap();
+        let (severity, what) = found().unwrap();
         assert!(
             severity == Severity::Error && what.contains("elsewhere, which does not exist"),
             "{what}"
         );
         fs::create_dir(home.path().join("elsewhere")).unwrap();
-        assert_eq!(said(), None, "a link to a folder is fine");
+        assert_eq!(found(), None, "a link to a folder is fine");
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub(crate) struct Intent<S> {
     path: PathBuf,
     log: Option<&'static str>,
     file: Option<CheckedFile>,
-    said: Said<S>,
+    content: Said<S>,
 }
 
 impl<S: Serialize + DeserializeOwned> Intent<S> {
@@ -171,7 +171,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
             path,
             log: kind.log,
             file: Some(file),
-            said: Said {
+            content: Said {
                 about: vec![about],
                 groups,
             },
@@ -191,8 +191,8 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         let wrong = |why: String| Unreadable::Damaged(why);
         check_format(&lines)?;
         let has_header = lines.first().is_some_and(|first| first.get("intent").is_some());
-        let said = if has_header {
-            let mut said = Said {
+        let content = if has_header {
+            let mut content = Said {
                 about: Vec::new(),
                 groups: Vec::new(),
             };
@@ -205,14 +205,14 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
                         );
                     }
                     Line::Intent { about, groups, .. } => {
-                        said.about.push(about);
-                        said.groups = groups;
+                        content.about.push(about);
+                        content.groups = groups;
                     }
-                    Line::Steps(group) => said.groups.push(group),
-                    Line::About(about) => said.about.push(about),
+                    Line::Steps(group) => content.groups.push(group),
+                    Line::About(about) => content.about.push(about),
                 }
             }
-            said
+            content
         } else {
             (kind.old)(lines).ok_or_else(|| wrong("its first line does not describe the work".to_owned()))?
         };
@@ -220,17 +220,17 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
             path: path.to_owned(),
             log: kind.log,
             file: None,
-            said,
+            content,
         })
     }
 
     /// Returns the description of the work, and later additions.
     pub(crate) fn about(&self) -> &[S] {
-        &self.said.about
+        &self.content.about
     }
 
     pub(crate) fn groups(&self) -> &[Vec<Step>] {
-        &self.said.groups
+        &self.content.groups
     }
 
     /// Returns the path of its folder, or of its log if it has no folder.
@@ -253,7 +253,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         }
         let lines: Vec<Line<&S>> = groups.iter().cloned().map(Line::Steps).collect();
         self.file()?.append_all(&lines)?;
-        self.said.groups.extend(groups);
+        self.content.groups.extend(groups);
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// The system's error.
     pub(crate) fn note(&mut self, about: S) -> io::Result<()> {
         self.file()?.append(&Line::About(&about))?;
-        self.said.about.push(about);
+        self.content.about.push(about);
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     pub(crate) fn undo(&self, may_have_owner: &dyn Fn(&str) -> bool) -> bool {
         let mut is_done = true;
         let mut touched = BTreeSet::new();
-        for group in self.said.groups.iter().rev() {
+        for group in self.content.groups.iter().rev() {
             touched.extend(group.iter().flat_map(Step::paths).filter_map(Path::parent));
             let undo_step = |step| self.undo_step(step, may_have_owner);
             let undone = self.check_originals(group);

@@ -90,7 +90,7 @@ pub struct StoreOptions {
     pub now: Option<Timestamp>,
     /// Whether something else shows that the folder held a store before. If it holds none now, its content counts as
     /// lost.
-    pub has_past: bool,
+    pub existed_before: bool,
 }
 
 /// An open store. Clones share it; dropping the last one closes it.
@@ -138,7 +138,7 @@ impl Store {
     /// If a file cannot be read or written, or if a newer version wrote the journal. Damage is not an error: journal
     /// and database are merged, and the report says what was lost.
     pub fn open(folder: &Path, options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
-        let opened = open::open(folder, options.has_past)?;
+        let opened = open::open(folder, options.existed_before)?;
         let mut store = Self::start(
             opened.keyspace,
             Some(opened.bodies),
@@ -364,7 +364,7 @@ impl Store {
     ///
     /// # Errors
     /// If the file cannot be removed.
-    pub fn settle_opening(&self) -> Result<(), StoreError> {
+    pub fn delete_opening_report(&self) -> Result<(), StoreError> {
         let Some(folder) = self.journal.as_deref().and_then(Path::parent) else {
             return Ok(());
         };

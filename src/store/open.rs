@@ -98,25 +98,25 @@ impl StorePaths {
     }
 }
 
-/// Opens the store in this folder, or creates it. `has_past` says that the folder held a store before, even if
+/// Opens the store in this folder, or creates it. `existed_before` says that the folder held a store before, even if
 /// nothing is left of it.
-pub(super) fn open(folder: &Path, has_past: bool) -> Result<Opened, StoreError> {
+pub(super) fn open(folder: &Path, existed_before: bool) -> Result<Opened, StoreError> {
     durable::make_folders(folder).map_err(StoreError::io("create", folder))?;
     // sled checks much of what it reads with assertions, so a panic counts as an error.
-    match catch_unwind(|| open_with(folder, has_past, None)) {
+    match catch_unwind(|| open_with(folder, existed_before, None)) {
         Ok(Err(error)) if error.is_of_database() && error.lacks_room().is_none() => {
             tracing::error!(%error, "the database is damaged");
         }
         Ok(outcome) => return outcome,
         Err(_) => tracing::error!("the database is damaged: reading it panicked"),
     }
-    open_with(folder, has_past, Some(RebuildReason::Damaged))
+    open_with(folder, existed_before, Some(RebuildReason::Damaged))
 }
 
 /// Opens the store. `forced_rebuild` is a reason to rebuild the database.
 fn open_with(
     folder: &Path,
-    has_past: bool,
+    existed_before: bool,
     forced_rebuild: Option<RebuildReason>,
 ) -> Result<Opened, StoreError> {
     let paths = StorePaths::in_folder(folder);
@@ -127,7 +127,7 @@ fn open_with(
     let closed_at = trust.closed_at()?;
     report.was_closed = closed_at.is_some();
     if !file.exists && !exists(&paths.database)? {
-        if has_past || trust.is_there()? || has_remains(folder, &paths)? {
+        if existed_before || trust.is_there()? || has_remains(folder, &paths)? {
             set_aside(&paths.bodies, UNNAMED_BODIES)?;
         } else {
             journal::create(&paths.journal)?;
@@ -325,7 +325,7 @@ fn choose(
     trust: &Trust,
     forced_rebuild: Option<RebuildReason>,
 ) -> Result<Source, StoreError> {
-    let is_believed = trust.is_trusted()?;
+    let is_trusted = trust.is_trusted()?;
     let (mut keyspace, mut mark, unusable) = match open_database(&paths.database)? {
         Ok((keyspace, mark)) => (Some(keyspace), mark, None),
         Err(reason) => (None, None, Some(reason)),
@@ -333,7 +333,7 @@ fn choose(
     let is_readable = mark.as_ref().is_none_or(|mark| mark.format <= FORMAT);
     let is_current = mark.as_ref().is_some_and(|mark| mark.format == FORMAT);
     let position = match &mark {
-        Some(mark) if is_current && is_believed && forced_rebuild.is_none() => {
+        Some(mark) if is_current && is_trusted && forced_rebuild.is_none() => {
             follows(&paths.journal, file, mark)?
         }
         _ => None,
@@ -367,7 +367,7 @@ fn choose(
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
         (None, None, None) => RebuildReason::WillNotOpen,
         _ if !is_current => RebuildReason::OtherFormat,
-        _ if !is_believed => RebuildReason::Untrusted,
+        _ if !is_trusted => RebuildReason::Untrusted,
         _ if is_lost => RebuildReason::JournalDamaged,
         _ => RebuildReason::NotOfThisJournal,
     };
@@ -383,7 +383,7 @@ fn choose(
     let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
     let is_uncertain = match is_lost {
         true => {
-            let is_complete = keyspace.is_some() && mark.is_some() && is_believed;
+            let is_complete = keyspace.is_some() && mark.is_some() && is_trusted;
             // If both changed the same thing, one of the changes is lost.
             !is_complete || has_branched || (lost_its_end && !was_closed)
         }

@@ -239,7 +239,7 @@ impl Turn<'_> {
                     .turns
             }
         };
-        let told: Vec<Value> = turns
+        let recalled: Vec<Value> = turns
             .iter()
             .filter(|turn| !turn.api_error)
             .map(|turn| {
@@ -252,7 +252,7 @@ impl Turn<'_> {
                 json!({ "user": turn.prompt, "assistant": turn.reply, "tools": tools })
             })
             .collect();
-        Ok(Value::from(told).to_string())
+        Ok(Value::from(recalled).to_string())
     }
 
     /// Dies like a killed process: writes and answers nothing more.
@@ -382,11 +382,11 @@ mod tests {
             reply: "x".into(),
             complete: true,
         };
-        let told = crate::transcript::preamble::preamble(&[past], Default::default())
+        let preamble = crate::transcript::preamble::preamble(&[past], Default::default())
             .expect("a text")
             .text;
         let content = [
-            json!({ "type": "text", "text": told }),
+            json!({ "type": "text", "text": preamble }),
             json!({ "type": "text", "text": "go on" }),
         ];
         assert_eq!(newest_message(&content), "go on");

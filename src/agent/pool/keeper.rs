@@ -169,7 +169,7 @@ pub(super) async fn run(
         initialized: Arc::new(initialized),
         leases: Leases::new(),
         stop: stop.clone(),
-        condemned: OnceLock::new(),
+        termination_reason: OnceLock::new(),
         stopped,
     });
     pool.started(&agent);

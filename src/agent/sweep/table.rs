@@ -191,7 +191,7 @@ pub(super) fn select_targets<'table>(
             leaders.remove(&process.pid);
         }
     }
-    let is_meant = |process: &Process| match process.mark {
+    let is_target = |process: &Process| match process.mark {
         Mark::Wanted => true,
         Mark::Other => false,
         Mark::None | Mark::NoEnvironment => {
@@ -204,7 +204,7 @@ pub(super) fn select_targets<'table>(
             .any(|record| is_recorded(process, record, boot_id));
         // A recorded process that has become a daemon is still a target, but not the agent of another daemon.
         (is_recorded && !excluded.contains(&process.parent))
-            || (is_meant(process) && !excluded.contains(&process.pid))
+            || (is_target(process) && !excluded.contains(&process.pid))
     });
     let found = descendants(processes, roots.map(|process| process.pid).collect(), &excluded);
     processes

@@ -78,7 +78,7 @@ impl Actor {
                     session.prompt = None;
                     self.questions.clear();
                     self.dead = self.session.as_ref().map(|session| session.lease.clone());
-                    let condemned = self.dead.as_ref().and_then(|dead| dead.condemned());
+                    let condemned = self.dead.as_ref().and_then(|dead| dead.termination_reason());
                     let prompts = self
                         .dead
                         .as_ref()

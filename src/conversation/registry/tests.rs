@@ -475,7 +475,7 @@ async fn what_is_opened_again_waits_for_the_end_of_an_agent_that_is_dying() {
     closed.close(session, false, Duration::ZERO).closed().await;
     assert_eq!(closed.writers_ended().await, Ok(()), "no turn runs in it");
     assert!(!agent.has_stopped());
-    agent.condemn("a test ends it");
+    agent.terminate("a test ends it");
     assert_eq!(closed.writers_ended().await, Ok(()));
     assert!(agent.has_stopped());
 }

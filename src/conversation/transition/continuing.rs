@@ -147,7 +147,7 @@ impl<R> Model<R> {
         let Some(continuation) = &mut self.record.continuation else {
             return;
         };
-        if !continuation.is_of_another_clock(self.now) {
+        if !continuation.clock_was_set_back(self.now) {
             return;
         }
         let since = continuation.since.unwrap_or(self.now);

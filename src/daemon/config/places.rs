@@ -16,14 +16,14 @@ pub(super) fn of_error(text: &str, error: &toml::de::Error) -> (usize, String) {
     let place = table
         .as_ref()
         .and_then(|table| place_at(table.get_ref(), span.start));
-    let said = match place {
+    let message = match place {
         Some(place) => match place.value.zip(expected(&words)) {
             Some((value, expected)) => of_wrong_value(&place.names, value, expected, text, span.start),
             None => format!("{}: {words}", place.names.join(".")),
         },
         None => words,
     };
-    (line(text, span.start), said)
+    (line(text, span.start), message)
 }
 
 /// Returns the message for a value of the wrong type or out of range, at this position or around it.

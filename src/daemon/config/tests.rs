@@ -118,10 +118,10 @@ fn each_agent_has_its_own_interrupt_policy() {
     assert_eq!(claude("interrupts = \"deny\""), InterruptPolicy::Deny);
     assert_eq!(claude("interrupts = \"allowReads\""), InterruptPolicy::AllowReads);
     assert_eq!(of("interrupts = \"deny\"", "loopback"), InterruptPolicy::Deny);
-    let said = refusal("[agents.claude]\ncommand = \"/bin/claude\"\ninterrupts = \"allow\"");
+    let error = refusal("[agents.claude]\ncommand = \"/bin/claude\"\ninterrupts = \"allow\"");
     assert!(
-        said.contains("claude") && said.contains("allow") && said.contains("allowReads"),
-        "{said}"
+        error.contains("claude") && error.contains("allow") && error.contains("allowReads"),
+        "{error}"
     );
 }
 
@@ -129,10 +129,10 @@ fn each_agent_has_its_own_interrupt_policy() {
 fn limits_that_allow_nothing_are_refused() {
     let config = Config::parse("[limits]\nsession_open_ms = 1").unwrap();
     assert_eq!(config.limits.session_open_ms, 1);
-    let said = refusal("[limits]\nsession_open_ms = 0");
-    assert_eq!(said, "line 2: limits.session_open_ms must be at least 1");
-    let said = refusal("[limits]\ncontinuations = 0");
-    assert_eq!(said, "line 2: limits.continuations must be at least 1");
+    let error = refusal("[limits]\nsession_open_ms = 0");
+    assert_eq!(error, "line 2: limits.session_open_ms must be at least 1");
+    let error = refusal("[limits]\ncontinuations = 0");
+    assert_eq!(error, "line 2: limits.continuations must be at least 1");
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn minutes_may_have_fractions() {
     assert_eq!(config.rules(|| TimeZone::UTC).idle_ms, 300);
     assert_eq!(config.agent_idle_ms(), 90_000);
     for minutes in ["-1", "-0.5", "nan"] {
-        let said = refusal(&format!("[limits]\nidle_minutes = {minutes}"));
-        assert_eq!(said, "line 2: limits.idle_minutes must be at least 0");
+        let error = refusal(&format!("[limits]\nidle_minutes = {minutes}"));
+        assert_eq!(error, "line 2: limits.idle_minutes must be at least 0");
     }
 }
 
@@ -420,9 +420,9 @@ fn invalid_settings_are_refused_with_a_hint() {
     ];
     for (text, expected) in table {
         let refusal = refusal(text);
-        let (line, told) = refusal.split_once(": ").unwrap();
+        let (line, error) = refusal.split_once(": ").unwrap();
         assert!(line.starts_with("line "), "{text}: {refusal}");
-        assert_eq!(told, expected, "{text}");
+        assert_eq!(error, expected, "{text}");
     }
 }
 
@@ -434,13 +434,13 @@ fn an_unknown_key_is_reported_with_its_line() {
         ("[limits]\n\nprompt_queue = \"many\"", "line 3", "prompt_queue"),
         ("default_agent = ", "line 1", "quoted"),
     ] {
-        let said = refusal(text);
-        assert!(said.contains(line) && said.contains(key), "{text}: {said}");
+        let error = refusal(text);
+        assert!(error.contains(line) && error.contains(key), "{text}: {error}");
     }
-    let said = refusal("[agents.mine]\ncomand = \"m\"");
+    let error = refusal("[agents.mine]\ncomand = \"m\"");
     assert!(
-        said.starts_with("line 2: agents.mine.comand: unknown field"),
-        "{said}"
+        error.starts_with("line 2: agents.mine.comand: unknown field"),
+        "{error}"
     );
 }
 
@@ -490,10 +490,10 @@ fn a_wrong_type_is_reported_in_plain_words() {
     let mut others = Vec::new();
     for (name, expected) in settings {
         for (value, found, fits) in values {
-            let told = refused(&format!("# mine\n{name} = {value}"));
+            let error = refused(&format!("# mine\n{name} = {value}"));
             let wanted = format!("line 2: {name} must be {expected}, not {found}");
-            if !fits.contains(expected) && told.as_ref() != Some(&wanted) {
-                others.push((wanted, told));
+            if !fits.contains(expected) && error.as_ref() != Some(&wanted) {
+                others.push((wanted, error));
             }
         }
     }
@@ -515,7 +515,7 @@ fn backups_can_be_turned_off_and_limited() {
         KeepRules { is_on, days, bytes }
     );
     assert!(!rules("[keep]\nenabled = false").is_on);
-    for (text, said) in [
+    for (text, error) in [
         ("[keep]\ndays = 0", "keep.days must be at least 1"),
         ("[keep]\nbytes = 999", "keep.bytes must be at least 1000000"),
         ("[keep]\ndays = -1", "days"),
@@ -525,7 +525,7 @@ fn backups_can_be_turned_off_and_limited() {
         ("[keep]\nday = 1", "day"),
     ] {
         let refusal = Config::parse(text).unwrap_err().to_string();
-        assert!(refusal.contains(said), "{text}: {refusal}");
+        assert!(refusal.contains(error), "{text}: {refusal}");
     }
 }
 

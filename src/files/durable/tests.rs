@@ -167,28 +167,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `tell` for each active disk that contains the path.
-fn tell(path: &Path, tell: impl Fn(&mut State)) {
+/// Calls `visit` for each active disk that contains the path.
+fn for_each_disk(path: &Path, visit: impl Fn(&mut State)) {
     let disks = lock(&DISKS).clone();
     for disk in disks {
         let mut state = lock(&disk);
         if path.starts_with(&state.root) {
-            tell(&mut state);
+            visit(&mut state);
         }
     }
 }
 
 pub(super) fn synced(step: Step<'_>) {
     match step {
-        Step::File(path) => tell(path, |state| state.sync_file(path)),
-        Step::Folder(path) => tell(path, |state| state.sync_folder(path)),
+        Step::File(path) => for_each_disk(path, |state| state.sync_file(path)),
+        Step::Folder(path) => for_each_disk(path, |state| state.sync_folder(path)),
     }
 }
 
 pub(super) fn named(from: &Path, to: &Path) {
     // A rename of a missing file fails.
     if from.symlink_metadata().is_ok() {
-        tell(to, |state| {
+        for_each_disk(to, |state| {
             let name = Name {
                 from: from.to_owned(),
                 to: to.to_owned(),

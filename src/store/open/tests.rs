@@ -400,7 +400,7 @@ fn damage_in_the_middle_is_reported_and_kept_and_the_rest_counts() {
     let kept = report.journal_kept.unwrap();
     assert_eq!(fs::read_to_string(kept).unwrap(), damaged);
     let before = contents(&store);
-    store.settle_opening().unwrap();
+    store.delete_opening_report().unwrap();
     drop(store);
     fs::remove_dir_all(&paths.database).unwrap();
     let (store, report) = open_store(folder.path());
@@ -430,7 +430,7 @@ fn a_journal_without_its_header_is_read_and_replaced() {
         assert_eq!(report.may_have_lost(), is_rebuilt);
         assert_eq!(contents(&store), before);
         assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
-        store.settle_opening().unwrap();
+        store.delete_opening_report().unwrap();
         let before = contents(&store);
         drop(store);
         let (store, report) = open_store(folder.path());

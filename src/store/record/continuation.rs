@@ -113,14 +113,14 @@ impl PendingContinuation {
 
     /// Whether the clock was set back to before the wait was calculated.
     #[must_use]
-    pub fn is_of_another_clock(&self, now: Timestamp) -> bool {
+    pub fn clock_was_set_back(&self, now: Timestamp) -> bool {
         self.since.is_some_and(|since| since > now)
     }
 
     /// When to wake the conversation: when the continuation is due, or at once to recalculate the time.
     #[must_use]
     pub fn wakes_at(&self, now: Timestamp) -> Timestamp {
-        if self.is_of_another_clock(now) {
+        if self.clock_was_set_back(now) {
             now
         } else {
             self.at

@@ -95,7 +95,7 @@ impl Original {
     #[track_caller]
     fn survives(&self, what: &str, end: End, damage: impl FnOnce(&StorePaths)) {
         let (store, copy) = self.opens_with_all(what, end, damage);
-        store.settle_opening().unwrap();
+        store.delete_opening_report().unwrap();
         let what = format!("{what}, {end:?}");
         assert_eq!(
             wait(store.commit(change(record(1, 900)))).unwrap(),

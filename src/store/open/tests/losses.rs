@@ -311,8 +311,8 @@ fn losses_are_reported_until_they_are_settled() {
         drop(store);
     }
     let (store, _) = open_store(folder.path());
-    store.settle_opening().unwrap();
-    store.settle_opening().unwrap();
+    store.delete_opening_report().unwrap();
+    store.delete_opening_report().unwrap();
     drop(store);
     let (_, report) = open_store(folder.path());
     assert!(
