@@ -409,7 +409,7 @@ async fn sweep_last_life(store: &Store, instance: &Instance, ended_well: bool) {
             }
         }
         Err(error) => {
-            tracing::error!(%error, "did not end the processes that an earlier daemon left running")
+            tracing::error!(%error, "did not end the processes that an earlier daemon left running");
         }
     }
     let marks: Vec<String> = remembered.into_iter().map(|process| process.mark).collect();
