@@ -1,4 +1,4 @@
-//! The agent as a whole: its folder, its live sessions, and their threads.
+//! The agent as a whole: its folder, its live sessions, and the threads that work for them.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,7 +1,7 @@
-//! The methods that clients can call: ACP version 1, each method in a few lines.
+//! What clients can call: ACP version 1, each method in a few lines.
 //!
-//! Owns the checks of parameters and the form of answers. Prompts are handed to the session; everything else is answered
-//! at once.
+//! Owns the parameters' checks and the answers' shapes. Prompts are handed to the session; all else is
+//! answered at once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! A fork of a session: a new transcript with the history up to a point.
+//! A branch of a session: a new transcript with the history up to a point.
 //!
-//! It works as Claude's fork does: it runs at once, in the folder of the source, gives every record a new uuid and notes
-//! from which record it was copied. Records are changed token by token, so unknown members are kept.
+//! Done as Claude does it: at once, beside the source, every uuid new, each record saying from which one it
+//! was copied. Records are changed token by token, so that what this agent does not know goes along.
 
 use std::collections::HashMap;
 use std::io::Write;

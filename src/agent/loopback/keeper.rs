@@ -1,7 +1,7 @@
-//! Writes the transcript of a session in Claude's format.
+//! Writing a session's transcript, in Claude's format.
 //!
-//! Owns the form of the records, and the rule that each is appended with one write when it happens. The file is the only
-//! memory of the session: each prompt reads from it where to continue.
+//! Owns the shape of the records and the rule that each is appended with one write as it happens. What stands
+//! in the file is the session's whole memory: the place to go on from is read from it at every prompt.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

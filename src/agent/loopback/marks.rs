@@ -1,6 +1,6 @@
-//! State that the agent stores apart from its transcripts: ids that it refuses, and limits with their start times.
+//! What the agent remembers beside its transcripts: ids that it refuses, and limits with their beginnings.
 //!
-//! Small files below `state`, written by rename, so that they are valid in new processes and after a crash.
+//! Small files below `state`, durable by rename, so that they hold in new processes and after a crash.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

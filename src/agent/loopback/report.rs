@@ -1,4 +1,4 @@
-//! What the agent sends in addition to replies: usage, limits, titles, commands, and Claude's own messages.
+//! What the agent tells beside the replies: usage, limits, titles, commands, and Claude's own messages.
 
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -1,8 +1,8 @@
-//! Whether a user is signed in, if the agent is configured to have accounts.
+//! Whether somebody is signed in, where the agent is to have accounts.
 //!
-//! A file stands for the vendor's server and contains the one valid token. Like real agents, this one reads it at its
-//! start: a later sign-in is known only to the next process. Without the file there are no accounts and no sign-in is
-//! needed.
+//! A file stands for the vendor's server: it holds the one token that is good. As the agents in the field do, this one
+//! reads it at its start and keeps it; what is signed in anew afterwards only the next process knows. Without a file there
+//! are no accounts, and everybody is let in.
 
 use std::fs;
 use std::path::PathBuf;

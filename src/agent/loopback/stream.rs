@@ -1,7 +1,7 @@
-//! The directive `stream`, which sends up to millions of chunks.
+//! Chunks by the million: the directive `stream`.
 //!
-//! The line of a chunk is formatted once; only its number changes. Without an interval, many lines are sent in one
-//! write, which allows a million a second; with an interval, each is sent when it is due.
+//! A chunk's line is formed once; only its number changes. With no interval many lines go out in one write,
+//! which is what makes a million a second possible; with one, each goes out when it is due.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Tool calls, and the permission question before them.
+//! Calls of tools, and the question that may come first.
 
 use std::fs;
 use std::io;
