@@ -20,13 +20,13 @@ fail() {
     exit "${2:-1}"
 }
 
-# misused WORDS: how it is used, and what was wrong.
+# misused MESSAGE: prints the usage and the message, and fails.
 misused() {
     usage >&2
     fail "$1" 2
 }
 
-# folder OPTION VALUE…: that there is one. One whose name begins with "-" is "./-…".
+# folder OPTION VALUE…: fails without a value. A folder whose name begins with "-" is given as "./-…".
 folder() {
     case "${2:-}" in
         "" | -*) misused "$1 needs a folder" ;;
@@ -54,17 +54,17 @@ case "$prefix" in
 esac
 
 prefix="${prefix%/}"
-# A user has one service. Units of the system give way to a user's own, and units that nobody enabled to those that are linked.
+# A user has one service. A user's own units replace those of the system, and linked units replace units that are not enabled.
 if [ -n "$service" ] && [ "$(uname -s)" = Linux ] && command -v systemctl >/dev/null; then
     unit=share/systemd/user/sessiond.socket
     other="$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null || true)"
-    # systemd has none for a link that leads nowhere, and makes no other in its place.
+    # systemd reports nothing for a dangling link, and does not replace it.
     link="${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user/sessiond.socket"
     [ ! -L "$link" ] || other="$link"
     case "$other" in
         "" | /usr/* | /lib/*) ;;
         *)
-            # Of one that is gone nothing but the link tells where it was.
+            # If the unit was deleted, only the link shows where it was.
             real="$(readlink -f "$other" || true)"
             [ -e "$other" ] || real="$(readlink "$other" || true)"
             if [ -z "$real" ] || [ "$real" = "$prefix/$unit" ] || [ "$other" -ef "$prefix/$unit" ]; then
@@ -83,7 +83,7 @@ if [ -z "$from" ]; then
     cd "$source"
     profile="${BUILD_PROFILE:-dist}"
     cargo build --profile "$profile" --locked --bin sessionctl
-    # Cargo writes the profile "dev" to the folder "debug". It takes a relative target folder from here too.
+    # Cargo writes the profile "dev" to the folder "debug". A relative target folder is relative to this folder too.
     [ "$profile" != dev ] || profile=debug
     from="${CARGO_TARGET_DIR:-target}/$profile"
 fi
@@ -107,7 +107,7 @@ for program in sessiond sessionctl; do
 done
 "$bin/sessionctl" generate "$prefix" >>"$installed.new"
 
-# put FILE PLACE NAME VALUE…: each @NAME@ as the file has to write it.
+# put FILE PLACE NAME VALUE…: installs a file with each @NAME@ replaced by its value, in the notation of the file.
 put() {
     file="$1" place="$2" script=
     shift 2
@@ -119,11 +119,11 @@ put() {
     sed "$script" "$source/packaging/$file" >"$place"
     echo "$place" >>"$installed.new"
 }
-# As text in XML.
+# Escapes text for XML.
 xml() {
     printf '%s' "$1" | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g'
 }
-# The shell of this user's logins, where it takes "-lc" and quotes as these do; the system's own else.
+# The login shell of this user if it supports "-lc" and this quoting, else the system's default shell.
 login_shell() {
     shell="$(dscl . -read "/Users/$(id -un)" UserShell 2>/dev/null | sed -n 's/^UserShell: //p')"
     shell="${shell:-${SHELL:-}}"
@@ -153,14 +153,14 @@ case "$(uname -s)" in
         if [ -n "$service" ] || [ -f "$agent" ]; then
             logs="$HOME/Library/Logs"
             mkdir -p "$logs"
-            # Within single quotes of the shell's.
+            # For use within single quotes of the shell.
             quoted="$(printf '%s' "$bin" | sed "s/'/'\\\\''/g")"
             put launchd/io.session-bridge.sessiond.plist "$agent" \
                 shell "$(xml "$(login_shell)")" bindir "$(xml "$quoted")" logs "$(xml "$logs")"
         fi
         ;;
 esac
-# What an older version had and this one has not.
+# Files of the previous version that this one does not have.
 if [ -f "$installed" ]; then
     while IFS= read -r file; do
         grep -qxF "$file" "$installed.new" || rm -f "$file"
@@ -169,18 +169,19 @@ fi
 mv -f "$installed.new" "$installed"
 
 if [ -n "$service" ]; then
-    # One that was started on demand holds the lock; its conversations go on in the next.
+    # A daemon that was started on demand holds the lock; the service continues its conversations.
     "$bin/sessionctl" --no-start stop >/dev/null 2>&1 || true
     case "$(uname -s)" in
         Linux)
             command -v systemctl >/dev/null || fail "installed in $prefix, but not as a service: systemctl was not found. sessionctl starts the daemon when needed"
             systemctl --user daemon-reload || fail "installed in $prefix, but not as a service: systemd does not run for this user. sessionctl starts the daemon when needed"
-            # Elsewhere systemd does not look.
+            # systemd does not look in other folders.
             case "$share" in
                 "$HOME/.local/share" | "${XDG_DATA_HOME:-$HOME/.local/share}" | /usr/local/share | /usr/share) ;;
                 *) systemctl --user link "$share/systemd/user/sessiond.socket" "$share/systemd/user/sessiond.service" ;;
             esac
-            # With the session, and not with the first client: what is to go on at a time needs no client. Of units that are linked each is to be named.
+            # Started with the session and not by the first client, because scheduled continuations need no client. Each linked unit
+            # must be named.
             systemctl --user enable --now sessiond.socket sessiond.service ||
                 fail "installed in $prefix, but the service does not start. To see why: systemctl --user status sessiond. When it is fixed: systemctl --user restart sessiond.socket sessiond"
             ;;
@@ -199,7 +200,7 @@ case ":$PATH:" in
     *":$bin:"*) ;;
     *) echo "add $bin to your PATH" ;;
 esac
-# bash and fish look below a home by themselves.
+# bash and fish find completions below a home automatically.
 case "$is_first:${SHELL:-}:$share" in
     yes:*/zsh:"${HOME:-/}"/*)
         echo "for completions in zsh: fpath=('$share/zsh/site-functions' \$fpath) in ~/.zshrc, before compinit" ;;

@@ -11,7 +11,7 @@ fail() {
     exit "${2:-1}"
 }
 
-# misused WORDS: how it is used, and what was wrong.
+# misused MESSAGE: prints the usage and the message, and fails.
 misused() {
     usage >&2
     fail "$1" 2
@@ -45,10 +45,10 @@ is_installed=
 real="$(cd "$prefix" 2>/dev/null && pwd -P || echo "$prefix")"
 units="${XDG_CONFIG_HOME:-${HOME:-}/.config}/systemd/user"
 
-# Whether a path by which systemd knows a unit, or the link there, leads to what was installed in this prefix, be it gone or not.
+# Whether a path under which systemd knows a unit, or its link, leads to a unit of this prefix, even if that was deleted.
 is_ours() {
     unit="share/systemd/user/${1##*/}"
-    # A unit without that list is not this script's.
+    # Without that list, the unit was not installed by install.sh.
     [ -n "$is_installed" ] || [ ! -e "$prefix/$unit" ] || return 1
     [ "$1" -ef "$prefix/$unit" ] && return
     case "$(readlink "$1" || echo "$1")" in
@@ -61,20 +61,20 @@ reload=
 known=
 case "$(uname -s)" in
     Linux)
-        # Of several that are installed, only this one. That of another prefix is told as the link to it.
+        # Only the service of this prefix. systemd reports a unit of another prefix as the link to it.
         command -v systemctl >/dev/null &&
             known="$(systemctl --user show --property FragmentPath --value sessiond.socket 2>/dev/null)" || true
         if [ -n "$known" ] && is_ours "$known"; then
             systemctl --user stop sessiond.socket sessiond.service ||
                 echo "uninstall.sh: cannot stop the service. To see why: systemctl --user status sessiond" >&2
-            # What links it leaves, as those of a unit that is gone, are looked for below.
+            # Remaining links, such as those to a deleted unit, are removed below.
             systemctl --user disable sessiond.socket sessiond.service || true
             reload=yes
         fi
         ;;
     Darwin) [ -z "$is_installed" ] || launchctl bootout "gui/$(id -u)/io.session-bridge.sessiond" 2>/dev/null || true ;;
 esac
-# A file, and the folders above it that are empty then, up to the prefix.
+# Deletes a file, and then empty folders above it, up to the prefix.
 remove() {
     rm -f "$1"
     folder="${1%/*}"
@@ -83,7 +83,7 @@ remove() {
     done
 }
 if [ -n "$is_installed" ]; then
-    # Turns that run are cancelled, as with every stop. There may be no daemon, or one of another program.
+    # Running turns are cancelled, as with every stop. There may be no daemon, or a daemon of another installation.
     pid="$("$prefix/bin/sessionctl" --json --no-start status 2>/dev/null | sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"
     case "$(readlink "/proc/${pid:-none}/exe" || echo unknown)" in
         "$prefix"/bin/* | "$real"/bin/* | unknown) "$prefix/bin/sessionctl" --no-start stop >/dev/null 2>&1 || true ;;
@@ -93,13 +93,13 @@ if [ -n "$is_installed" ]; then
     done <"$installed"
     remove "$installed"
 fi
-# Links that now lead nowhere, where no manager ran that would have taken them away, or the units were gone before.
+# Dangling links, if no manager ran that would have removed them, or if the units were deleted before.
 for link in "$units"/*.wants/sessiond.* "$units"/sessiond.*; do
     if [ -L "$link" ] && [ ! -e "$link" ] && is_ours "$link"; then
-        # systemd may know no file of theirs any more, and has them run all the same.
+        # systemd may no longer know their files, and still run them.
         [ -n "$known" ] || [ -n "$reload" ] || systemctl --user stop sessiond.socket sessiond.service 2>/dev/null || true
         rm -f "$link"
-        # The folder of those that are enabled is systemd's, and goes with the last of them.
+        # systemd made the folder of enabled units; it is removed with the last of them.
         case "$link" in *.wants/*) rmdir "${link%/*}" 2>/dev/null || true ;; esac
         reload=yes
     fi

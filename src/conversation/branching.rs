@@ -140,8 +140,8 @@ async fn place(
     .await
 }
 
-/// Makes a branch that ends with a place. A cut is preferred to a fork that is told the place: it is shown by the file what
-/// is in it, and no process is needed.
+/// Makes a branch that ends at a place. A cut transcript is preferred to the agent's own fork: its file shows what it
+/// contains, and it needs no process.
 async fn branch_at(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,

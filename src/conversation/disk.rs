@@ -165,8 +165,8 @@ pub(super) fn on_disk(
     }))
 }
 
-/// Whether a transcript is where the agent looks first, or may be: what is in a folder that nobody here can look into the
-/// agent cannot read either.
+/// Whether a transcript is, or may be, where the agent looks first. If this user cannot look into the folder, the agent
+/// cannot either.
 fn is_in_own_folder(root: &Path, cwd: &str, id: &UpstreamId) -> bool {
     let Ok(name) = file_name(id.as_str()) else {
         return false;

@@ -150,9 +150,9 @@ impl Hub {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Adds someone who listens to everything: first what it missed behind `after`, when that is still held, else what
-    /// has happened since the snapshots that it was told were made; then live. `since` is the number of the last event
-    /// before the first snapshot was asked for.
+    /// Adds a subscriber to all conversations. It first gets the events after `after`, if they are still held, or else the
+    /// events since its snapshots were made; then live events. `since` is the number of the last event before the first
+    /// snapshot was requested.
     pub fn subscribe(
         &self,
         mut subscriber: Box<dyn Subscriber>,

@@ -340,8 +340,7 @@ fn unusable(target: &Path, why: &str) -> ConversationError {
     ConversationError::invalid("path", format!("{} cannot be written: {why}", target.display()))
 }
 
-/// Where a bundle goes that nobody named a place for: a name that is free in the daemon's own folder, and those that come
-/// behind it.
+/// The path of a bundle without a given path: the first free name in the daemon's own folder, and the names after it.
 fn default_targets(
     services: &Services,
     view: &Conversation,

@@ -156,7 +156,8 @@ pub(super) fn key(root: &Path, id: &UpstreamId) -> Key {
     }
 }
 
-/// Keeps a session, with the rollouts in which its history begins. Of one whose transcript is gone what is linked is packed.
+/// Backs up a session, with the rollouts in which its history begins. If its transcript is missing, its linked copies are
+/// packed.
 ///
 /// # Errors
 /// What cannot be found for another reason than that it is gone, read or written.

@@ -32,7 +32,7 @@ pub struct Waiting<R> {
     pub on_limit: OnLimit,
     /// Whether it is a scheduled continuation.
     pub continues: bool,
-    /// Its place in the line, when it came to wait in it.
+    /// Its place in the queue, if it had to wait.
     pub place: Option<u64>,
     /// Whether its place is on disk, so that it is shown.
     pub is_kept: bool,
@@ -40,10 +40,10 @@ pub struct Waiting<R> {
     pub is_held: bool,
     /// Whether it is sent because the conversation continues, even if a client has sent its request again since.
     pub is_let_out: bool,
-    /// Whether the conversation goes on with it, and behind it with what else is held: until it is written down as a turn,
-    /// the continuation on the record is for it.
+    /// Whether the conversation continues with it, and after it with the other held prompts. Until its turn is recorded,
+    /// the continuation in the record belongs to it.
     pub leads: bool,
-    /// That continuation, once it is written down.
+    /// That continuation, once it is recorded.
     pub led_by: Option<PendingContinuation>,
     /// Whether the record on disk names it as the running turn. If it is not sent after all, its caller gets the answer only after
     /// that is on disk too: otherwise the next start would end the turn by the transcript, and an edit may be there.

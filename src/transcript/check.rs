@@ -31,11 +31,11 @@ pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
 
 /// What follows where not all of a transcript's calls and results are known.
 pub(super) const CALLS_UNTOLD: &str =
-    "calls without result and results without call are not told of this transcript";
+    "calls without results and results without calls are not reported for this transcript";
 
 /// What a resume makes of messages whose parents do not lead to the place that the agent noted last.
-const LEFT_OUT: &str = "a resume goes on from the place that the agent noted last in the file, to which no parents lead \
-                        from here, and leaves out this record and what follows it";
+const LEFT_OUT: &str = "a resume continues from the place that the agent recorded last in the file, which the parents of this \
+                        record do not lead to, so it leaves out this record and those after it";
 
 /// How much of a text of the transcript is repeated in a finding.
 const QUOTED_CHARS: usize = 120;
@@ -166,8 +166,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         let place = line.place;
         if line.is_too_long() {
             let detail = format!(
-                "longer than {} MiB and not read here; where it is a record of the conversation, an agent may take long \
-                 or fail to read it; {CALLS_UNTOLD}",
+                "longer than {} MiB and not read here; if it is a record of the conversation, an agent may take long or \
+                 fail to read it; {CALLS_UNTOLD}",
                 LINE_LIMIT_BYTES >> 20
             );
             self.find(place.number, FindingKind::OversizedLine, detail);
@@ -180,13 +180,13 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             _ if line.ended => self.find(
                 place.number,
                 FindingKind::GarbageLine,
-                "not a record: a resume passes over it, and what it said is lost",
+                "not a record: a resume skips it, and its content is lost",
             ),
             _ => self.find(
                 place.number,
                 FindingKind::TornLine,
-                "breaks off within a record: its writer was stopped, or still writes; a resume passes over it and goes on \
-                 from the records before",
+                "ends within a record: the program that wrote it was stopped or still writes; a resume skips it and \
+                 continues from the records before it",
             ),
         }
     }
@@ -197,8 +197,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         };
         if self.index.holds(note) {
             let detail = format!(
-                "a record with the uuid {} stood before: the later one is taken for both, so that a resume may lack the \
-                 earlier",
+                "an earlier record has the same uuid {}: the later one replaces it, so a resume may lack the earlier \
+                 one",
                 quoted(&note.uuid())
             );
             self.find(place.number, FindingKind::DuplicateUuid, detail);
@@ -233,8 +233,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     /// Says that a record has more calls and results than are looked at: which of all calls have none cannot be told.
     fn leave_off(&mut self, place: Place) {
         let detail = format!(
-            "more than {ITEMS_LIMIT} calls and results of tools in one record, of which those behind are not looked at \
-             here: {CALLS_UNTOLD}"
+            "more than {ITEMS_LIMIT} calls and results of tools in one record; the others are not checked here: \
+             {CALLS_UNTOLD}"
         );
         self.find(place.number, FindingKind::OversizedLine, detail);
         self.are_calls_known = false;
@@ -265,13 +265,13 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             }
             let detail = match &file {
                 SideFile::ToolResult(path) => format!(
-                    "the result of a tool was put into {}, which is not there: a resume goes on, and the model is told of a \
-                     file that it cannot read",
+                    "the result of a tool was written to {}, which is missing: a resume works, but the model is referred to \
+                     a file that it cannot read",
                     quoted(path)
                 ),
                 SideFile::Subagent(id) => format!(
-                    "what the subagent {} said is not there: a resume goes on with its answer, and the subagent cannot be \
-                     taken up again",
+                    "the transcript of the subagent {} is missing: a resume works with its answer, but the subagent cannot \
+                     be continued",
                     quoted(id)
                 ),
             };
@@ -287,7 +287,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                     self.find(
                         0,
                         FindingKind::NothingToResume,
-                        "nobody has asked anything in it: there is no turn to go on with",
+                        "it contains no prompt, so there is no turn to continue",
                     );
                 }
                 self.judge(&selection);
@@ -295,19 +295,19 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             None => self.find(
                 0,
                 FindingKind::NothingToResume,
-                "no message of a conversation is in it: an agent says that there is no such session",
+                "it contains no message of a conversation: an agent reports that the session does not exist",
             ),
         }
         let mut foreign: Vec<_> = std::mem::take(&mut self.foreign).into_values().collect();
         foreign.sort();
         for (line, count, session) in foreign {
             let say = match count {
-                1 => "1 record here says that it is".to_owned(),
-                _ => format!("{count} records from here on say that they are"),
+                1 => "1 record here belongs to".to_owned(),
+                _ => format!("{count} records from here on belong to"),
             };
             let detail = format!(
-                "{say} of session {session}: a transcript is found by the name of its file, but an agent may leave such \
-                 records out; a copy under a new name has to carry the new id"
+                "{say} session {session}: a transcript is found by the name of its file, but an agent may leave out such \
+                 records; a copy under a new name must contain the new id"
             );
             self.find(line, FindingKind::ForeignSessionId, detail);
         }
@@ -326,8 +326,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 count => format!("{count} messages"),
             };
             let detail = format!(
-                "a newer branch ends here, of which a resume leaves out {messages} that no damage keeps it from: it goes on \
-                 from the place that the agent noted last in the file"
+                "a newer branch ends here, and a resume leaves out {messages} of it, although they are undamaged: it \
+                 continues from the place that the agent recorded last in the file"
             );
             self.find(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
         }
@@ -339,16 +339,16 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 joined += 1;
                 LEFT_OUT
             } else if !selection.contains(*offset) && (selection.leaf_offset()..left).contains(offset) {
-                "a resume does not come by it, as it leaves out the newest messages of the file"
+                "a resume does not reach it, because it leaves out the newest messages of the file"
             } else if !selection.contains(*offset) {
-                "it is on a branch that a resume does not follow, which loses nothing"
+                "it is on a branch that a resume does not follow, so nothing is lost"
             } else if selection.offsets().first() == Some(offset) {
-                "nothing stands before it that a resume could go on with: the history begins here"
+                "there is no record before it that a resume could continue from, so the history begins here"
             } else {
                 joined += 1;
-                "a resume joins it to the record that stands before it in the file, so that only what was between is lost"
+                "a resume joins it to the previous record in the file, so only the records between them are lost"
             };
-            let detail = format!("its parent {} is not there: {effect}", quoted(parent));
+            let detail = format!("its parent {} is missing: {effect}", quoted(parent));
             self.find(self.line_of(*offset), FindingKind::BrokenParent, detail);
         }
         if let Some(first) = selection.offsets().first() {
@@ -356,7 +356,10 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             if selection.breaks() > joined + usize::from(begins_broken) {
                 let (offset, effect) = match selection.left_offset() {
                     Some(left) => (left, LEFT_OUT),
-                    None => (*first, "the history begins within it, and all before is lost"),
+                    None => (
+                        *first,
+                        "the history begins within it, and everything before it is lost",
+                    ),
                 };
                 let detail = format!("the parents form a ring: {effect}");
                 self.find(self.line_of(offset), FindingKind::BrokenParent, detail);
@@ -371,8 +374,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         calls.sort_by_key(|call| call.line);
         for call in calls {
             let effect = if selection.contains(call.offset) {
-                "a resume goes on: at the end of the history the agent fills in that the call was broken off, before \
-                 that it may leave the call out"
+                "a resume works: at the end of the history the agent adds that the call was interrupted, elsewhere it \
+                 may leave out the call"
             } else {
                 "it is on a branch that a resume does not follow"
             };
@@ -381,11 +384,11 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
         for (line, offset) in std::mem::take(&mut self.unasked) {
             let effect = if selection.contains(offset) {
-                "a resume leaves it out, and the model is told \"(no content)\" where nothing else stands beside it"
+                "a resume leaves it out, and the model gets \"(no content)\" if the message has nothing else"
             } else {
                 "it is on a branch that a resume does not follow"
             };
-            let detail = format!("a tool's result, and no call of that tool stands before it: {effect}");
+            let detail = format!("the result of a tool without an earlier call of that tool: {effect}");
             self.find(line, FindingKind::ResultWithoutToolUse, detail);
         }
     }
@@ -396,7 +399,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             return;
         }
         let detail = format!(
-            "it names no parent, so that the history begins here: a resume leaves out all before it ({prompts} {})",
+            "it has no parent, so the history begins here: a resume leaves out everything before it ({prompts} {})",
             if prompts == 1 { "prompt" } else { "prompts" }
         );
         self.find(self.line_of(first), FindingKind::CutOff, detail);

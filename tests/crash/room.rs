@@ -1,8 +1,8 @@
-//! A disk without room, and one that cannot be written: what could not be made durable is refused, and the
-//! daemon works again when there is room.
+//! A full disk and a read-only one: a change that cannot be made durable is refused, and the daemon works again
+//! when there is space.
 //!
-//! The disk is a small one in memory, in a mount namespace of its own. Where such a namespace is not to be
-//! had, the tests that need one say so and do nothing; the words that they check are checked elsewhere too.
+//! The disk is a small one in memory, in a mount namespace of its own. Tests that need one are skipped where the
+//! system does not allow such a namespace; the lines of the snapshots for it are checked only where it does.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +23,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// None, with a reason told, where the system does not let this user have one.
+    /// None, with a printed reason, if the system does not allow this user to mount one.
     fn mount(home: &Home, options: &str) -> Option<Self> {
         let script = "mount -t tmpfs -o \"mode=700,$1\" none \"$2\" && echo mounted && exec cat";
         let mut command = Command::new("unshare");
@@ -208,8 +208,8 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// sled hands its writes over once a second, and takes no more after one that failed, though the journal has
-/// room again. The journal is used without it then, and nothing is lost.
+/// sled writes once a second, and takes no more changes after a failed write, even if there is space again. The
+/// daemon then continues without sled, on the journal alone, and nothing is lost.
 #[test]
 fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
     let home = Home::new("");
@@ -280,8 +280,8 @@ fn limit_files(daemon: &Daemon, length: Option<u64>) {
     prlimit(pid, Resource::Fsize, limit).unwrap();
 }
 
-/// A line that is cut off in its middle because there is no more room is taken back, at whatever byte that
-/// happens.
+/// A line of the journal that is written only in part because there is no space is removed again, wherever it was
+/// cut off.
 #[test]
 fn a_line_that_was_written_in_part_was_not_acknowledged_and_does_no_harm() {
     let home = Home::new("");

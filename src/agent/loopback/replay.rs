@@ -1,4 +1,4 @@
-//! Replays the history of a loaded session as `session/update`s.
+//! Telling a loaded session's history again, as `session/update`s.
 
 use std::path::Path;
 

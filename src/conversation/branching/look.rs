@@ -47,9 +47,9 @@ impl Look {
     }
 }
 
-/// How many turns a branch has to hold: those that were acknowledged on its source, but of a source in which somebody went
-/// back within the agent those that stand at the `place` where it is branched off. What was gone back behind is never taken
-/// along, and what stands behind the place is none of those that were acknowledged.
+/// How many turns a branch must contain: those that were acknowledged on its source. If the user went back within the
+/// agent, it is the turns at the `place` of the fork: turns that were gone back behind are never part of a branch, and
+/// turns after the place are not among the acknowledged ones.
 pub(super) fn expected(source: Option<&OnDisk>, place: Option<&OnDisk>, acknowledged: u64) -> u64 {
     let (Some(source), Some(place)) = (source, place) else {
         return acknowledged;

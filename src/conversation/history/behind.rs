@@ -8,9 +8,9 @@ use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
 
-/// What the file of a link lacks of the turns that were acknowledged on it, for those who tell what there is now and wait
-/// for no agent that is still writing. What somebody went back behind still stands in the file, and no branch is a loss.
-/// None where there is no file that could be read: that is told for itself. Where the file is gone that is `kept` of it.
+/// The acknowledged turns that the file of a link lacks, for readers that report the present state and wait for no agent.
+/// Turns that the user went back behind are still in the file, and branches are not losses. None if no file can be read,
+/// which is reported separately. If the file is missing, `kept` is its backup.
 ///
 /// Of a command that its adapter answers by itself Codex may keep no record, so that a rollout never proves a loss.
 pub(in crate::conversation) fn behind(

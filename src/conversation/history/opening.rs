@@ -152,8 +152,8 @@ fn unread(error: &TranscriptError) -> String {
     )
 }
 
-/// Whether the file of a head has to be looked at for turns that it lacks: not where all that ran on it stands there with
-/// more than a prompt. Of a damaged one that is told, and with it what it lacks.
+/// Whether the file of a head must be checked for missing turns. Not if it contains all turns of the head, the last one
+/// with more than a prompt. Damage is reported together with what the file lacks.
 pub(super) fn may_lack(session: &Session, head: &Link) -> bool {
     let open = &session.open;
     let losses = open.losses();

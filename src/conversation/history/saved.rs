@@ -42,8 +42,9 @@ impl History {
         }
     }
 
-    /// The checkpoints of the last session that end behind a byte of its transcript, oldest first, and the last turn only
-    /// `with_last`. The turn of the prompt `told` was told before: a compaction and commands of the agent's own lengthen it.
+    /// The checkpoints of the last session that end after a byte of its transcript, oldest first; the last turn is included
+    /// only `with_last`. The turn of the prompt `told` was reported before: a compaction or commands of the agent may
+    /// lengthen it.
     ///
     /// Turns that it `carried` over from another session were saved there. Their count serves only where nothing was judged
     /// yet: the agent may write them when it likes. Later the bytes tell, since a branch on which somebody went back has fewer

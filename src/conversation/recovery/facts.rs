@@ -64,8 +64,8 @@ pub struct OnDisk {
     /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
     /// command, and what a compaction has cut off may be anything.
     pub turns_at_most: u64,
-    /// The same over all branches of a file of which every line can be read: somebody may have gone back within the agent,
-    /// and what was gone back behind still stands there. 0 where it cannot be known.
+    /// The same over all branches, for a file whose lines can all be read: the user may have gone back within the agent,
+    /// and the turns from before that are still in the file. 0 if it is unknown.
     pub turns_anywhere: u64,
     /// Whether its last turn has no reply, or one that breaks off within a record.
     pub last_is_cut: bool,
@@ -82,8 +82,8 @@ impl OnDisk {
         self.breaks == 0 && self.turns > 0
     }
 
-    /// The same as the file of a session that `carried` turns over from elsewhere. What lies beside the live branch of such a
-    /// file may be from before, and then it makes up for no turn that was acknowledged since.
+    /// The same for the file of a session that took over `carried` turns from another one. Turns outside its live branch
+    /// may come from there, and then they do not replace any turn that was acknowledged since.
     #[must_use]
     pub fn with_carried(self, carried: u64) -> Self {
         let turns_anywhere = if carried == 0 { self.turns_anywhere } else { 0 };
@@ -93,8 +93,8 @@ impl OnDisk {
         }
     }
 
-    /// Whether somebody went back within the agent: of the turns that were acknowledged on it not all are on its live
-    /// branch, and yet all stand in its file. Then they are not lost, they are not wanted.
+    /// Whether the user went back within the agent: not all acknowledged turns are on its live branch, but all are in its
+    /// file. Such turns are not lost, but removed on purpose.
     #[must_use]
     pub fn went_back(&self, acknowledged: u64) -> bool {
         self.breaks == 0 && self.turns_at_most < acknowledged && self.turns_anywhere >= acknowledged

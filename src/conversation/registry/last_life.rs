@@ -105,9 +105,9 @@ fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<Li
     }
 }
 
-/// What is to be written down of a conversation whose task failed, and how its turn ended. Its agent may have the prompt, and
-/// may work on it still: neither the prompt nor a continuation that went out goes out again by itself. One that waits goes on
-/// waiting.
+/// The record of a conversation whose task failed, and the end of its turn. Its agent may have the prompt and still work on
+/// it, so neither the prompt nor a continuation that was already sent is sent again automatically. A continuation that
+/// waits keeps waiting.
 pub(in crate::conversation) fn end_failed_task(
     services: &Services,
     record: ConversationRecord,

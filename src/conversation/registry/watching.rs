@@ -41,8 +41,8 @@ use judging::{Changed, Owner, judge};
 pub(super) use saving::Saving;
 use saving::Unsynced;
 
-/// How many changed transcripts wait for the end of a turn, or for a conversation that they are of. Those that belong
-/// to nobody leave first, which they mostly do for good, and of them the oldest.
+/// How many changed transcripts can wait for the end of a turn, or for their conversation. Transcripts without a
+/// conversation are dropped first, since most never get one, the oldest before the others.
 const WAITING: usize = 1_024;
 
 /// How many turns may have ended whose last record is not on disk: more than agents that run at once.
@@ -59,10 +59,10 @@ const PREPARED: Duration = Duration::from_secs(1);
 /// How many transcripts are looked at no more because the daemon failed on them: one is a fault to be mended.
 const ASIDE: usize = 64;
 
-/// When a transcript is looked at again behind a turn's end that is not told yet, or that could not be read: where its folder
-/// is not watched nothing else would, and a reading may fail for reasons that no change of the file tells. The last record
-/// comes some 60 to 100 ms behind what was heard, and later on a slow disk. What is on it by none of these is told with the
-/// next change, or behind the next turn.
+/// When a transcript is read again after the end of a turn that is not reported yet, or after a failed read. Without a
+/// watched folder nothing else would cause it, and a read may fail for reasons that do not change the file. The last record
+/// is written some 60 to 100 ms after the last update, and later on a slow disk. What is not on disk by the last of these
+/// times is reported with the next change, or after the next turn.
 const LATE: [Duration; 3] = [
     Duration::from_millis(150),
     Duration::from_millis(1_000),

@@ -10,8 +10,8 @@ use crate::conversation::state::Model;
 use crate::store::{CutPrompt, PendingContinuation};
 
 impl<R> Model<R> {
-    /// What a turn's end means for what was cut short, itself or an earlier one, and for what goes out by itself. Tells the
-    /// continuation of a turn that waits for the end of its limit.
+    /// Settles the interrupted turn, this one or an earlier one, and the scheduled continuation at the end of a turn.
+    /// Returns the continuation of a turn that waits for the end of its limit.
     pub(super) fn settle_cut(
         &mut self,
         stop_reason: &StopReason,
@@ -157,8 +157,8 @@ impl<R> Model<R> {
         self.record.continuation = earlier.map(|earlier| earlier.having_sent(&pending.prompt));
     }
 
-    /// Keeps the prompt of the turn that is cut short, so that it can be gone on with. One that was to go out by itself
-    /// already comes first.
+    /// Stores the prompt of the interrupted turn, so that it can be continued. A continuation that was already scheduled
+    /// takes precedence.
     fn note_cut(&mut self) {
         let (Some(turn), Some(pending)) = (&self.turn, &self.record.turn) else {
             return;

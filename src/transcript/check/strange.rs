@@ -80,24 +80,24 @@ impl Found {
         };
         let (what, effect) = match strange {
             Strange::Kind(kind) => (
-                format!("{records} of a kind that is not known here, {kind:?}"),
-                "left as they are, and not told as part of the history",
+                format!("{records} of the unknown kind {kind:?}"),
+                "kept unchanged, and not part of the reported history",
             ),
             Strange::Content => (
-                format!("{records} with a content of a form that is not known here"),
-                "told in the history as it stands, as JSON",
+                format!("{records} with content of an unknown form"),
+                "reported in the history unchanged, as JSON",
             ),
             Strange::Part(kind) if kind.is_empty() => (
-                format!("{records} with a part of a form that is not known here"),
-                "told in the history as it stands, as JSON",
+                format!("{records} with a part of an unknown form"),
+                "reported in the history unchanged, as JSON",
             ),
             Strange::Part(kind) => (
-                format!("{records} with a part of a type or form that is not known here, {kind:?}"),
-                "told in the history as it stands, as JSON",
+                format!("{records} with a part of an unknown type or form, {kind:?}"),
+                "reported in the history unchanged, as JSON",
             ),
         };
         format!(
-            "{what}, the first in this line{writer}: {effect}; what a resume makes of them is for the agent to know"
+            "{what}, the first in this line{writer}: {effect}; how a resume uses them is known only to the agent"
         )
     }
 }

@@ -212,18 +212,18 @@ impl Checker<'_> {
             _ if !line.ended => self.report.find(
                 number,
                 FindingKind::TornLine,
-                "breaks off within a record: its writer was stopped, or still writes; a resume passes over it",
+                "ends within a record: the program that wrote it was stopped or still writes; a resume skips it",
             ),
             _ if self.records == 0 => self.report.refuse(
                 number,
                 FindingKind::GarbageLine,
-                "what should say which session this is is no record: Codex refuses to resume the session",
+                "the first line should name the session, but is not a record: Codex refuses to resume the session",
             ),
             _ => self.report.find(
                 number,
                 FindingKind::GarbageLine,
-                "not a record: a resume passes over it, and what it said is lost; a fork from behind it cannot be resumed \
-                 when the line has not its old length any more",
+                "not a record: a resume skips it, and its content is lost; a fork after it cannot be resumed if the line \
+                 no longer has its old length",
             ),
         }
     }
@@ -263,11 +263,11 @@ impl Checker<'_> {
             None => self.report.refuse(
                 number,
                 FindingKind::NothingToResume,
-                "the first record does not say which session this is: Codex refuses to resume the session",
+                "the first record does not name the session: Codex refuses to resume the session",
             ),
             Some(id) if id != self.standing.upstream_id => {
                 let detail = format!(
-                    "it says that it is of session {}, and its name says another: Codex opens it, and then fails each prompt \
+                    "it belongs to session {}, but its file name has another id: Codex opens it, and then fails each prompt \
                      with \"thread not found\"",
                     quoted(id)
                 );
@@ -285,11 +285,13 @@ impl Checker<'_> {
     fn ordinal(&mut self, number: u64, ordinal: u64) {
         if let Some(last) = self.last_ordinal.filter(|last| ordinal <= *last) {
             let detail = if ordinal == last {
-                format!("the ordinal {ordinal} stood before: a resume sends the model what both records say")
+                format!(
+                    "an earlier record has the same ordinal {ordinal}: a resume sends both records to the model"
+                )
             } else {
                 format!(
-                    "the ordinal {ordinal} comes behind {last}: a resume goes by the order of the lines; a fork, which goes \
-                     by ordinals, may cut elsewhere"
+                    "the ordinal {ordinal} follows {last}: a resume uses the order of the lines; a fork uses ordinals and \
+                     may cut at another place"
                 )
             };
             self.report.find(number, FindingKind::BrokenOrder, detail);
@@ -300,15 +302,15 @@ impl Checker<'_> {
     fn finish(mut self, sources: &[SourceStanding]) -> Report {
         if self.records == 0 || (self.turns.begun.is_empty() && sources.is_empty()) {
             let detail = if self.records == 0 {
-                "no record of a session is in it: Codex refuses to resume the session"
+                "it contains no record of a session: Codex refuses to resume the session"
             } else {
-                "nobody has asked anything in it, or all of it was taken back: there is nothing to go on with"
+                "it contains no prompt, or all prompts were taken back, so there is no turn to continue"
             };
             self.report.find(0, FindingKind::NothingToResume, detail);
         }
         if self.standing.archived {
             let detail = format!(
-                "it is archived: Codex refuses to resume it until `codex unarchive {}` was run",
+                "it is archived: Codex refuses to resume it until you run `codex unarchive {}`",
                 self.standing.upstream_id
             );
             self.report.find(0, FindingKind::Archived, detail);
@@ -317,15 +319,15 @@ impl Checker<'_> {
             let why = match &source.state {
                 SourceState::Whole => continue,
                 SourceState::TooShort => {
-                    "is shorter than it was when this session was forked, or was written anew".to_owned()
+                    "is shorter than it was when this session was forked, or was rewritten".to_owned()
                 }
-                SourceState::Missing => "is not there".to_owned(),
+                SourceState::Missing => "is missing".to_owned(),
                 SourceState::Unreadable(why) => format!("cannot be read ({why})"),
-                SourceState::Circle => "continues this one in turn, or there is no end to it".to_owned(),
+                SourceState::Circle => "continues this session in turn, or is an endless chain".to_owned(),
             };
             let detail = format!(
-                "the session begins in the file of session {}, which {why}: Codex refuses to resume the session, and what was \
-                 said there is missing from its history",
+                "the session begins in the file of session {}, which {why}: Codex refuses to resume the session, and the \
+                 turns of that file are missing from its history",
                 quoted(&source.upstream_id)
             );
             self.report.refuse(1, FindingKind::MissingSource, detail);
@@ -347,14 +349,14 @@ impl Checker<'_> {
         calls.sort();
         for (line, tool) in calls {
             let detail = format!(
-                "the tool {tool} was called and has no result: a resume goes on, and the model is told \"aborted\" as the \
+                "the tool {tool} was called and has no result: a resume works, and the model gets \"aborted\" as the \
                  result"
             );
             self.report.find(line, FindingKind::ToolUseWithoutResult, detail);
         }
         for line in std::mem::take(&mut self.unasked) {
             if self.turns.hold(line) {
-                let detail = "a tool's result whose call is not there: a resume leaves it out";
+                let detail = "the result of a tool whose call is missing: a resume leaves it out";
                 self.report.find(line, FindingKind::ResultWithoutToolUse, detail);
             }
         }

@@ -116,7 +116,7 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
             return None;
         }
         format!(
-            "another copy has {}, {best}, and this one {}: the agent takes this one, since it lies in the folder of {cwd}",
+            "another copy, {best}, has {}, and this one has {}: the agent uses this one, because it is in the folder of {cwd}",
             words(most),
             words(own)
         )
@@ -125,8 +125,8 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
             return None;
         }
         format!(
-            "another copy is {best} ({}), and none lies in the folder of {cwd}: the agent takes neither and says that there is \
-             no such session; a resume goes on in a copy of this one ({}), {}",
+            "there is another copy, {best} ({}), and none in the folder of {cwd}: the agent uses neither and reports that the \
+             session does not exist; a resume continues in a copy of this one ({}), {}",
             words(most),
             words(own),
             counts.display()
