@@ -9,9 +9,10 @@ use std::sync::MutexGuard;
 
 use rustix::io::Errno;
 
-use super::list::{BUFFER_BYTES, Copy, List, Stamp, Summed, digest, open};
+use super::list::{BUFFER_BYTES, Copy, List, Stamp, open};
 use super::{HeldFile, Key};
 use crate::files::durable::{self, NewFile};
+use crate::files::identity::{Hashed, sha256};
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
@@ -167,9 +168,9 @@ impl<'a> Folder<'a> {
             if copy.is_link() || !self.is_whole(copy) {
                 return Ok(copy.is_link());
             }
-            let mut text = Summed::of(open(&path, copy)?.take(copy.bytes));
+            let mut text = Hashed::new(open(&path, copy)?.take(copy.bytes));
             io::copy(&mut text, &mut io::sink())?;
-            Ok(text.end() == (copy.sha256.clone(), copy.bytes))
+            Ok(text.passed() == (copy.sha256.clone(), copy.bytes))
         });
         match looked {
             Ok(is_as_listed) => Ok(is_as_listed),
@@ -324,6 +325,15 @@ impl<'a> Folder<'a> {
         Format::of_name(name, &self.list.upstream_id).dialect()
     }
 
+    /// The session that its transcript continues by reference.
+    pub(super) fn base(&self) -> Result<Option<String>, TranscriptError> {
+        let Some((copy, bytes)) = self.best_transcript()? else {
+            return Ok(None);
+        };
+        let base = self.dialect().base(&mut self.text(copy, bytes)?);
+        base.map_err(TranscriptError::io("read a copy in", &self.path))
+    }
+
     /// The copy of the transcript to restore, as [`Folder::best`].
     pub(super) fn best_transcript(&self) -> Result<Option<(&Copy, u64)>, TranscriptError> {
         self.transcript().map_or(Ok(None), |name| self.best(name))
@@ -458,7 +468,7 @@ impl<'a> Folder<'a> {
         }
         let new = Copy {
             file: self.new_file("zst"),
-            sha256: digest(b""),
+            sha256: sha256(b""),
             ..Copy::default()
         };
         let path = self.path.join(&new.file);
@@ -479,7 +489,7 @@ impl<'a> Folder<'a> {
         if copy.source == source && copy.bytes == part.bytes {
             return Ok(Some(copy));
         }
-        let mut text = Summed::of(part.open()?);
+        let mut text = Hashed::new(part.open()?);
         io::copy(&mut text.by_ref().take(copy.bytes), &mut io::sink())?;
         if text.digest() != copy.sha256 {
             return Ok(None);

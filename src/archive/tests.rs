@@ -354,7 +354,7 @@ fn what_a_kill_leaves_is_not_taken_for_more_than_it_is() {
     assert_eq!(there, ["1.zst", LIST]);
     place.lose();
     let temporary = {
-        let digest = digest(b"s.jsonl");
+        let digest = sha256(b"s.jsonl");
         place.put(&format!(".{}.restored.tmp", &digest[..16]), "half")
     };
     place.restore("s").unwrap();
