@@ -17,6 +17,7 @@ use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
+use crate::transcript::lines::Lines;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
 use crate::transcript::shelf::Format;
 
@@ -354,10 +355,14 @@ impl<'a> Folder<'a> {
         if usable.len() < 2 || !is_lines(Path::new(name)) {
             return Ok(usable.pop());
         }
-        // A copy that cannot be read has no lines.
+        // A copy that cannot be read has no lines, and one that is damaged those before the damage.
         let lines = |(copy, bytes): &(&Copy, u64)| {
-            let text = self.text(copy, *bytes).ok()?.split(b'\n');
-            Some(text.map_while(io::Result::ok).count())
+            let mut lines = Lines::new(self.text(copy, *bytes).ok()?, 0);
+            let mut count = 0_u64;
+            while let Ok(Some(_)) = lines.next_line() {
+                count += 1;
+            }
+            Some(count)
         };
         Ok(usable.into_iter().max_by_key(lines))
     }
