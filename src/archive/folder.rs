@@ -9,13 +9,15 @@ use std::sync::MutexGuard;
 
 use rustix::io::Errno;
 
-use super::list::{BUFFER_BYTES, Copy, List, Stamp, Summed, digest, open};
+use super::list::{BUFFER_BYTES, Copy, List, Stamp, open};
 use super::{HeldFile, Key};
 use crate::files::durable::{self, NewFile};
+use crate::files::identity::{Hashed, sha256};
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
+use crate::transcript::lines::Lines;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
 use crate::transcript::shelf::Format;
 
@@ -167,9 +169,9 @@ impl<'a> Folder<'a> {
             if copy.is_link() || !self.is_whole(copy) {
                 return Ok(copy.is_link());
             }
-            let mut text = Summed::of(open(&path, copy)?.take(copy.bytes));
+            let mut text = Hashed::new(open(&path, copy)?.take(copy.bytes));
             io::copy(&mut text, &mut io::sink())?;
-            Ok(text.end() == (copy.sha256.clone(), copy.bytes))
+            Ok(text.passed() == (copy.sha256.clone(), copy.bytes))
         });
         match looked {
             Ok(is_as_listed) => Ok(is_as_listed),
@@ -324,6 +326,15 @@ impl<'a> Folder<'a> {
         Format::of_name(name, &self.list.upstream_id).dialect()
     }
 
+    /// The session that its transcript continues by reference.
+    pub(super) fn base(&self) -> Result<Option<String>, TranscriptError> {
+        let Some((copy, bytes)) = self.best_transcript()? else {
+            return Ok(None);
+        };
+        let base = self.dialect().base(&mut self.text(copy, bytes)?);
+        base.map_err(TranscriptError::io("read a copy in", &self.path))
+    }
+
     /// The copy of the transcript to restore, as [`Folder::best`].
     pub(super) fn best_transcript(&self) -> Result<Option<(&Copy, u64)>, TranscriptError> {
         self.transcript().map_or(Ok(None), |name| self.best(name))
@@ -344,10 +355,14 @@ impl<'a> Folder<'a> {
         if usable.len() < 2 || !is_lines(Path::new(name)) {
             return Ok(usable.pop());
         }
-        // A copy that cannot be read has no lines.
+        // A copy that cannot be read has no lines, and one that is damaged those before the damage.
         let lines = |(copy, bytes): &(&Copy, u64)| {
-            let text = self.text(copy, *bytes).ok()?.split(b'\n');
-            Some(text.map_while(io::Result::ok).count())
+            let mut lines = Lines::new(self.text(copy, *bytes).ok()?, 0);
+            let mut count = 0_u64;
+            while let Ok(Some(_)) = lines.next_line() {
+                count += 1;
+            }
+            Some(count)
         };
         Ok(usable.into_iter().max_by_key(lines))
     }
@@ -458,7 +473,7 @@ impl<'a> Folder<'a> {
         }
         let new = Copy {
             file: self.new_file("zst"),
-            sha256: digest(b""),
+            sha256: sha256(b""),
             ..Copy::default()
         };
         let path = self.path.join(&new.file);
@@ -479,7 +494,7 @@ impl<'a> Folder<'a> {
         if copy.source == source && copy.bytes == part.bytes {
             return Ok(Some(copy));
         }
-        let mut text = Summed::of(part.open()?);
+        let mut text = Hashed::new(part.open()?);
         io::copy(&mut text.by_ref().take(copy.bytes), &mut io::sink())?;
         if text.digest() != copy.sha256 {
             return Ok(None);

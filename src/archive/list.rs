@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::Key;
 use crate::files::checked_lines;
@@ -159,64 +158,4 @@ pub(super) fn open(path: &Path, copy: &Copy) -> io::Result<Box<dyn Read>> {
         Some(bytes) => Ok(Box::new(zstd::Decoder::new(file.take(bytes))?)),
         None => Ok(Box::new(file)),
     }
-}
-
-/// A reader or writer with the digest and length of what went through.
-pub(super) struct Summed<T> {
-    inner: T,
-    sum: Sha256,
-    bytes: u64,
-}
-
-impl<T> Summed<T> {
-    pub(super) fn of(inner: T) -> Self {
-        Self {
-            inner,
-            sum: Sha256::new(),
-            bytes: 0,
-        }
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        self.sum.update(bytes);
-        self.bytes += bytes.len() as u64;
-    }
-
-    pub(super) fn digest(&self) -> String {
-        hex(self.sum.clone())
-    }
-
-    pub(super) fn end(self) -> (String, u64) {
-        (hex(self.sum), self.bytes)
-    }
-}
-
-impl<T: Read> Read for Summed<T> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.add(&buffer[..read]);
-        Ok(read)
-    }
-}
-
-impl<T: Write> Write for Summed<T> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.add(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-/// SHA-256, as hexadecimal digits.
-pub(super) fn digest(bytes: &[u8]) -> String {
-    hex(Sha256::new_with_prefix(bytes))
-}
-
-fn hex(digest: Sha256) -> String {
-    let digits = digest.finalize();
-    digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }

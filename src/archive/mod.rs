@@ -20,13 +20,13 @@ mod unpacking;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::files::identity::sha256;
 use crate::files::misplaced;
 use crate::paths::names::Kind;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
 use folder::Folder;
-use list::digest;
 
 pub use marks::MissingTurns;
 pub use pruning::{KeptSession, Total};
@@ -267,7 +267,7 @@ fn below(key: &Key) -> Result<PathBuf, TranscriptError> {
 
 /// The name of a root's folder.
 fn root_name(root: &Path) -> String {
-    let mut name = digest(root.as_os_str().as_encoded_bytes());
+    let mut name = sha256(root.as_os_str().as_encoded_bytes());
     name.truncate(DIGEST_DIGITS);
     name
 }

@@ -130,52 +130,53 @@ impl Archive {
         done.map(|()| pruned)
     }
 
-    /// What cannot be used of the copies, each with why, and the files among them that the daemon did not write.
+    /// What cannot be used of the copies, each with why, and the files among them that the daemon did not write, which have no
+    /// reason.
     ///
     /// # Errors
     /// As [`Archive::sessions`].
-    pub fn unusable(&self) -> Result<(Vec<(PathBuf, String)>, Vec<PathBuf>), TranscriptError> {
-        let (mut unusable, mut strange) = (Vec::new(), Vec::new());
-        let mut look_in = |folder: &Path, unusable: &mut Vec<(PathBuf, String)>| {
+    pub fn unusable(&self) -> Result<Vec<(PathBuf, Option<String>)>, TranscriptError> {
+        let mut found = Vec::new();
+        let strangers_in = |folder: &Path| {
             let others = entries(folder).unwrap_or_default().into_iter();
-            let others = others.filter(|path| !is_ours(path));
-            let (aside, others): (Vec<_>, Vec<_>) = others.partition(|path| set_aside::is_name(path));
-            let why = "the copy was not as its list said";
-            unusable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
-            strange.extend(others);
+            others.filter(|path| !is_ours(path)).map(|path| {
+                let why = "the copy was not as its list said";
+                let why = set_aside::is_name(&path).then(|| why.to_owned());
+                (path, why)
+            })
         };
         self.each(|place, opened| match opened {
-            Ok(_) => look_in(place, &mut unusable),
-            Err(error) => unusable.push((place.to_owned(), error.to_string())),
+            Ok(_) => found.extend(strangers_in(place)),
+            Err(error) => found.push((place.to_owned(), Some(error.to_string()))),
         })?;
         // Where a kill came before they were put back.
         let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
         let removing = all
             .iter()
             .filter(|folder| is_removing(folder) && !folder.is_symlink());
-        removing.for_each(|folder| look_in(folder, &mut unusable));
-        let lists = self.roots()?.into_iter();
-        let lists = lists.map(|root| (root, "its list of copies could not be read"));
+        found.extend(removing.flat_map(|folder| strangers_in(folder)));
+        let why = "its list of copies could not be read";
+        let mut folders: Vec<_> = self.roots()?.into_iter().map(|root| (root, why)).collect();
         let marks = self.folder.join(UNREPORTED);
-        let marks = match self.own(marks.clone()) {
-            Ok(marks) => entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?,
-            Err(why) => {
-                unusable.push((marks, why.to_string()));
-                Vec::new()
+        match self.own(marks.clone()) {
+            Ok(marks) => {
+                let why = "how many turns a restored transcript lacks could not be read from it";
+                let roots = entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?;
+                folders.extend(roots.into_iter().map(|root| (root, why)));
             }
-        };
-        let why = "how many turns a restored transcript lacks could not be read from it";
-        for (root, why) in lists.chain(marks.into_iter().map(|root| (root, why))) {
-            match self.own(root.clone()) {
-                Ok(root) => {
-                    let aside = set_aside::all_in(&root);
-                    let aside = aside.map_err(TranscriptError::io("read the folder", &root))?;
-                    unusable.extend(aside.into_iter().map(|path| (path, why.to_owned())));
+            Err(why) => found.push((marks, Some(why.to_string()))),
+        }
+        for (folder, why) in folders {
+            match self.own(folder.clone()) {
+                Ok(folder) => {
+                    let aside = set_aside::all_in(&folder);
+                    let aside = aside.map_err(TranscriptError::io("read the folder", &folder))?;
+                    found.extend(aside.into_iter().map(|path| (path, Some(why.to_owned()))));
                 }
-                Err(why) => unusable.push((root, why.to_string())),
+                Err(why) => found.push((folder, Some(why.to_string()))),
             }
         }
-        Ok((unusable, strange))
+        Ok(found)
     }
 
     /// Opens the folder of each session.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::folder::{Folder, remove_ours};
-use super::restoring::base_of;
 use super::{Archive, Key, pruning, root_name};
 use crate::files::{durable, entries, set_aside};
 use crate::transcript::TranscriptError;
@@ -70,7 +69,9 @@ impl Archive {
         let removed = going
             .into_iter()
             .map(|(id, _)| match needed.contains(id) || !are_all_known {
-                true => self.change(&key(id), |folder| folder.release()),
+                true => self.change(&key(id), |folder| {
+                    folder.release();
+                }),
                 false => self.remove(&key(id)),
             });
         // The others are deleted even if one fails.
@@ -105,14 +106,9 @@ impl Archive {
                 let Some(folder) = opened else { return Ok(true) };
                 let aside = set_aside::all_in(&place);
                 let aside = aside.map_err(TranscriptError::io("read the folder", &place))?;
-                let best = folder.best_transcript()?;
-                let base = match best {
-                    Some((copy, bytes)) => base_of(folder.dialect(), &mut folder.text(copy, bytes)?, &place)?,
-                    None => None,
-                };
-                let found = (base, folder.list.released);
+                let found = (folder.base()?, folder.list.released);
                 kept.insert(folder.list.upstream_id.clone(), found);
-                Ok(best.is_some() && aside.is_empty())
+                Ok(folder.best_transcript()?.is_some() && aside.is_empty())
             };
             are_all_known &= is_known().unwrap_or_else(|error| {
                 tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session");

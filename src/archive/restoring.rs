@@ -5,9 +5,10 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use super::folder::Folder;
-use super::list::{BUFFER_BYTES, Summed, digest};
+use super::folder::{Folder, LIST};
+use super::list::BUFFER_BYTES;
 use super::{Archive, Key, root_name};
+use crate::files::identity::{Hashed, sha256};
 use crate::files::is_absence;
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::transcript::TranscriptError;
@@ -139,25 +140,18 @@ impl Archive {
             let there = there.find(|path| !is_blank(path).unwrap_or(false));
             let (base, state) = match &there {
                 Some(path) => {
-                    let text = dialect.text(path).map_err(TranscriptError::io("read", path))?;
-                    let mut text = BufReader::with_capacity(BUFFER_BYTES, text);
-                    let state = path.to_string_lossy().into_owned();
-                    (base_of(dialect, &mut text, path)?, state)
+                    let base = dialect
+                        .text(path)
+                        .and_then(|text| dialect.base(&mut BufReader::with_capacity(BUFFER_BYTES, text)));
+                    let base = base.map_err(TranscriptError::io("read", path))?;
+                    (base, path.to_string_lossy().into_owned())
                 }
-                None => {
-                    let folder = match self.kept(&key) {
-                        // It may never have been kept: whoever reads the session that continues it reports that.
-                        Err(TranscriptError::NotFound { .. }) => break,
-                        kept => kept?,
-                    };
-                    let base = match folder.best_transcript()? {
-                        Some((copy, bytes)) => {
-                            base_of(dialect, &mut folder.text(copy, bytes)?, &folder.path)?
-                        }
-                        None => None,
-                    };
-                    (base, folder.state())
-                }
+                None => match self.kept(&key) {
+                    Ok(folder) => (folder.base()?, folder.state()),
+                    // It may never have been kept: whoever reads the session that continues it reports that.
+                    Err(TranscriptError::NotFound { .. }) => break,
+                    Err(error) => return Err(error),
+                },
             };
             wanted = base.map(|upstream_id| Key {
                 root: key.root.clone(),
@@ -167,15 +161,6 @@ impl Archive {
         }
         Ok(members)
     }
-}
-
-/// The session that a transcript continues by reference.
-pub(super) fn base_of(
-    dialect: &dyn Dialect,
-    text: &mut dyn BufRead,
-    path: &Path,
-) -> Result<Option<String>, TranscriptError> {
-    dialect.base(text).map_err(TranscriptError::io("read", path))
 }
 
 /// Puts the kept files of a session below a root, the transcript last: a failure means that it is not there. Returns each file
@@ -225,14 +210,11 @@ fn inside<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError>
     if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(path);
     }
-    let what = format!(
-        "its list names {}, which is no name below a folder",
-        path.display()
-    );
-    Err(TranscriptError::io("use", place)(io::Error::new(
-        io::ErrorKind::InvalidData,
-        what,
-    )))
+    let what = format!("it names {}, which is no name below a folder", path.display());
+    Err(TranscriptError::Unreadable {
+        path: place.join(LIST),
+        why: Unreadable::Damaged(what),
+    })
 }
 
 /// Whether a transcript is there that holds all that is kept of it, as it was or as it would be restored.
@@ -257,25 +239,27 @@ fn holds_all(
     }
     let kept = pour(folder.text(copy, bytes)?, bytes, relocation, &mut io::sink());
     let kept = kept.map_err(TranscriptError::io("read", first))?;
-    for path in there {
-        for (sum, bytes) in &kept {
-            let begins = || -> io::Result<bool> {
-                let mut text = Summed::of(dialect.text(path)?.take(*bytes));
-                io::copy(&mut text, &mut io::sink())?;
-                Ok(text.end() == (sum.clone(), *bytes))
-            };
-            if begins().map_err(TranscriptError::io("read", path))? {
+    let begins_with_kept = |path: &Path| -> io::Result<bool> {
+        for kept in &kept {
+            let mut text = Hashed::new(dialect.text(path)?.take(kept.1));
+            io::copy(&mut text, &mut io::sink())?;
+            if text.passed() == *kept {
                 return Ok(true);
             }
         }
-    }
+        Ok(false)
+    };
+    let mut other = None;
     for path in there {
-        if !is_blank(path).map_err(TranscriptError::io("read", path))? {
-            let path = path.clone();
-            return Err(TranscriptError::AlreadyExists { path });
+        let failed = TranscriptError::io("read", path);
+        let looked = begins_with_kept(path).and_then(|begins| Ok((begins, is_blank(path)?)));
+        match looked.map_err(failed)? {
+            (true, _) => return Ok(true),
+            (_, true) => {}
+            (_, false) => other = other.or(Some(path.clone())),
         }
     }
-    Ok(false)
+    other.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
 }
 
 /// The first folder that a text's records name.
@@ -298,7 +282,7 @@ fn pour(
     relocation: &Relocation,
     to: &mut dyn Write,
 ) -> io::Result<[(String, u64); 2]> {
-    let (mut source, mut written) = (Summed::of(text), Summed::of(to));
+    let (mut source, mut written) = (Hashed::new(text), Hashed::new(to));
     if relocation.is_nothing() {
         io::copy(&mut source, &mut written)?;
     } else {
@@ -311,10 +295,10 @@ fn pour(
             );
         }
     }
-    let source = source.end();
+    let source = source.passed();
     match source.1 < bytes {
         true => Err(io::ErrorKind::UnexpectedEof.into()),
-        false => Ok([source, written.end()]),
+        false => Ok([source, written.passed()]),
     }
 }
 
@@ -340,7 +324,7 @@ fn write(
     let parent = path.parent().unwrap_or(target.root);
     make_folder(parent)?;
     // Always the same, so that the next attempt finds what a kill left.
-    let temporary = parent.join(format!(".{}.restored.tmp", &digest(name.as_bytes())[..16]));
+    let temporary = parent.join(format!(".{}.restored.tmp", &sha256(name.as_bytes())[..16]));
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(TranscriptError::io("remove", &temporary)(error));

@@ -3,6 +3,7 @@ mod lists;
 mod misplaced;
 mod moved;
 mod released;
+mod unpacked;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -354,7 +355,7 @@ fn what_a_kill_leaves_is_not_taken_for_more_than_it_is() {
     assert_eq!(there, ["1.zst", LIST]);
     place.lose();
     let temporary = {
-        let digest = digest(b"s.jsonl");
+        let digest = sha256(b"s.jsonl");
         place.put(&format!(".{}.restored.tmp", &digest[..16]), "half")
     };
     place.restore("s").unwrap();
@@ -386,6 +387,23 @@ fn a_copy_that_is_damaged_is_neither_restored_nor_added_to() {
     place.put("s.jsonl", &lines(0, 501));
     place.pack("s", Some(&path));
     assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
+}
+
+#[test]
+fn a_damaged_copy_does_not_hide_one_that_is_whole() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 500));
+    place.pack("s", Some(&path));
+    place.put("s.jsonl", &lines(1, 400));
+    place.pack("s", Some(&path));
+    assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
+    let longer = place.folder("s").join("1.zst");
+    let mut broken = fs::read(&longer).unwrap();
+    broken[..8].fill(0);
+    fs::write(&longer, broken).unwrap();
+    place.lose();
+    place.restore("s").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines(1, 400));
 }
 
 #[test]

@@ -4,9 +4,8 @@
 //! A folder is deleted when nobody uses it. Because a history is read page by page, the folders that were used last stay, up to
 //! [`STAY_BYTES`]. What is unpacked never changes: another state of the copies gets another folder.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -16,6 +15,7 @@ use super::{Archive, Key};
 use crate::files::{entries, is_absence};
 use crate::paths::names::UNPACKED;
 use crate::transcript::TranscriptError;
+use crate::transcript::copy::make_folder;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::relocate::Relocation;
 
@@ -119,7 +119,7 @@ impl Archive {
     ) -> Result<Unpacked, TranscriptError> {
         let root = self.own(self.folder.join(UNPACKED))?;
         let root = root.join(uuid::Uuid::new_v4().to_string());
-        make_folder(&root).map_err(TranscriptError::io("make the folder", &root))?;
+        make_folder(&root)?;
         let mut scratch = Scratch {
             root: root.clone(),
             sessions: Vec::new(),
@@ -135,9 +135,8 @@ impl Archive {
             let key = &member.key;
             if let Some(path) = &member.there {
                 let link = root.join(path.strip_prefix(agents).unwrap_or(Path::new("")));
-                let linked = link.parent().map_or(Ok(()), make_folder);
-                let linked = linked.and_then(|()| symlink(path, &link));
-                linked.map_err(TranscriptError::io("link", &link))?;
+                make_folder(link.parent().unwrap_or(&root))?;
+                symlink(path, &link).map_err(TranscriptError::io("link", &link))?;
                 continue;
             }
             let files = put(dialect, &self.kept(key)?, &target, |_| Ok(()))?;
@@ -186,10 +185,6 @@ impl Archive {
         };
         left.iter().filter(is_ours).try_for_each(|left| remove(left))
     }
-}
-
-fn make_folder(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 fn remove(folder: &Path) -> Result<(), TranscriptError> {

@@ -55,18 +55,13 @@ pub fn all(services: &Services) -> Vec<UnusableFile> {
         }
     }
     match services.keeper.archive.unusable() {
-        Ok((unreadable, strangers)) => {
-            found.extend(unreadable.into_iter().map(|(path, why)| UnusableFile {
-                path,
-                why,
-                is_strange: false,
-            }));
-            found.extend(strangers.into_iter().map(|path| UnusableFile {
-                path,
-                why: "it is among the kept copies of a session, and sessiond did not write it".to_owned(),
-                is_strange: true,
-            }));
-        }
+        Ok(unusable) => found.extend(unusable.into_iter().map(|(path, why)| UnusableFile {
+            path,
+            is_strange: why.is_none(),
+            why: why.unwrap_or_else(|| {
+                "it is among the kept copies of a session, and sessiond did not write it".to_owned()
+            }),
+        })),
         Err(error) => tracing::warn!(error = chain_text(&error), "cannot list the backups"),
     }
     found

@@ -59,10 +59,9 @@ pub(crate) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
     if !found.is_file() || found.len() != bytes {
         return Ok(false);
     }
-    let mut nowhere = io::sink();
-    let mut hashed = Hashed::new(&mut nowhere);
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?.take(bytes));
-    io::copy(&mut reader, &mut hashed)?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?.take(bytes));
+    let mut hashed = Hashed::new(reader);
+    io::copy(&mut hashed, &mut io::sink())?;
     Ok(hashed.digest().eq_ignore_ascii_case(sha256))
 }
 
@@ -103,35 +102,64 @@ pub(crate) fn begin_alike(
     Ok(true)
 }
 
-/// A writer that hashes what it writes.
-pub(crate) struct Hashed<'a> {
-    writer: &'a mut dyn Write,
-    hash: Sha256,
+/// The SHA-256 of some bytes, in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex(Sha256::new_with_prefix(bytes))
 }
 
-impl<'a> Hashed<'a> {
-    pub(crate) fn new(writer: &'a mut dyn Write) -> Self {
+fn hex(hash: Sha256) -> String {
+    let digits = hash.finalize();
+    digits.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A reader or writer that hashes and counts what it passes on.
+pub(crate) struct Hashed<T> {
+    inner: T,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl<T> Hashed<T> {
+    pub(crate) fn new(inner: T) -> Self {
         Self {
-            writer,
+            inner,
             hash: Sha256::new(),
+            bytes: 0,
         }
     }
 
-    /// Returns the hash as hexadecimal digits.
-    pub(crate) fn digest(self) -> String {
-        let digits = self.hash.finalize();
-        digits.iter().map(|byte| format!("{byte:02x}")).collect()
+    /// The SHA-256 of what was passed on so far, in hexadecimal digits.
+    pub(crate) fn digest(&self) -> String {
+        hex(self.hash.clone())
+    }
+
+    /// The same, and how many bytes that was.
+    pub(crate) fn passed(&self) -> (String, u64) {
+        (self.digest(), self.bytes)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
     }
 }
 
-impl Write for Hashed<'_> {
+impl<T: Read> Read for Hashed<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.add(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+impl<T: Write> Write for Hashed<T> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let count = self.writer.write(buffer)?;
-        self.hash.update(&buffer[..count]);
+        let count = self.inner.write(buffer)?;
+        self.add(&buffer[..count]);
         Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        self.inner.flush()
     }
 }

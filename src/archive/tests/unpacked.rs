@@ -1,0 +1,71 @@
+//! Copies that are unpacked to be read.
+
+use super::*;
+
+/// Unpacks a session, and returns where its transcript is then.
+fn unpack(place: &Place, id: &str) -> (Unpacked, PathBuf) {
+    let nothing = Relocation::default();
+    let unpacked = place.archive.unpack(claude(), &place.key(id), &nothing).unwrap();
+    let folder = own_folder(unpacked.root(), Path::new(CWD));
+    (unpacked, folder.join(format!("{id}.jsonl")))
+}
+
+#[test]
+fn what_is_unpacked_lasts_while_it_is_used_and_follows_its_copy() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 10));
+    place.put("s/tool-results/t.txt", "a long result");
+    place.pack("s", Some(&path));
+    let nothing = Relocation::default();
+    let unpack_there = place.archive.unpack(claude(), &place.key("s"), &nothing);
+    assert!(matches!(unpack_there, Err(TranscriptError::NotFound { .. })));
+
+    place.lose();
+    let (first, text) = unpack(&place, "s");
+    assert_eq!(fs::read_to_string(&text).unwrap(), lines(0, 10));
+    assert!(text.with_file_name("s/tool-results/t.txt").exists());
+    assert_eq!(
+        (first.sessions(), first.holds("s")),
+        (&["s".to_owned()][..], true)
+    );
+    assert_eq!(unpack(&place, "s").1, text, "page by page");
+
+    // Another state of the copy is unpacked anew, and nothing is written to what is read.
+    place.put("s.jsonl", &lines(0, 20));
+    place.pack("s", Some(&path));
+    place.lose();
+    let (second, grown) = unpack(&place, "s");
+    assert_eq!(fs::read_to_string(&grown).unwrap(), lines(0, 20));
+    assert_eq!(fs::read_to_string(&text).unwrap(), lines(0, 10));
+
+    place.archive.remove(&place.key("s")).unwrap();
+    assert!(text.exists() && grown.exists(), "both are in use");
+    drop((first, second));
+    let unpacked = place.archive.folder().join("unpacked");
+    assert_eq!(fs::read_dir(unpacked).unwrap().count(), 0);
+}
+
+#[test]
+fn what_an_earlier_daemon_left_is_deleted_and_nothing_else() {
+    let place = Place::new();
+    let unpacked = place.archive.folder().join("unpacked");
+    let ours = ["00000000-0000-4000-8000-000000000000", "0123456789abcdef"];
+    for name in ours.into_iter().chain(["mine"]) {
+        fs::create_dir_all(unpacked.join(name).join("projects")).unwrap();
+    }
+    place.archive.forget_unpacked();
+    let left: Vec<_> = fs::read_dir(&unpacked).unwrap().collect();
+    assert_eq!(left.len(), 1);
+    assert!(unpacked.join("mine/projects").exists());
+}
+
+#[test]
+fn a_blank_transcript_is_read_from_its_copy() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 10));
+    place.pack("s", Some(&path));
+    fs::write(&path, [0; 100]).unwrap();
+    let (_unpacked, text) = unpack(&place, "s");
+    assert_eq!(fs::read_to_string(&text).unwrap(), lines(0, 10));
+    assert_eq!(fs::read(&path).unwrap(), [0; 100]);
+}
