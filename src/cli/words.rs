@@ -145,14 +145,6 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// That of this machine.
-    pub(super) fn here() -> Self {
-        Self {
-            now: Timestamp::now(),
-            zone: TimeZone::system(),
-        }
-    }
-
     fn local(&self, at: Timestamp) -> Zoned {
         at.to_zoned(self.zone.clone())
     }

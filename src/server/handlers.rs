@@ -120,13 +120,9 @@ where
 
 /// All methods, to be served.
 pub fn methods(daemon: Daemon) -> Methods {
-    let daemon = Arc::new(daemon);
-    let mut served = Served {
-        daemon: Arc::clone(&daemon),
-        methods: Methods::new(),
-    };
+    let mut served = Served(Arc::new(daemon), Methods::new());
     method::visit(&mut served);
-    let mut methods = served.methods;
+    let Served(daemon, mut methods) = served;
     let subscribe = Handler::Subscribe {
         event: "conversation/event",
         read: Box::new(move |params| daemon.subscription(params)),
@@ -136,22 +132,20 @@ pub fn methods(daemon: Daemon) -> Methods {
     methods
 }
 
-struct Served {
-    daemon: Arc<Daemon>,
-    methods: Methods,
-}
+/// Makes the table of methods.
+struct Served(Arc<Daemon>, Methods);
 
 impl Visitor<Daemon> for Served {
     fn method<M: Method>(&mut self)
     where
         Daemon: Handle<M>,
     {
-        let daemon = Arc::clone(&self.daemon);
+        let daemon = Arc::clone(&self.0);
         let call = move |params: &str| -> BoxFuture<'static, answer::Outcome> {
             let (daemon, params) = (Arc::clone(&daemon), parameters::read::<M>(params));
             Box::pin(async move { answer::result(&daemon.handle(params?).await?) })
         };
-        self.methods.insert(M::NAME, Handler::Call(Box::new(call)));
+        self.1.insert(M::NAME, Handler::Call(Box::new(call)));
     }
 }
 

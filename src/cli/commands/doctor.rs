@@ -86,11 +86,8 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
 
 /// A daemon that answers.
 async fn reached(context: &Context<'_>) -> Outcome<(Daemon, DaemonStatus)> {
-    // Both have limits of their own: a daemon that is starting is waited for.
-    let daemon = match context.reach.find().await? {
-        Some(daemon) => daemon,
-        None => context.reach.connect().await?,
-    };
+    // This has limits of its own: a daemon that is starting is waited for.
+    let daemon = context.reach.connect().await?;
     let status = within(ANSWER_LIMIT, daemon.call(method::Status::default())).await?;
     Ok((daemon, status))
 }

@@ -27,6 +27,8 @@ use bridge_protocol::method::{self, Method};
 use bridge_protocol::raw::RawJson;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::Definition;
@@ -37,6 +39,7 @@ use super::output::Output;
 use super::problem::{Outcome, Problem};
 use super::progress::watched;
 use super::select;
+use super::words::Clock;
 
 pub(super) use past::{MESSAGE_PAGE, Pager, turns};
 
@@ -198,6 +201,16 @@ pub(super) async fn pages<T, Cursor>(
             return Ok((all, !is_over));
         }
         cursor = next;
+    }
+}
+
+impl Clock {
+    /// The present moment in the user's time zone.
+    pub(super) fn here() -> Self {
+        Self {
+            now: Timestamp::now(),
+            zone: TimeZone::system(),
+        }
     }
 }
 

@@ -82,13 +82,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         (Some(interrupt), _) => interrupt.id.clone(),
         (None, named) => InterruptId::from(named.unwrap_or_default()),
     };
-    let call = method::Respond {
-        conversation_id: conversation.id.into(),
-        interrupt_id,
-        outcome,
-        by: Some(question::ANSWERER.to_owned()),
-        ..Default::default()
-    };
+    let call = question::respond(conversation.id, interrupt_id, outcome);
     let answered = context
         .ask(&daemon, call)
         .await
@@ -148,9 +142,8 @@ fn not_open(id: &str, question: &str) -> Problem {
 pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
     let call = method::Cancel {
-        conversation_id: conversation.id.into(),
         queued: options.queued,
-        ..Default::default()
+        ..method::Cancel::of(conversation.id)
     };
     let answer = context.ask(&daemon, call).await?;
     let id = words::short_id(conversation.id);

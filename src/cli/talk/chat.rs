@@ -261,9 +261,7 @@ impl Room {
                 run(context, &call).await?;
             }
             ("answer" | "continue", _) => {
-                let get = method::GetConversation {
-                    conversation_id: id.into(),
-                };
+                let get = method::GetConversation::of(id);
                 let open = self.daemon.call(get).await?.conversation.interrupts;
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, open.is_empty()) {
@@ -316,10 +314,7 @@ impl Room {
             return Ok(commands.read().unwrap_or_default());
         }
         let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
-        let resume = method::Resume {
-            conversation_id: self.conversation.id.into(),
-            ..Default::default()
-        };
+        let resume = method::Resume::of(self.conversation.id);
         self.daemon.call(resume).await?;
         let reported = async {
             loop {
@@ -384,9 +379,7 @@ impl Room {
         in_place: bool,
     ) -> Outcome<Conversation> {
         // It may have got its title since the chat began.
-        let get = method::GetConversation {
-            conversation_id: self.conversation.id.into(),
-        };
+        let get = method::GetConversation::of(self.conversation.id);
         let source = self.daemon.call(get).await?.conversation;
         let call = method::Fork {
             in_place,

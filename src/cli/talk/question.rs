@@ -8,6 +8,7 @@ use std::path::Path;
 
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Interrupt, InterruptKind};
+use bridge_protocol::{ConversationId, InterruptId, method};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
@@ -19,7 +20,7 @@ use crate::cli::words;
 mod tests;
 
 /// The name that other clients see for an answer given here.
-pub(in crate::cli) const ANSWERER: &str = "sessionctl";
+pub(super) const ANSWERER: &str = "sessionctl";
 
 /// Lines of a change that are shown with the question; `d` shows all.
 const SHOWN_LINES: usize = 24;
@@ -508,4 +509,14 @@ pub(super) fn refusal(interrupt: &Interrupt) -> RawJson {
     let once = choices.iter().find(|choice| choice.kind == "reject_once");
     let refusing = once.or_else(|| choices.iter().find(|choice| choice.kind.starts_with("reject")));
     refusing.map_or_else(|| RawJson::from(json!({"outcome": "cancelled"})), selected)
+}
+
+/// The call that gives an answer.
+pub(super) fn respond(id: ConversationId, interrupt_id: InterruptId, outcome: RawJson) -> method::Respond {
+    method::Respond {
+        interrupt_id,
+        outcome,
+        by: Some(ANSWERER.to_owned()),
+        ..method::Respond::of(id)
+    }
 }

@@ -312,9 +312,7 @@ impl<'a> Talk<'a> {
         if !may_ask || self.is_given_up || self.screen.output.json || start.watches() {
             return Ok(None);
         }
-        let get = method::GetConversation {
-            conversation_id: self.id.into(),
-        };
+        let get = method::GetConversation::of(self.id);
         let open = self.daemon.call(get).await?.conversation.interrupts;
         if open.iter().any(|interrupt| interrupt.orphaned) {
             // The snapshot has them.

@@ -2,10 +2,8 @@
 //!
 //! It owns which question is asked and what becomes of an answer. How a question looks is [`question`]'s.
 
-use bridge_protocol::conversation::RespondAnswer;
-use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
-use bridge_protocol::{ErrorKind, InterruptId, method};
+use bridge_protocol::{ErrorKind, InterruptId};
 use serde_json::json;
 
 use super::{OnQuestion, Talk, ToolCallId};
@@ -106,7 +104,7 @@ impl Talk<'_> {
         }
         self.answered = Some(id.clone());
         self.screen.spin();
-        match self.respond(id, outcome).await {
+        match self.daemon.call(question::respond(self.id, id, outcome)).await {
             Err(problem) if problem.exit == Exit::Busy => {
                 self.answered = None;
                 if problem.kind() != Some(ErrorKind::Busy) {
@@ -173,7 +171,8 @@ impl Talk<'_> {
                     self.screen.aside("  denied because of --on-question deny")?;
                     let refusal = question::refusal(&interrupt);
                     self.answered = Some(interrupt.id.clone());
-                    match self.respond(interrupt.id, refusal).await {
+                    let respond = question::respond(self.id, interrupt.id, refusal);
+                    match self.daemon.call(respond).await {
                         Err(problem) if problem.exit != Exit::Busy => return Err(problem),
                         _ => {}
                     }
@@ -182,17 +181,6 @@ impl Talk<'_> {
             }
         }
         Ok(())
-    }
-
-    async fn respond(&mut self, id: InterruptId, outcome: RawJson) -> Outcome<RespondAnswer> {
-        let call = method::Respond {
-            conversation_id: self.id.into(),
-            interrupt_id: id,
-            outcome,
-            by: Some(question::ANSWERER.to_owned()),
-            ..Default::default()
-        };
-        self.daemon.call(call).await
     }
 
     pub(super) fn how_to_answer(&self, interrupt: &Interrupt) -> String {
