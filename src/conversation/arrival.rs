@@ -179,7 +179,7 @@ fn open(
     id: &UpstreamId,
 ) -> Option<Result<Opened, TranscriptError>> {
     let (root, format) = services.catalog.get(agent)?.listed_transcripts()?;
-    Some(format.dialect().open(services.home(root), cwd, id.as_str(), None))
+    Some(format.dialect().open(services.session(root, cwd, id), None))
 }
 
 #[cfg(test)]

@@ -356,7 +356,7 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
     };
     let transcript = format
         .dialect()
-        .find(services.home(root), &link.cwd, link.upstream_id.as_str());
+        .find(services.session(root, &link.cwd, &link.upstream_id));
     let bring = |transcript: PathBuf| {
         let (copies, id) = (&services.copies, &link.upstream_id);
         copies.bring_files(&services.store, id, &transcript)

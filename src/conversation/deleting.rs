@@ -294,7 +294,7 @@ impl Deletion {
             return Ok(None);
         };
         let home = self.services.home(root);
-        match format.dialect().find(home, &self.cwd, id.as_str()) {
+        match format.dialect().find(home.session(Some(&self.cwd), id.as_str())) {
             Ok(path) => Ok(Some(path)),
             Err(error) if error.is_absence() => Ok(None),
             Err(error) => Err(error),

@@ -172,9 +172,7 @@ pub(super) fn keep(
         return Ok(Noticed::default());
     };
     let id = &session.upstream_id;
-    let found = format
-        .dialect()
-        .files(services.home(root), &session.cwd, id.as_str());
+    let found = format.dialect().files(services.session(root, &session.cwd, id));
     let found = found.map(|(files, _)| files);
     let archive = &services.keeper.archive;
     let found = match found {
@@ -269,7 +267,7 @@ fn losses(
         return Ok(vec![(id.clone(), later.unwrap_or(none))]);
     }
     let mut losses = Vec::new();
-    let path = dialect.find(home, folder, id.as_str());
+    let path = dialect.find(home.session(Some(folder), id.as_str()));
     if path.is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
         let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
         losses.push((id.clone(), later.unwrap_or(none)));
@@ -283,7 +281,7 @@ fn losses(
         let later = match archive.turns_behind(&key(root, &id), acknowledged)? {
             Some(later) => later,
             None => dialect
-                .open(services.home(kept.root()), folder, session, None)
+                .open(services.home(kept.root()).session(Some(folder), session), None)
                 .ok()
                 // Every reader reports a missing beginning.
                 .filter(|open| !open.begins_elsewhere())
@@ -439,7 +437,7 @@ pub(super) fn is_missing(
     cwd: &str,
     id: &UpstreamId,
 ) -> bool {
-    match format.dialect().find(services.home(root), cwd, id.as_str()) {
+    match format.dialect().find(services.session(root, cwd, id)) {
         Ok(path) => is_blank(&path).unwrap_or(false),
         Err(error) => error.is_absence(),
     }

@@ -62,7 +62,7 @@ fn check_that_it_is_there(services: &Services, earlier: &EarlierHead) -> Result<
         return Ok(());
     };
     let is_gone = |id: &UpstreamId| {
-        let found = format.dialect().find(services.home(root), &link.cwd, id.as_str());
+        let found = format.dialect().find(services.session(root, &link.cwd, id));
         // What cannot be looked at may be there.
         found.is_err_and(|error| error.is_absence()) && !keeping::may_be_kept(services, root, id)
     };

@@ -278,7 +278,7 @@ fn plan(
             ));
             continue;
         }
-        let transcript = match dialect.find(services.home(root), &link.cwd, link.upstream_id.as_str()) {
+        let transcript = match dialect.find(services.session(root, &link.cwd, &link.upstream_id)) {
             Ok(transcript) => transcript,
             // There is nothing to move. What is kept is put back in the folder that the session has by then.
             Err(error) if error.is_absence() => {

@@ -112,9 +112,9 @@ fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, Con
     }
     let (dialect, home) = (format.dialect(), services.home(root));
     let path = dialect
-        .find(home, &head.cwd, id.as_str())
+        .find(home.session(Some(&head.cwd), id.as_str()))
         .map_err(|error| unusable(&error))?;
-    let report = dialect.check(home, Some(&head.cwd), id.as_str(), &path);
+    let report = dialect.check(home.session(Some(&head.cwd), id.as_str()), &path);
     let report = report.map_err(|error| unusable(&error))?;
     let damaged = Damaged {
         root,
@@ -181,9 +181,9 @@ pub(super) fn copy(
         )));
     }
     let report = dialect.check(
-        services.home(damaged.root),
-        None,
-        copied.upstream_id.as_str(),
+        services
+            .home(damaged.root)
+            .session(None, copied.upstream_id.as_str()),
         &made.path,
     );
     let refusals = report.as_ref().map_or(0, |report| report.refusals.len());
@@ -262,7 +262,7 @@ fn make(
     services.note_copy(&upstream_id, &target).map_err(failed)?;
     let home = services.home(damaged.root);
     let made = dialect
-        .repair(home, source, id, &target, upstream_id.as_str())
+        .repair(home.session(None, id), source, &target, upstream_id.as_str())
         .map_err(failed)?;
     services.note_whole_copy(&upstream_id, &made.path);
     let copied = Copied {

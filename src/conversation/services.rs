@@ -17,7 +17,7 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::Store;
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::Home;
+use crate::transcript::dialect::{Home, Session};
 use crate::transcript::library::Library;
 
 use super::error::ConversationError;
@@ -84,6 +84,11 @@ impl Services {
             library: &self.library,
             root,
         }
+    }
+
+    /// A session of an agent whose folder is `root`, which runs in the folder `cwd`.
+    pub(super) fn session<'a>(&'a self, root: &'a Path, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
+        self.home(root).session(Some(cwd), id.as_str())
     }
 
     /// The agent of this name.

@@ -149,43 +149,20 @@ pub fn create_first<E: From<TranscriptError>>(
     }
 }
 
-/// As [`create`], but a file that is there and has the same content will do. Whether the file is new.
-///
-/// Whoever has to know what is made although the program may be killed is told before: `temporary` of the file that is
-/// written first, `whole` of the one that gets its name, with what `fill` said of it.
+/// Whether a file of this name holds the same as one that is written; `false` if there is none.
 ///
 /// # Errors
-/// As [`create`]; [`TranscriptError::AlreadyExists`] only when the content differs. And what is answered by those who
-/// are told.
-pub fn create_or_find<T, E: From<TranscriptError>>(
-    target: &Path,
-    temporary: impl FnOnce(&Path) -> Result<(), E>,
-    fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
-    whole: impl FnOnce(&fs::Metadata, T) -> Result<(), E>,
-) -> Result<bool, E> {
-    let place = temporary_beside(target);
-    temporary(&place)?;
-    let (written, said) = fill_temporary(&place, fill)?;
-    if target.symlink_metadata().is_ok() {
-        return found(&written, target);
-    }
-    let metadata = fs::metadata(&written.0).map_err(TranscriptError::io("read", &written.0))?;
-    whole(&metadata, said)?;
-    match settle(&written, target) {
-        Ok(()) => Ok(true),
-        Err(TranscriptError::AlreadyExists { .. }) => found(&written, target),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether what is there will do, for it is not new.
-fn found<E: From<TranscriptError>>(written: &Temporary, target: &Path) -> Result<bool, E> {
-    let is_same = same_content(&written.0, target).map_err(TranscriptError::io("read", target))?;
-    if is_same {
+/// [`TranscriptError::AlreadyExists`] if another file is there, and [`TranscriptError::Io`].
+pub fn is_there(written: &Temporary, target: &Path) -> Result<bool, TranscriptError> {
+    if target.symlink_metadata().is_err() {
         return Ok(false);
     }
-    let path = target.to_owned();
-    Err(TranscriptError::AlreadyExists { path }.into())
+    match same_content(&written.0, target).map_err(TranscriptError::io("read", target))? {
+        true => Ok(true),
+        false => Err(TranscriptError::AlreadyExists {
+            path: target.to_owned(),
+        }),
+    }
 }
 
 /// Writes the transcript of a new session into a folder, which must exist. Until it is whole its name says `what` it becomes.
@@ -207,8 +184,11 @@ pub fn create_in(
     Ok(target)
 }
 
-/// Writes the content where it is not looked for yet, and syncs it.
-pub(crate) fn fill_temporary<T, E: From<TranscriptError>>(
+/// Writes the content where it is not looked for yet, and syncs it. Returns what `fill` does.
+///
+/// # Errors
+/// [`TranscriptError::Io`], and those of `fill`.
+pub fn fill_temporary<T, E: From<TranscriptError>>(
     place: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<(Temporary, T), E> {
@@ -222,7 +202,10 @@ pub(crate) fn fill_temporary<T, E: From<TranscriptError>>(
 }
 
 /// Gives a file that is whole its name, where that is free.
-pub(crate) fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
+///
+/// # Errors
+/// [`TranscriptError::AlreadyExists`] if it is not, [`TranscriptError::Io`] otherwise.
+pub fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     durable::sync_folder(folder).map_err(|error| {
@@ -244,7 +227,7 @@ pub(super) fn session_of(source: &Path) -> &str {
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn open_lines(source: &Path) -> io::Result<Rewriter<impl BufRead + use<>>> {
+pub(crate) fn open_lines(source: &Path) -> io::Result<Rewriter<impl BufRead + use<>>> {
     let file = File::open(source)?;
     let bytes = file.metadata()?.len();
     let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, bytes));
@@ -286,7 +269,8 @@ pub(crate) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptErr
 }
 
 /// A temporary file that is removed unless it was renamed.
-pub(crate) struct Temporary(PathBuf);
+#[derive(Debug)]
+pub struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {

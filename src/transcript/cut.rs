@@ -30,6 +30,7 @@ use super::claude::{Index, Selection};
 use super::copy::{self, edit_session, session_of};
 use super::fields::{Fields, lenient_text};
 use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
+use super::relocate::HELD_LINE_LIMIT_BYTES;
 use super::rewrite::{Edits, Line, Record, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
 use members::Members;
@@ -95,7 +96,16 @@ pub fn cut(
             })?;
     copy::with_files(source, folder, new_id, |files, writer| {
         let reader = BufReader::with_capacity(BUFFER_BYTES, File::open(source)?);
-        let mut cutter = Cutter::new(index, &branch, session_of(source), new_id, files);
+        let old_id = session_of(source);
+        let mut cutter = Cutter {
+            index,
+            branch: &branch,
+            old_id,
+            new_id,
+            new_uuids: NewUuids::default(),
+            origin: format!(r#"{{"sessionId":{},"messageUuid":"#, token(old_id)),
+            files,
+        };
         cutter.write(Rewriter::new(reader, LINE_LIMIT_BYTES), writer)
     })
 }
@@ -124,22 +134,21 @@ pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
     bring().map_err(TranscriptError::io("bring the files beside", transcript))
 }
 
-/// Makes new uuids of old ones: the same of the same, in one cut.
-#[derive(Debug)]
-struct Renaming<'a> {
-    new_id: &'a str,
-    /// What was asked for last: mostly a record's uuid, and next its child's parent.
+/// The new uuids of one cut: each is made of the old one and the new session's id, so no table of them is held.
+#[derive(Debug, Default)]
+struct NewUuids {
+    /// The last one, after its old one: mostly a record's uuid, and next its child's parent.
     last: (String, String),
 }
 
-impl Renaming<'_> {
-    fn of(&mut self, old: &str) -> &str {
+impl NewUuids {
+    fn of(&mut self, old: &str, new_id: &str) -> &str {
         if self.last.0 != old {
             let uuid = Uuid::try_parse(old);
             let half = |half: u8| {
                 let mut hasher = DefaultHasher::new();
                 // Nobody knows the new id before, so that no two old ones can be made for the same new one.
-                (half, self.new_id).hash(&mut hasher);
+                (half, new_id).hash(&mut hasher);
                 match &uuid {
                     // In whatever way it is written.
                     Ok(uuid) => uuid.hash(&mut hasher),
@@ -153,10 +162,6 @@ impl Renaming<'_> {
         }
         &self.last.1
     }
-
-    fn token(&mut self, old: &str) -> String {
-        format!("\"{}\"", self.of(old))
-    }
 }
 
 struct Cutter<'a, 'b> {
@@ -164,34 +169,13 @@ struct Cutter<'a, 'b> {
     branch: &'a Selection,
     old_id: &'a str,
     new_id: &'a str,
-    renaming: Renaming<'a>,
-    /// How it is told whose copy a record is, up to that one's uuid.
-    from: String,
+    new_uuids: NewUuids,
+    /// The value that says whose copy a record is, up to that one's uuid.
+    origin: String,
     files: &'b mut SideFiles<'a>,
 }
 
-impl<'a, 'b> Cutter<'a, 'b> {
-    fn new(
-        index: &'a Index,
-        branch: &'a Selection,
-        old_id: &'a str,
-        new_id: &'a str,
-        files: &'b mut SideFiles<'a>,
-    ) -> Self {
-        Self {
-            index,
-            branch,
-            old_id,
-            new_id,
-            renaming: Renaming {
-                new_id,
-                last: <(String, String)>::default(),
-            },
-            from: format!(r#"{{"sessionId":{},"messageUuid":"#, token(old_id)),
-            files,
-        }
-    }
-
+impl Cutter<'_, '_> {
     fn write<R: BufRead + Seek>(&mut self, mut lines: Rewriter<R>, writer: &mut dyn Write) -> io::Result<()> {
         let mut on_branch = self.branch.offsets().iter().copied().peekable();
         // Mostly the leaf; parents may have been written late.
@@ -199,7 +183,12 @@ impl<'a, 'b> Cutter<'a, 'b> {
         let mut behind = self.index.session_wide_behind(last).iter().copied();
         let mut next = Some(0);
         while let Some(offset) = next {
-            lines.go_to(offset)?;
+            // What is long and not on the branch is mostly the log of requests.
+            let held_bytes = match on_branch.peek() == Some(&offset) {
+                true => LINE_LIMIT_BYTES,
+                false => HELD_LINE_LIMIT_BYTES,
+            };
+            lines.go_to(offset, held_bytes)?;
             let end = lines.next(writer, |line, edits| {
                 if on_branch.next_if_eq(&line.offset).is_some() {
                     self.record(line.held()?, line.offset, edits)?;
@@ -243,13 +232,13 @@ impl<'a, 'b> Cutter<'a, 'b> {
         }
         edit_session(&record, self.old_id, self.new_id, edits);
         if let Some((uuid, place)) = record.text(&["uuid"]) {
-            edits.replace(place, self.renaming.token(&uuid));
+            edits.replace(place, self.new_token(&uuid));
         }
         if let Some((leaf, place)) = record.text(&["leafUuid"]) {
             if !self.holds(&leaf) {
                 return false;
             }
-            edits.replace(place, self.renaming.token(&leaf));
+            edits.replace(place, self.new_token(&leaf));
         }
         true
     }
@@ -261,19 +250,19 @@ impl<'a, 'b> Cutter<'a, 'b> {
         if !self.index.is_at(offset, &uuid) {
             return Err(changed());
         }
-        let from = format!("{}{}}}", self.from, token(&uuid));
+        let origin = format!("{}{}}}", self.origin, token(&uuid));
         for member in &members.all {
             let text = || members.text_of(member);
             let value = &line[member.value.clone()];
             let new = match member.name.as_ref() {
-                "uuid" => text().map(|text| self.renaming.token(&text)),
+                "uuid" => text().map(|text| self.new_token(&text)),
                 "parentUuid" => self.parent(text().as_deref(), offset),
                 "logicalParentUuid" => text().map(|text| match self.holds(&text) {
-                    true => self.renaming.token(&text),
+                    true => self.new_token(&text),
                     false => "null".to_owned(),
                 }),
                 "sessionId" => Some(token(self.new_id)),
-                "forkedFrom" => Some(from.clone()),
+                "forkedFrom" => Some(origin.clone()),
                 "compactMetadata" => self.compaction(value),
                 "attachment" => {
                     self.attachment(value, member.value.start, edits);
@@ -297,20 +286,25 @@ impl<'a, 'b> Cutter<'a, 'b> {
             more = format!(r#"{more},"sessionId":{}"#, token(self.new_id));
         }
         if lacks("forkedFrom") {
-            more = format!(r#"{more},"forkedFrom":{from}"#);
+            more = format!(r#"{more},"forkedFrom":{origin}"#);
         }
         edits.replace(members.end..members.end, more);
         Ok(())
+    }
+
+    /// The new uuid of a record, as a JSON string.
+    fn new_token(&mut self, old: &str) -> String {
+        format!("\"{}\"", self.new_uuids.of(old, self.new_id))
     }
 
     /// The parent of a record, where it changes.
     fn parent(&mut self, named: Option<&str>, offset: u64) -> Option<String> {
         match self.branch.join_at(offset) {
             Some(join) => Some(match &join.parent {
-                Some(parent) => self.renaming.token(parent),
+                Some(parent) => self.new_token(parent),
                 None => "null".to_owned(),
             }),
-            None => named.map(|parent| self.renaming.token(parent)),
+            None => named.map(|parent| self.new_token(parent)),
         }
     }
 
@@ -337,7 +331,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
 
     fn renamed(&mut self, ids: Value) -> Value {
         match ids {
-            Value::String(id) if self.holds(&id) => Value::from(self.renaming.of(&id)),
+            Value::String(id) if self.holds(&id) => Value::from(self.new_uuids.of(&id, self.new_id)),
             Value::Array(ids) => ids.into_iter().map(|id| self.renamed(id)).collect(),
             other => other,
         }
@@ -356,7 +350,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
             Some("queued_command") => {
                 let source = said.text("source_uuid").filter(|uuid| self.holds(uuid));
                 if let (Some(uuid), Some(place)) = (source, said.place(&text, "source_uuid")) {
-                    edits.replace(at(place), self.renaming.token(&uuid));
+                    edits.replace(at(place), self.new_token(&uuid));
                 }
             }
             Some("deferred_tools_record") => {
@@ -371,7 +365,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
                 let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
                 let new: Vec<Value> = kept
                     .iter()
-                    .map(|uuid| Value::from(self.renaming.of(uuid)))
+                    .map(|uuid| Value::from(self.new_uuids.of(uuid, self.new_id)))
                     .collect();
                 edits.replace(at(place), Value::from(new).to_string());
             }

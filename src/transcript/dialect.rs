@@ -38,6 +38,25 @@ pub struct Home<'a> {
     pub root: &'a Path,
 }
 
+/// A session of the agent.
+#[derive(Debug, Clone, Copy)]
+pub struct Session<'a> {
+    /// The agent's transcripts.
+    pub home: Home<'a>,
+    /// The folder in which the session runs, if that is known. It decides which of several copies counts.
+    pub cwd: Option<&'a str>,
+    /// Its id.
+    pub id: &'a str,
+}
+
+impl<'a> Home<'a> {
+    /// The session of this id, which runs in the folder `cwd`.
+    #[must_use]
+    pub fn session(self, cwd: Option<&'a str>, id: &'a str) -> Session<'a> {
+        Session { home: self, cwd, id }
+    }
+}
+
 /// What can be done with transcripts of a format. Where none of it holds they are read all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
@@ -101,34 +120,29 @@ pub trait Dialect: Debug + Sync {
     /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder cannot be read.
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError>;
 
-    /// The transcript of a session that runs in the folder `cwd`: of several copies the one that counts.
+    /// The transcript of a session: of several copies the one that counts.
     ///
     /// # Errors
     /// As [`Dialect::locate`], and [`TranscriptError::NotFound`].
-    fn find(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError>;
+    fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError>;
 
-    /// Whether the agent may take another copy of a session that runs in the folder `cwd` than the one that counts.
-    fn is_ambiguous(&self, _home: Home<'_>, _cwd: &str, _id: &str) -> bool {
+    /// Whether the agent may take another copy of a session than the one that counts.
+    fn is_ambiguous(&self, _session: Session<'_>) -> bool {
         false
     }
 
-    /// The transcript of a session and what it says of itself; of one of which nobody says where it runs, the copy that
-    /// counts in the folder that the best copy names.
+    /// The transcript of a session and what it says of itself. Without a known folder that is the copy that counts in the folder
+    /// that the best copy names.
     ///
     /// # Errors
     /// As [`Dialect::find`], and what cannot be read.
-    fn recorded(
-        &self,
-        home: Home<'_>,
-        cwd: Option<&str>,
-        id: &str,
-    ) -> Result<(PathBuf, Origin), TranscriptError>;
+    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError>;
 
     /// The files in which the history of a session is, the oldest first and its own last, and what is missing before them.
     ///
     /// # Errors
     /// As [`Dialect::find`].
-    fn files(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError>;
+    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError>;
 
     /// Whether the transcript of a session is missing or blank, or one that it continues is missing.
     fn is_gone(&self, root: &Path, id: &str) -> bool;
@@ -137,13 +151,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::find`]; [`TranscriptError::RecordNotFound`] if the place is not in it.
-    fn open(
-        &self,
-        home: Home<'_>,
-        cwd: &str,
-        id: &str,
-        until: Option<&CheckpointRef>,
-    ) -> Result<Opened, TranscriptError>;
+    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError>;
 
     /// Opens the history that ends with a place, in whichever copy of its session has it.
     ///
@@ -151,18 +159,11 @@ pub trait Dialect: Debug + Sync {
     /// As [`Dialect::open`]: of several copies why one cannot be read, rather than that another does not have the place.
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError>;
 
-    /// What is wrong with a session's transcript, and with the files that it continues. `cwd` is the folder in which it runs,
-    /// if that is known: what is said of other copies depends on it.
+    /// What is wrong with a session's transcript, and with the files that it continues.
     ///
     /// # Errors
     /// [`TranscriptError::Io`] when it cannot be read.
-    fn check(
-        &self,
-        home: Home<'_>,
-        cwd: Option<&str>,
-        id: &str,
-        path: &Path,
-    ) -> Result<Report, TranscriptError>;
+    fn check(&self, session: Session<'_>, path: &Path) -> Result<Report, TranscriptError>;
 
     /// The same of a session below `root` that stands in for the one below the agent's own folder.
     ///
@@ -171,7 +172,7 @@ pub trait Dialect: Debug + Sync {
     fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<Report, TranscriptError>;
 
     /// Why the agent would not go on with a transcript as it is, or with its newest branch, as far as that is known.
-    fn obstacles(&self, home: Home<'_>, cwd: &str, id: &str, path: &Path) -> Vec<Finding>;
+    fn obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding>;
 
     /// How a transcript stands.
     ///
@@ -201,9 +202,8 @@ pub trait Dialect: Debug + Sync {
     /// [`TranscriptError::Io`]. Nothing is left behind by a failure.
     fn repair(
         &self,
-        home: Home<'_>,
+        session: Session<'_>,
         source: &Path,
-        id: &str,
         target: &Path,
         new_id: &str,
     ) -> Result<RepairedCopy, TranscriptError>;
@@ -214,9 +214,7 @@ pub trait Dialect: Debug + Sync {
     /// As [`Dialect::files`].
     fn parts(
         &self,
-        home: Home<'_>,
-        cwd: &str,
-        id: &str,
+        session: Session<'_>,
     ) -> Result<(Vec<SessionParts>, Option<super::rollouts::MissingSource>), TranscriptError>;
 
     /// The files of the session with this transcript, the transcript first, and what is left out. The target of a symbolic link

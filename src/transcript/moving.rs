@@ -87,13 +87,15 @@ impl Step {
     }
 
     /// Whether the new place is the old one, by whatever path that is named.
-    fn is_in_place(&self) -> io::Result<bool> {
-        let to = match fs::symlink_metadata(&self.to) {
-            Ok(to) => to,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
+    fn is_in_place(&self) -> Result<bool, TranscriptError> {
+        let is_one = || -> io::Result<bool> {
+            let to = match fs::symlink_metadata(&self.to) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                to => to?,
+            };
+            Ok(is_same_file(&fs::symlink_metadata(&self.from)?, &to))
         };
-        Ok(is_same_file(&fs::symlink_metadata(&self.from)?, &to))
+        is_one().map_err(TranscriptError::io("read", &self.to))
     }
 }
 
@@ -154,9 +156,7 @@ pub fn plan(
             stays: is_result || is_borrowed,
             folders: folders.to_vec(),
         };
-        let in_place = step
-            .is_in_place()
-            .map_err(TranscriptError::io("read", &step.to))?;
+        let in_place = step.is_in_place()?;
         if is_result && !is_borrowed && !in_place && step.to.is_file() && comparing::is_made_of(&step)? {
             // On the way back it is the copy that the way here made, unless records name this folder.
             step.stays = match are_named {
@@ -203,9 +203,7 @@ pub fn plan_memory(
             stays,
             folders: Vec::new(),
         };
-        let is_in_place = step
-            .is_in_place()
-            .map_err(TranscriptError::io("read", &step.to))?;
+        let is_in_place = step.is_in_place()?;
         match step.to.exists() && !is_in_place && !comparing::is_made_of(&step)? {
             true => plan
                 .left_out
@@ -258,10 +256,7 @@ pub fn check_free(steps: &[Step]) -> Result<(), TranscriptError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(TranscriptError::io("look at", &step.to)(error)),
         };
-        let in_place = step
-            .is_in_place()
-            .map_err(TranscriptError::io("read", &step.from))?;
-        if in_place || there.is_file() && comparing::is_made_of(step)? {
+        if step.is_in_place()? || there.is_file() && comparing::is_made_of(step)? {
             continue;
         }
         let path = step.to.clone();

@@ -191,11 +191,12 @@ impl<R: BufRead> Rewriter<R> {
 }
 
 impl<R: BufRead + Seek> Rewriter<R> {
-    /// Continues with the line that begins at this byte.
+    /// Continues with the line that begins at this byte, which is held if it is not longer than `held_bytes`.
     ///
     /// # Errors
     /// The reader's error.
-    pub fn go_to(&mut self, offset: u64) -> io::Result<()> {
+    pub fn go_to(&mut self, offset: u64, held_bytes: usize) -> io::Result<()> {
+        self.held_bytes = held_bytes;
         if offset != self.offset {
             self.reader.seek(SeekFrom::Start(offset))?;
             self.offset = offset;
@@ -241,6 +242,12 @@ impl<'a> Record<'a> {
         }
         let place = inner.as_ref().unwrap_or(&self.fields).place(self.text, name)?;
         Some(self.start + place.start..self.start + place.end)
+    }
+
+    /// Where its closing bracket is in the line: members are appended before it.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.start + self.text.len() - 1
     }
 
     /// Where a part of one of its values is in the line.
@@ -335,10 +342,14 @@ mod tests {
         });
         let next = long.unwrap().unwrap();
         assert_eq!((&text[next as usize..], &written[..]), ("ab\ncd\nef\n", &b""[..]));
-        lines.go_to(next + 6).unwrap();
+        lines.go_to(next + 6, HELD).unwrap();
         lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
-        lines.go_to(next).unwrap();
-        lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+        lines.go_to(next, 1).unwrap();
+        let next = lines.next(&mut written, |line, _| {
+            assert_eq!(line.bytes, None);
+            Ok(Verdict::Keep)
+        });
+        assert_eq!(&text[next.unwrap().unwrap() as usize..], "cd\nef\n");
         assert_eq!(written, b"ef\nab\n");
     }
 
@@ -351,6 +362,7 @@ mod tests {
         assert_eq!(&line[record.place(&["b"]).unwrap()], "1");
         assert_eq!(record.text(&["b"]), None);
         assert_eq!(record.place(&["b", "a"]), None);
+        assert_eq!(&line[record.end()..], "}\0");
         assert!(Record::parse("{\"a\":1").is_none());
     }
 }

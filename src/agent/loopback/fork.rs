@@ -4,17 +4,13 @@
 //! copied from. Only single tokens of a record are changed, so unknown content is copied too.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::ops::Range;
 use std::path::Path;
 
-use serde_json::Value;
 use uuid::Uuid;
 
-use super::replay::for_each_record;
 use super::wire::RpcError;
-use crate::transcript::claude::Selection;
-use crate::transcript::record::Record;
+use crate::transcript::lines::text_of_same_length;
+use crate::transcript::rewrite::{Edits, Record, Verdict, token};
 use crate::transcript::{TranscriptError, copy, reading};
 
 /// Writes the transcript `branch_id` with the history of `source` up to and including the message `point`: a reply's
@@ -45,96 +41,84 @@ pub(super) fn fork(
     };
     let folder = source.parent().unwrap_or(Path::new("."));
     copy::create_in(folder, branch_id, "fork", |writer| {
-        copy_records(source, source_id, branch_id, &selection, writer)
+        let mut new_ids = HashMap::new();
+        let lines = copy::open_lines(source);
+        let copied = lines.and_then(|lines| {
+            lines.all(writer, |line, edits| {
+                let text = text_of_same_length(line.held()?);
+                let record = Record::parse(&text).filter(|_| selection.contains(line.offset));
+                let Some(record) = record else {
+                    return Ok(Verdict::Drop);
+                };
+                edit(&record, source_id, branch_id, &mut new_ids, edits);
+                Ok(Verdict::Keep)
+            })
+        });
+        copied.map_err(TranscriptError::io("write the copy of", source))
     })
     .map(drop)
     .map_err(RpcError::internal)
 }
 
-fn copy_records(
-    source: &Path,
-    source_id: &str,
-    branch_id: &str,
-    selection: &Selection,
-    writer: &mut dyn Write,
-) -> Result<(), TranscriptError> {
-    let mut new_ids = HashMap::new();
-    let mut written = Ok(());
-    for_each_record(source, selection, |text, record| {
-        if written.is_ok() {
-            let copied = copy_record(text, record, source_id, branch_id, &mut new_ids);
-            written = writeln!(writer, "{copied}");
-        }
-    })?;
-    written.map_err(TranscriptError::io("write the copy of", source))
-}
-
-fn copy_record(
-    text: &str,
+fn edit(
     record: &Record<'_>,
     source_id: &str,
     branch_id: &str,
     new_ids: &mut HashMap<String, String>,
-) -> String {
-    let fields = &record.fields;
-    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
-    let mut replace = |name: &str, value: String| {
-        edits.extend(fields.place(text, name).map(|place| (place, value)));
-    };
-    replace("sessionId", quoted(branch_id));
+    edits: &mut Edits,
+) {
+    if let Some(place) = record.place(&["sessionId"]) {
+        edits.replace(place, token(branch_id));
+    }
     for name in ["uuid", "parentUuid", "logicalParentUuid"] {
-        if let Some(old) = fields.text(name) {
+        if let Some((old, place)) = record.text(&[name]) {
             let new = new_ids.entry(old).or_insert_with(|| Uuid::new_v4().to_string());
-            replace(name, quoted(new));
+            edits.replace(place, token(new));
         }
     }
-    let uuid = fields.text("uuid").unwrap_or_default();
-    let origin = format!(
-        r#"{{"sessionId":{},"messageUuid":{}}}"#,
-        quoted(source_id),
-        quoted(&uuid)
+    let (source_id, uuid) = (
+        token(source_id),
+        token(&record.fields.text("uuid").unwrap_or_default()),
     );
-    replace("forkedFrom", origin.clone());
-    if fields.raw("forkedFrom").is_none()
-        && let Some(end) = text.rfind('}')
-    {
-        edits.push((end..end, format!(",\"forkedFrom\":{origin}")));
+    let origin = format!(r#"{{"sessionId":{source_id},"messageUuid":{uuid}}}"#);
+    match record.place(&["forkedFrom"]) {
+        Some(place) => edits.replace(place, origin),
+        None => edits.replace(record.end()..record.end(), format!(",\"forkedFrom\":{origin}")),
     }
-    splice(text, edits)
-}
-
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
-fn splice(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
-    edits.sort_by_key(|(place, _)| place.start);
-    let mut spliced = String::with_capacity(text.len() + 128);
-    let mut rest = 0;
-    for (place, new) in edits {
-        spliced.push_str(&text[rest..place.start]);
-        spliced.push_str(&new);
-        rest = place.end;
-    }
-    spliced.push_str(&text[rest..]);
-    spliced
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::transcript::rewrite::Rewriter;
+    use serde_json::{Value, json};
+
+    fn copied(text: &str, mut ids: HashMap<String, String>) -> String {
+        let mut written = Vec::new();
+        let lines = Rewriter::new(text.as_bytes(), text.len()).leaving_the_end();
+        let copied = lines.all(&mut written, |_, edits| {
+            edit(
+                &Record::parse(text).expect("a record"),
+                "old",
+                "new",
+                &mut ids,
+                edits,
+            );
+            Ok(Verdict::Keep)
+        });
+        copied.expect("a copy");
+        String::from_utf8(written).expect("text")
+    }
 
     #[test]
     fn a_copied_record_differs_only_in_its_ids() {
         let text = r#"{"uuid":"u1" ,"parentUuid":"p","sessionId":"old","big":12345678901234567890.10,"x":{"uuid":"u1"}}"#;
-        let record = Record::parse(text).expect("a record");
-        let mut ids = HashMap::from([
+        let ids = HashMap::from([
             ("u1".to_owned(), "U".to_owned()),
             ("p".to_owned(), "P".to_owned()),
         ]);
         assert_eq!(
-            copy_record(text, &record, "old", "new", &mut ids),
+            copied(text, ids),
             r#"{"uuid":"U" ,"parentUuid":"P","sessionId":"new","big":12345678901234567890.10,"x":{"uuid":"u1"},"forkedFrom":{"sessionId":"old","messageUuid":"u1"}}"#
         );
     }
@@ -142,9 +126,7 @@ mod tests {
     #[test]
     fn a_fork_of_a_fork_names_the_nearer_source() {
         let text = r#"{"uuid":"u1","forkedFrom":{"sessionId":"older","messageUuid":"x"}}"#;
-        let record = Record::parse(text).expect("a record");
-        let copied = copy_record(text, &record, "old", "new", &mut HashMap::new());
-        let value: Value = serde_json::from_str(&copied).expect("JSON");
+        let value: Value = serde_json::from_str(&copied(text, HashMap::new())).expect("JSON");
         assert_eq!(
             value["forkedFrom"],
             json!({ "sessionId": "old", "messageUuid": "u1" })

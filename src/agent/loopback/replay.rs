@@ -18,7 +18,7 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
     let Some(selection) = reading::index(path)?.select(None, false) else {
         return Ok(());
     };
-    for_each_record(path, &selection, |_, record| {
+    for_each_record(path, &selection, |record| {
         let header = record.header();
         let Some(message) = record.message() else { return };
         let is_prompt = record.is_human_prompt(&header);
@@ -88,11 +88,11 @@ fn replay_call(output: &Output, session_id: &str, call: &ToolUse) {
     );
 }
 
-/// Visits the records of a branch in file order, each with its text.
-pub(super) fn for_each_record(
+/// Visits the records of a branch in file order.
+fn for_each_record(
     path: &Path,
     selection: &Selection,
-    mut visit: impl FnMut(&str, &Record<'_>),
+    mut visit: impl FnMut(&Record<'_>),
 ) -> Result<(), TranscriptError> {
     let file = std::fs::File::open(path).map_err(TranscriptError::io("open", path))?;
     let mut lines = Lines::new(std::io::BufReader::new(file), 0);
@@ -100,7 +100,7 @@ pub(super) fn for_each_record(
         if selection.contains(line.offset) {
             let text = line_text(line.bytes);
             if let Some(record) = Record::parse(&text) {
-                visit(&text, &record);
+                visit(&record);
             }
         }
     }

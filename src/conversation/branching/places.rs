@@ -163,7 +163,7 @@ pub(super) fn last_of(
     if dialect.can().cut {
         return None;
     }
-    let opened = dialect.open(services.home(root), cwd, id.as_str(), None).ok()?;
+    let opened = dialect.open(services.session(root, cwd, id), None).ok()?;
     let last = opened.turns().checked_sub(1)?;
     let (name, owner) = opened.end_of_turn(last);
     let place = CheckpointRef {

@@ -85,7 +85,7 @@ fn count(
 ) -> Result<Option<Counted>, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::TranscriptDamaged(chain_text(&error));
     let dialect = format.dialect();
-    let mut own = match dialect.open(services.home(root), &record.cwd, id.as_str(), None) {
+    let mut own = match dialect.open(services.session(root, &record.cwd, id), None) {
         Err(error) if error.is_absence() => return Ok(None),
         opened => opened.map_err(damaged)?,
     };

@@ -24,7 +24,7 @@ pub(super) fn inspect(
         return Inspection::default();
     };
     let id = &head.upstream_id;
-    let path = dialect.find(services.home(root), &record.cwd, id.as_str()).ok();
+    let path = dialect.find(services.session(root, &record.cwd, id)).ok();
     if let Some(command) = path.and_then(|path| dialect.archived(root, &path)) {
         // All of it is there, behind a command that is the person's to give.
         return Inspection {

@@ -87,7 +87,7 @@ impl Climber {
             let (library, root) = (&services.library, root.as_path());
             format
                 .dialect()
-                .is_ambiguous(Home { library, root }, &cwd, id.as_str())
+                .is_ambiguous(Home { library, root }.session(Some(&cwd), id.as_str()))
         };
         match tokio::task::spawn_blocking(look).await {
             Ok(true) => Err(StepFailure::SessionUnknown(format!(

@@ -61,7 +61,9 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
     let kept = keeping::in_place_of_lost(services, entry, &held.upstream_id).map_err(unread)?;
     let root = kept.as_ref().map_or(root, Unpacked::root);
     let home = services.home(root);
-    let read = format.dialect().parts(home, &held.cwd, held.upstream_id.as_str());
+    let read = format
+        .dialect()
+        .parts(home.session(Some(&held.cwd), held.upstream_id.as_str()));
     let (found, gone) = read.map_err(|error| chain_text(&error))?;
     let mut missing = Vec::new();
     if let Some(gone) = gone {

@@ -31,7 +31,7 @@ pub(in crate::conversation) fn behind(
         }
         false => {
             let open = dialect
-                .open(services.home(root), &link.cwd, link.upstream_id.as_str(), None)
+                .open(services.session(root, &link.cwd, &link.upstream_id), None)
                 .ok()?;
             // What is missing before it is told for itself, and nobody knows how many turns that were.
             if open.begins_elsewhere() {

@@ -108,7 +108,7 @@ pub(super) fn open_source(
     let until: Option<CheckpointRef> = until.and_then(|until| until.as_str().parse().ok());
     let open_in = |root: &Path| {
         let dialect = format.dialect();
-        dialect.open(services.home(root), &origin.cwd, id.as_str(), until.as_ref())
+        dialect.open(services.session(root, &origin.cwd, id), until.as_ref())
     };
     let mut opened = open_in(root);
     let kept = match is_lost(&opened) && reach == Reach::Kept {

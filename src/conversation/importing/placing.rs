@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::super::bundle::{BundledSession, Trouble};
 use super::super::work::{EndedEarly, Progress};
 use super::plan::KIND;
-use crate::files::durable::missing_folders;
+use crate::files::durable::{missing_folders, temporary_beside};
 use crate::files::identity::{Hashed, Identity};
 use crate::files::intent::{Intent, NewName, Step};
 use crate::transcript::meter::Stepped;
@@ -75,28 +75,27 @@ impl Placed {
         fill: impl FnOnce(&mut dyn Write) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         self.make_folder(target.parent().unwrap_or(Path::new("/")))?;
-        let placed = std::cell::RefCell::new(self);
-        copy::create_or_find(
-            target,
-            |temporary| -> Result<(), Trouble> {
-                Ok(placed.borrow_mut().step(Step::Temporary(temporary.to_owned()))?)
-            },
-            |writer| {
-                let mut hashed = Hashed::new(writer);
-                fill(&mut hashed)?;
-                Ok(hashed.digest())
-            },
-            |metadata, digest| {
-                let file = NewName {
-                    path: target.to_owned(),
-                    identity: Identity::of(metadata),
-                    sha256: Some(digest),
-                    session: Some(session.as_str().to_owned()),
-                };
-                Ok(placed.borrow_mut().step(Step::File(file))?)
-            },
-        )?;
-        Ok(())
+        let temporary = temporary_beside(target);
+        self.step(Step::Temporary(temporary.clone()))?;
+        let (written, sha256) = copy::fill_temporary(&temporary, |writer| -> Result<_, Trouble> {
+            let mut hashed = Hashed::new(writer);
+            fill(&mut hashed)?;
+            Ok(hashed.digest())
+        })?;
+        if copy::is_there(&written, target)? {
+            return Ok(());
+        }
+        let identity = Identity::at(&temporary).map_err(TranscriptError::io("read", &temporary))?;
+        self.step(Step::File(NewName {
+            path: target.to_owned(),
+            identity,
+            sha256: Some(sha256),
+            session: Some(session.as_str().to_owned()),
+        }))?;
+        match copy::settle(&written, target) {
+            Err(TranscriptError::AlreadyExists { .. }) if copy::is_there(&written, target)? => Ok(()),
+            settled => Ok(settled?),
+        }
     }
 
     fn make_folder(&mut self, folder: &Path) -> Result<(), TranscriptError> {

@@ -49,7 +49,10 @@ impl Held {
         home: Home<'_>,
         cwd: Option<&str>,
     ) -> Result<(PathBuf, Origin), ConversationError> {
-        let recorded = self.format.dialect().recorded(home, cwd, self.id.as_str());
+        let recorded = self
+            .format
+            .dialect()
+            .recorded(home.session(cwd, self.id.as_str()));
         recorded.map_err(|error| unusable(&error))
     }
 }
@@ -110,7 +113,7 @@ impl Registry {
             // What another program adds from here on is new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = dialect.archived(&held.root, &path).is_some();
-            let findings = dialect.obstacles(home, &cwd, id.as_str(), &path);
+            let findings = dialect.obstacles(home.session(Some(&cwd), id.as_str()), &path);
             let missing = missing_beginning(&held, home, &cwd);
             Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
         };
@@ -189,7 +192,7 @@ impl Registry {
         let (root, services) = (root.to_path_buf(), Arc::clone(&self.services));
         let look = move || {
             let dialect = format.dialect();
-            let found = dialect.find(services.home(&root), &head.cwd, head.upstream_id.as_str());
+            let found = dialect.find(services.session(&root, &head.cwd, &head.upstream_id));
             found.is_ok_and(|path| dialect.archived(&root, &path).is_some())
         };
         let looked = tokio::task::spawn_blocking(look).await;
@@ -216,9 +219,9 @@ impl Registry {
             }
             let (dialect, home) = (format.dialect(), services.home(&root));
             let path = dialect
-                .find(home, &cwd, id.as_str())
+                .find(home.session(Some(&cwd), id.as_str()))
                 .map_err(|error| unusable(&error))?;
-            check_answer(dialect.check(home, Some(&cwd), id.as_str(), &path))
+            check_answer(dialect.check(home.session(Some(&cwd), id.as_str()), &path))
         })
         .await
     }
@@ -257,11 +260,11 @@ impl Registry {
             let (dialect, home) = (held.format.dialect(), services.home(&held.root));
             // With one copy there is nothing to compare, so its folder need not be read first.
             if let [only] = held.paths.as_slice() {
-                return check_answer(dialect.check(home, None, held.id.as_str(), only));
+                return check_answer(dialect.check(home.session(None, held.id.as_str()), only));
             }
             let (path, origin) = held.recorded(home, held_in.as_deref())?;
             let cwd = held_in.or(origin.cwd);
-            check_answer(dialect.check(home, cwd.as_deref(), held.id.as_str(), &path))
+            check_answer(dialect.check(home.session(cwd.as_deref(), held.id.as_str()), &path))
         })
         .await
     }
@@ -382,7 +385,10 @@ fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> 
 
 /// The session in whose file a transcript begins, if that file is missing: its history begins after it. Blocks.
 fn missing_beginning(held: &Held, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
-    let files = held.format.dialect().files(home, cwd, held.id.as_str());
+    let files = held
+        .format
+        .dialect()
+        .files(home.session(Some(cwd), held.id.as_str()));
     let missing = files.ok().and_then(|(_, missing)| missing);
     let told = missing.map(|missing| MissingSession {
         upstream_id: missing.upstream_id.into(),

@@ -211,7 +211,7 @@ fn head_size(services: &Services, record: &ConversationRecord) -> Option<(Upstre
     let (root, format) = entry.listed_transcripts()?;
     let path = format
         .dialect()
-        .find(services.home(root), &record.cwd, head.upstream_id.as_str())
+        .find(services.session(root, &record.cwd, &head.upstream_id))
         .ok()?;
     Some((head.upstream_id.clone(), path.metadata().ok()?.len()))
 }

@@ -68,7 +68,7 @@ impl Wanted {
             named
                 .format
                 .dialect()
-                .find(services.home(&named.root), cwd, id.as_str())
+                .find(services.session(&named.root, cwd, &id))
                 .is_ok()
         };
         let mut found = self.named;

@@ -143,7 +143,7 @@ fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result
     let report = held
         .format
         .dialect()
-        .check(home, origin.cwd.as_deref(), held.id.as_str(), &path);
+        .check(home.session(origin.cwd.as_deref(), held.id.as_str()), &path);
     let report = report.map_err(|error| unusable(&error))?;
     let folder = path.parent().map(ToOwned::to_owned).unwrap_or_default();
     let damaged = Damaged {

@@ -195,7 +195,7 @@ impl Registry {
         // An agent that has written nothing yet is an ordinary thing.
         let path = format
             .dialect()
-            .find(services.home(root), &link.cwd, id.as_str())
+            .find(services.session(root, &link.cwd, id))
             .ok()?;
         let root = root.to_owned();
         Some(Changed { root, format, path })

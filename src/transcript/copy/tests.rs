@@ -182,14 +182,6 @@ fn a_copy_is_synced_before_it_is_named_and_its_name_before_it_is_told() {
     create_first(target.clone(), [new.join("second")], fill).expect("a file");
     // The first name was taken.
     assert_eq!(disk.check_lasts("a file of another name"), 5);
-    for (name, is_new) in [("third", true), ("third", false)] {
-        let made = create_or_find(&new.join(name), |_| Ok(()), fill, |_, ()| Ok(()));
-        assert_eq!(
-            made.map_err(|error: TranscriptError| error.to_string()),
-            Ok(is_new)
-        );
-        assert_eq!(disk.check_lasts("a file that may be there"), 6);
-    }
 }
 
 #[test]

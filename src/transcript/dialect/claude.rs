@@ -13,7 +13,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, SessionParts, Standing};
+use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing};
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
 use crate::transcript::lines::Lines;
@@ -43,30 +43,30 @@ impl Dialect for Claude {
         locate::locate(root, id, None)
     }
 
-    fn find(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
-        copies::find(home.library, home.root, cwd, id)
+    fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError> {
+        let Session { home, cwd, id } = session;
+        match cwd {
+            Some(cwd) => copies::find(home.library, home.root, cwd, id),
+            None => Ok(self.recorded(session)?.0),
+        }
     }
 
-    fn is_ambiguous(&self, home: Home<'_>, cwd: &str, id: &str) -> bool {
-        copies::are_ambiguous(home.library, home.root, cwd, id)
+    fn is_ambiguous(&self, Session { home, cwd, id }: Session<'_>) -> bool {
+        cwd.is_some_and(|cwd| copies::are_ambiguous(home.library, home.root, cwd, id))
     }
 
-    fn recorded(
-        &self,
-        home: Home<'_>,
-        cwd: Option<&str>,
-        id: &str,
-    ) -> Result<(PathBuf, Origin), TranscriptError> {
-        let Some(cwd) = cwd else {
-            return copies::find_recorded(home.library, home.root, id);
-        };
-        let path = self.find(home, cwd, id)?;
+    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
+        let home = session.home;
+        if session.cwd.is_none() {
+            return copies::find_recorded(home.library, home.root, session.id);
+        }
+        let path = self.find(session)?;
         let origin = home.library.origin(&path)?;
         Ok((path, origin))
     }
 
-    fn files(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError> {
-        Ok((vec![(id.to_owned(), self.find(home, cwd, id)?)], None))
+    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
+        Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
     }
 
     fn is_gone(&self, root: &Path, id: &str) -> bool {
@@ -74,15 +74,10 @@ impl Dialect for Claude {
         found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
     }
 
-    fn open(
-        &self,
-        home: Home<'_>,
-        cwd: &str,
-        id: &str,
-        until: Option<&CheckpointRef>,
-    ) -> Result<Opened, TranscriptError> {
-        let path = self.find(home, cwd, id)?;
-        Opened::claude(home.library, &path, until.map(|until| until.record_uuid.as_str()))
+    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
+        let path = self.find(session)?;
+        let until = until.map(|until| until.record_uuid.as_str());
+        Opened::claude(session.home.library, &path, until)
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
@@ -100,13 +95,7 @@ impl Dialect for Claude {
         Err(failure)
     }
 
-    fn check(
-        &self,
-        home: Home<'_>,
-        cwd: Option<&str>,
-        _id: &str,
-        path: &Path,
-    ) -> Result<Report, TranscriptError> {
+    fn check(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Result<Report, TranscriptError> {
         let mut report = reading::check(path)?;
         let beside = cwd.and_then(|cwd| copies::beside(home.library, home.root, cwd, path));
         report.findings.splice(0..0, beside);
@@ -122,8 +111,8 @@ impl Dialect for Claude {
         reading::check_in_place(path, root, agents)
     }
 
-    fn obstacles(&self, home: Home<'_>, cwd: &str, _id: &str, path: &Path) -> Vec<Finding> {
-        let beside = copies::beside(home.library, home.root, cwd, path);
+    fn obstacles(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Vec<Finding> {
+        let beside = cwd.and_then(|cwd| copies::beside(home.library, home.root, cwd, path));
         beside
             .into_iter()
             .chain(newer_branch(home.library, path))
@@ -158,9 +147,8 @@ impl Dialect for Claude {
 
     fn repair(
         &self,
-        home: Home<'_>,
+        Session { home, id, .. }: Session<'_>,
         source: &Path,
-        id: &str,
         target: &Path,
         new_id: &str,
     ) -> Result<RepairedCopy, TranscriptError> {
@@ -232,14 +220,12 @@ impl Dialect for Claude {
 
     fn parts(
         &self,
-        home: Home<'_>,
-        cwd: &str,
-        id: &str,
+        session: Session<'_>,
     ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError> {
-        let transcript = self.find(home, cwd, id)?;
+        let transcript = self.find(session)?;
         let found = parts(&transcript)?;
         let session = SessionParts {
-            upstream_id: id.to_owned(),
+            upstream_id: session.id.to_owned(),
             transcript,
             parts: found.files,
             left_out: found.left_out,

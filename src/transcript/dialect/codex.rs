@@ -13,7 +13,7 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{LastTurn, read_meta};
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, RepairedCopy, SessionParts, Standing, turns_in_words,
+    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -39,21 +39,19 @@ impl Dialect for Codex {
         rollouts::locate(root, id)
     }
 
-    fn find(&self, home: Home<'_>, _cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
-        rollouts::find(home.root, id)
+    fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError> {
+        rollouts::find(session.home.root, session.id)
     }
 
-    fn recorded(
-        &self,
-        home: Home<'_>,
-        _cwd: Option<&str>,
-        id: &str,
-    ) -> Result<(PathBuf, Origin), TranscriptError> {
-        Ok((rollouts::find(home.root, id)?, rollouts::origin(home.root, id)?))
+    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
+        Ok((
+            self.find(session)?,
+            rollouts::origin(session.home.root, session.id)?,
+        ))
     }
 
-    fn files(&self, home: Home<'_>, _cwd: &str, id: &str) -> Result<HistoryFiles, TranscriptError> {
-        rollouts::files_of(home.root, id)
+    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
+        rollouts::files_of(session.home.root, session.id)
     }
 
     fn is_gone(&self, root: &Path, id: &str) -> bool {
@@ -63,30 +61,20 @@ impl Dialect for Codex {
         }
     }
 
-    fn open(
-        &self,
-        home: Home<'_>,
-        _cwd: &str,
-        id: &str,
-        until: Option<&CheckpointRef>,
-    ) -> Result<Opened, TranscriptError> {
+    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
         let until = until.map(|until| (until.upstream_id.as_str(), until.record_uuid.as_str()));
-        Opened::codex(home.library, home.root, id, until)
+        Opened::codex(session.home.library, session.home.root, session.id, until)
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
-        self.open(home, "", &place.upstream_id, Some(place))
+        self.open(home.session(None, &place.upstream_id), Some(place))
     }
 
-    fn check(
-        &self,
-        home: Home<'_>,
-        _cwd: Option<&str>,
-        id: &str,
-        _path: &Path,
-    ) -> Result<Report, TranscriptError> {
-        let mut report = rollouts::check(home.root, id)?;
-        report.findings.splice(0..0, beside(home.root, id));
+    fn check(&self, session: Session<'_>, _path: &Path) -> Result<Report, TranscriptError> {
+        let mut report = rollouts::check(session.home.root, session.id)?;
+        report
+            .findings
+            .splice(0..0, beside(session.home.root, session.id));
         Ok(report)
     }
 
@@ -94,9 +82,10 @@ impl Dialect for Codex {
         rollouts::check(root, id)
     }
 
-    fn obstacles(&self, home: Home<'_>, _cwd: &str, id: &str, _path: &Path) -> Vec<Finding> {
-        let refusals = rollouts::check(home.root, id).map(|report| report.refusals);
-        let beside = beside(home.root, id).into_iter();
+    fn obstacles(&self, session: Session<'_>, _path: &Path) -> Vec<Finding> {
+        let (root, id) = (session.home.root, session.id);
+        let refusals = rollouts::check(root, id).map(|report| report.refusals);
+        let beside = beside(root, id).into_iter();
         beside.chain(refusals.unwrap_or_default()).collect()
     }
 
@@ -131,15 +120,14 @@ impl Dialect for Codex {
 
     fn repair(
         &self,
-        home: Home<'_>,
+        session: Session<'_>,
         source: &Path,
-        id: &str,
         target: &Path,
         new_id: &str,
     ) -> Result<RepairedCopy, TranscriptError> {
         // Before there is a copy, which an error would leave behind. The copy has the same turns.
-        let turns = rollouts::origin(home.root, id)?.turns as u64;
-        let made = rollouts::repair::repair(source, id, target, new_id)?;
+        let turns = rollouts::origin(session.home.root, session.id)?.turns as u64;
+        let made = rollouts::repair::repair(source, session.id, target, new_id)?;
         Ok(RepairedCopy {
             path: made.path,
             repairs: made.repairs,
@@ -151,11 +139,9 @@ impl Dialect for Codex {
 
     fn parts(
         &self,
-        home: Home<'_>,
-        _cwd: &str,
-        id: &str,
+        session: Session<'_>,
     ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError> {
-        let (files, missing) = rollouts::files_of(home.root, id)?;
+        let (files, missing) = self.files(session)?;
         let sessions = files.into_iter().map(|(upstream_id, transcript)| {
             Ok(SessionParts {
                 upstream_id,

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::super::TranscriptError;
@@ -107,10 +106,7 @@ impl Moving {
         holders::check(&leaving)?;
         let copied = self.copy_all(&steps, watched.step)?;
         let (seen, written): (Vec<Seen>, Vec<Option<Identity>>) = copied.into_iter().unzip();
-        let in_place = steps.iter().map(|step| {
-            let is_in_place = step.is_in_place();
-            is_in_place.map_err(TranscriptError::io("read", &step.to))
-        });
+        let in_place = steps.iter().map(Step::is_in_place);
         let in_place = in_place.collect::<Result<Vec<bool>, _>>()?;
         let moved = steps.iter().enumerate().map(|(number, step)| {
             let way = (step.from.as_path(), step.to.as_path());
@@ -192,41 +188,36 @@ impl Moving {
         steps: &[Step],
         watch: Watch<'_>,
     ) -> Result<Vec<(Seen, Option<Identity>)>, TranscriptError> {
-        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
-        let has_failed = || failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let next = AtomicUsize::new(0);
         let work = || {
             let mut copied = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(step) = steps.get(number).filter(|_| !has_failed()) else {
-                    return copied;
+                let Some(step) = steps.get(number) else {
+                    return Ok(copied);
                 };
-                match self.copy_one(number, step, watch) {
-                    Ok(one) => copied.push((number, one)),
-                    Err(error) => {
-                        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                        failure.get_or_insert(error);
-                        return copied;
-                    }
-                }
+                let one = self.copy_one(number, step, watch);
+                // After a failure no other file is begun.
+                let one = one.inspect_err(|_| next.store(steps.len(), Ordering::Relaxed));
+                copied.push((number, one?));
             }
         };
         let mut copied = thread::scope(|scope| {
-            // One that cannot be had is not needed.
+            // A thread that cannot be had is not needed.
             let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
             let others: Vec<_> = (1..AT_ONCE.min(steps.len())).filter_map(other).collect();
             let mut copied = work();
             for other in others {
-                match other.join() {
-                    Ok(more) => copied.extend(more),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+                let more = other
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                copied = copied.and_then(|mut copied: Vec<_>| {
+                    copied.extend(more?);
+                    Ok(copied)
+                });
             }
             copied
-        });
-        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
-        }
+        })?;
         copied.sort_by_key(|(number, _)| *number);
         Ok(copied.into_iter().map(|(_, one)| one).collect())
     }
