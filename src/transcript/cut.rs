@@ -23,13 +23,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 use uuid::{Builder, Uuid};
 
 use super::TranscriptError;
 use super::claude::{Index, Join, Selection};
 use super::copy::{self, session_of};
-use super::fields::{Fields, lenient_text};
+use super::fields::{Fields, Json, lenient_text};
 use super::lines::{text_of_same_length, trimmed};
 use super::side_files::Beside;
 use members::{Member, Members, Name};
@@ -421,7 +420,7 @@ impl<'a, 'b> Cutter<'a, 'b> {
                 ) else {
                     return;
                 };
-                let announced = announced.into_iter().map(RawValue::get).filter_map(lenient_text);
+                let announced = announced.into_iter().map(Json::get).filter_map(lenient_text);
                 let kept: Vec<String> = announced.filter(|uuid| self.holds(uuid)).collect();
                 let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
                 let new: Vec<Value> = kept

@@ -4,7 +4,7 @@
 //! of another type than expected is kept or passed over, and a garbage line is a value, not an error. Pure;
 //! knows nothing of how records make a history (see `claude`).
 
-use super::fields::{Fields, lenient_text};
+use super::fields::{Fields, Json};
 use super::lines::{text_of_same_length, trimmed};
 
 /// A line, decoded as far as its header.
@@ -239,16 +239,16 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn message(&self) -> Option<Message> {
         let whole = said(&self.fields, "message")?;
-        let Some(message) = Fields::parse(whole) else {
+        let Some(message) = Fields::of(whole) else {
             return Some(Message {
-                blocks: vec![Block::whole(whole)],
+                blocks: vec![Block::whole(whole.get())],
                 ..Message::default()
             });
         };
         let blocks = match (message.array("content"), message.text("content")) {
-            (Some(items), _) => items.iter().map(|item| Block::parse(item.get())).collect(),
+            (Some(items), _) => items.into_iter().map(Block::parse).collect(),
             (None, Some(text)) => vec![Block::Text(text)],
-            (None, None) => vec![Block::whole(said(&message, "content").unwrap_or(whole))],
+            (None, None) => vec![Block::whole(said(&message, "content").unwrap_or(whole).get())],
         };
         Some(Message {
             id: message.text("id"),
@@ -263,14 +263,15 @@ impl<'a> Record<'a> {
     /// Newer files say so (`origin.kind`). In older ones it is a user record with a text, an image or a document and
     /// without a tool's result that the agent did not write itself.
     #[must_use]
-    pub fn is_human_prompt(&self, header: &RecordHeader) -> bool {
-        if header.kind != RecordKind::User || header.is_sidechain {
+    pub fn is_human_prompt(&self) -> bool {
+        let fields = &self.fields;
+        if !self.is_users() || fields.flag("isSidechain") {
             return false;
         }
-        if let Some(kind) = &header.origin_kind {
+        if let Some(kind) = fields.object("origin").and_then(|origin| origin.str("kind")) {
             return kind == "human";
         }
-        if header.is_meta || header.is_compact_summary || header.has_tool_use_result {
+        if fields.flag("isMeta") || fields.flag("isCompactSummary") || fields.raw("toolUseResult").is_some() {
             return false;
         }
         let Some(message) = self.message() else {
@@ -279,10 +280,14 @@ impl<'a> Record<'a> {
         let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
         let is_prompt = |block: &Block| match block {
             Block::Text(text) => is_prompt_text(text.as_bytes()),
-            Block::Other { kind, .. } => is_attached(kind.as_bytes()),
+            Block::Other { kind, .. } => matches!(kind.as_str(), "image" | "document"),
             Block::ToolUse(_) | Block::ToolResult { .. } => false,
         };
         !message.blocks.iter().any(is_result) && message.blocks.iter().any(is_prompt)
+    }
+
+    fn is_users(&self) -> bool {
+        self.fields.str("type").as_deref() == Some("user")
     }
 }
 
@@ -320,8 +325,8 @@ impl Record<'_> {
 
     /// Whether this is a command of the agent's own that a person typed, or its output.
     #[must_use]
-    pub fn is_aside(&self, header: &RecordHeader) -> bool {
-        if header.kind != RecordKind::User || header.is_compact_summary || self.is_human_prompt(header) {
+    pub fn is_aside(&self) -> bool {
+        if !self.is_users() || self.fields.flag("isCompactSummary") || self.is_human_prompt() {
             return false;
         }
         self.message()
@@ -336,17 +341,12 @@ pub(super) fn is_prompt_text(text: &[u8]) -> bool {
         .any(|beginning| text.starts_with(beginning.as_bytes()))
 }
 
-/// Whether a block of this type in a user record that says no more is a prompt as much as a text is: a picture, say.
-pub(super) fn is_attached(kind: &[u8]) -> bool {
-    matches!(kind, b"image" | b"document")
-}
-
 /// Whether records of this kind are about the session as a whole, wherever in the file they stand: a fork by the agent itself
 /// takes all of them along (Claude Code 2.1.316).
-pub(super) fn is_session_wide(kind: &[u8]) -> bool {
+pub(super) fn is_session_wide(kind: &str) -> bool {
     matches!(
         kind,
-        b"content-replacement" | b"atis-latch" | b"tools-used" | b"history-suppression" | b"relocated"
+        "content-replacement" | "atis-latch" | "tools-used" | "history-suppression" | "relocated"
     )
 }
 
@@ -383,13 +383,15 @@ impl Block {
         }
     }
 
-    fn parse(json: &str) -> Self {
+    fn parse(json: Json<'_>) -> Self {
         let other = |kind: String| Self::Other {
             kind,
-            json: json.to_owned(),
+            json: json.get().to_owned(),
         };
-        let Some(fields) = Fields::parse(json) else {
-            return lenient_text(json).map_or_else(|| other(String::new()), Self::Text);
+        let Some(fields) = Fields::of(json) else {
+            return json
+                .text()
+                .map_or_else(|| other(String::new()), |text| Self::Text(text.into_owned()));
         };
         let kind = fields.text("type").unwrap_or_default();
         match kind.as_str() {
@@ -425,14 +427,14 @@ fn answer(fields: &Fields<'_>) -> (String, Vec<Block>) {
         return (text, Vec::new());
     }
     let Some(items) = fields.array("content") else {
-        let whole = said(fields, "content").map(Block::whole);
+        let whole = said(fields, "content").map(|whole| Block::whole(whole.get()));
         return (String::new(), whole.into_iter().collect());
     };
     let (mut texts, mut strange) = (Vec::new(), Vec::new());
     for item in items {
-        match Block::parse(item.get()) {
+        match Block::parse(item) {
             Block::Text(text) => texts.push(text),
-            Block::Other { kind, .. } if is_known_block(kind.as_bytes()) => {}
+            Block::Other { kind, .. } if is_known_block(&kind) => {}
             block => strange.push(block),
         }
     }
@@ -440,24 +442,23 @@ fn answer(fields: &Fields<'_>) -> (String, Vec<Block>) {
 }
 
 /// A member's value as it stands; one that is null is none.
-fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
-    let value = fields.raw(name).map(serde_json::value::RawValue::get);
-    value.filter(|value| *value != "null")
+fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
+    fields.raw(name).filter(|value| value.get() != "null")
 }
 
 /// Whether blocks of this type are known, though they have no form of their own here: they are told as they stand, or left
 /// out of what a tool answered. Thoughts, and texts and tools with what belongs to them, are known by their members.
-pub(super) fn is_known_block(kind: &[u8]) -> bool {
-    const KNOWN: [&[u8]; 7] = [
-        b"image",
-        b"document",
-        b"redacted_thinking",
-        b"search_result",
-        b"container_upload",
-        b"tool_reference",
-        b"compaction",
+pub(super) fn is_known_block(kind: &str) -> bool {
+    const KNOWN: [&str; 7] = [
+        "image",
+        "document",
+        "redacted_thinking",
+        "search_result",
+        "container_upload",
+        "tool_reference",
+        "compaction",
     ];
-    KNOWN.contains(&kind) || kind.ends_with(b"_tool_use") || kind.ends_with(b"_tool_result")
+    KNOWN.contains(&kind) || kind.ends_with("_tool_use") || kind.ends_with("_tool_result")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ fn header(line: &str) -> RecordHeader {
 
 fn is_prompt(line: &str) -> bool {
     let record = Record::parse(line).expect("a record");
-    record.is_human_prompt(&record.header())
+    record.is_human_prompt()
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
     let blocks = |message: &str| {
         let text = format!(r#"{{"type":"user","message":{message}}}"#);
         let record = Record::parse(&text).expect("a record");
-        assert!(!record.is_human_prompt(&record.header()), "{message}");
+        assert!(!record.is_human_prompt(), "{message}");
         record.message().expect("a message").blocks
     };
     for (message, kept) in [
