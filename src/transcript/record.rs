@@ -5,32 +5,17 @@
 //! knows nothing of how records make a history (see `claude`).
 
 use super::fields::{Fields, Json};
-use super::lines::{text_of_same_length, trimmed};
+use super::lines::trimmed;
 
-/// A line, decoded as far as its header.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Line {
-    /// Nothing but white space or NUL bytes.
-    Blank,
-    /// Not a JSON object.
-    Garbage,
-    /// A record of a known or unknown kind.
-    Record(Box<RecordHeader>),
-}
-
-/// The kinds of records that can be part of a history, and all others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The kinds of records that hold messages, and all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// A prompt, a tool's result, or something that the agent says in the user's name.
     User,
     /// One content block of a reply.
     Assistant,
-    /// Something that the agent shows to the model.
-    Attachment,
-    /// A mark of the agent's own, such as a compaction.
-    System,
     /// Any other `type`, or none.
-    Other(String),
+    Other,
 }
 
 /// What stands around a record's message. An absent member, null, and one of another type are all `None`.
@@ -38,14 +23,8 @@ pub enum RecordKind {
 pub struct RecordHeader {
     /// `type`.
     pub kind: RecordKind,
-    /// `subtype`, of system records.
-    pub subtype: Option<String>,
     /// `uuid`; only records that are part of the chain have one.
     pub uuid: Option<String>,
-    /// `parentUuid`, the record before it.
-    pub parent_uuid: Option<String>,
-    /// `logicalParentUuid`, the record before it where a compaction has cut the chain.
-    pub logical_parent_uuid: Option<String>,
     /// `isSidechain`: said to or by a subagent.
     pub is_sidechain: bool,
     /// `isMeta`: written in the user's name by the agent.
@@ -62,14 +41,8 @@ pub struct RecordHeader {
     pub cwd: Option<String>,
     /// `timestamp`, RFC 3339, as written.
     pub timestamp: Option<String>,
-    /// `origin.kind`; `human` for a prompt.
-    pub origin_kind: Option<String>,
-    /// `message.id`, shared by the records of one reply.
-    pub message_id: Option<String>,
     /// `forkedFrom`: the session and the record of it that this one is a copy of.
     pub forked_from: Option<(String, String)>,
-    /// `leafUuid`, of records that point to a place in the chain.
-    pub leaf_uuid: Option<String>,
 }
 
 /// The message of a user or assistant record.
@@ -178,17 +151,6 @@ pub(super) const CHAIN_KINDS: [&str; 6] = [
 /// Beginnings of commands of the agent's own, and of what they put out.
 const ASIDES: [&str; 2] = ["<command-", "<local-command-"];
 
-/// Decodes the header of one line.
-#[must_use]
-pub fn parse_line(line: &[u8]) -> Line {
-    let bytes = trimmed(line);
-    if bytes.is_empty() {
-        return Line::Blank;
-    }
-    let text = text_of_same_length(bytes);
-    Record::parse(&text).map_or(Line::Garbage, |record| Line::Record(Box::new(record.header())))
-}
-
 /// The text of a line for [`Record::parse`], with bytes that are not UTF-8 replaced.
 #[must_use]
 pub fn line_text(line: &[u8]) -> std::borrow::Cow<'_, str> {
@@ -207,17 +169,12 @@ impl<'a> Record<'a> {
     pub fn header(&self) -> RecordHeader {
         let fields = &self.fields;
         RecordHeader {
-            kind: match fields.text("type").unwrap_or_default() {
-                kind if kind == "user" => RecordKind::User,
-                kind if kind == "assistant" => RecordKind::Assistant,
-                kind if kind == "attachment" => RecordKind::Attachment,
-                kind if kind == "system" => RecordKind::System,
-                kind => RecordKind::Other(kind),
+            kind: match fields.str("type").as_deref() {
+                Some("user") => RecordKind::User,
+                Some("assistant") => RecordKind::Assistant,
+                _ => RecordKind::Other,
             },
-            subtype: fields.text("subtype"),
             uuid: fields.text("uuid"),
-            parent_uuid: fields.text("parentUuid"),
-            logical_parent_uuid: fields.text("logicalParentUuid"),
             is_sidechain: fields.flag("isSidechain"),
             is_meta: fields.flag("isMeta"),
             is_api_error_message: fields.flag("isApiErrorMessage"),
@@ -226,12 +183,9 @@ impl<'a> Record<'a> {
             session_id: fields.text("sessionId"),
             cwd: fields.text("cwd"),
             timestamp: fields.text("timestamp"),
-            origin_kind: fields.object("origin").and_then(|origin| origin.text("kind")),
-            message_id: fields.object("message").and_then(|message| message.text("id")),
             forked_from: fields
                 .object("forkedFrom")
                 .and_then(|from| from.text("sessionId").zip(from.text("messageUuid"))),
-            leaf_uuid: fields.text("leafUuid"),
         }
     }
 

@@ -23,15 +23,14 @@ use nesting::Nesting;
 use strict::Strict;
 use strings::{special, trim_cut, unfinished};
 
-/// How many elements of an array are copied; of a reply's content agents write one or a few, and this bounds the memory.
+/// How many elements of an array are copied. Agents write one or a few content blocks; this bounds the memory.
 pub(super) const ELEMENTS_LIMIT: usize = 10_000;
 
-/// How large a pruned record may become until no further elements are copied, and until no further members are.
+/// The size of a pruned record from which on no elements are copied, and from which on no members are.
 const ELEMENTS_LIMIT_BYTES: usize = 8 << 20;
 const MEMBERS_LIMIT_BYTES: usize = 2 * ELEMENTS_LIMIT_BYTES;
 
-/// How much of a number is copied, in bytes: as much as the largest whole number that counts has. A longer one becomes
-/// [`LONG_NUMBER`].
+/// The longest number that is copied, in bytes: the digits of `u64::MAX`. [`LONG_NUMBER`] replaces a longer one.
 const NUMBER_BYTES: usize = 20;
 const LONG_NUMBER: &[u8] = b"0.5";
 
@@ -43,13 +42,13 @@ const LEVELS: usize = 8;
 
 /// What a line turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scanned<N> {
+pub(super) enum Scanned<T> {
     /// Nothing but white space or NUL bytes.
     Blank,
     /// Not a JSON object.
     Garbage,
-    /// A record, and what is noted of it.
-    Record(N),
+    /// A record, and what was read of it.
+    Record(T),
 }
 
 /// How an agent reads JSON.
@@ -66,12 +65,12 @@ pub(super) enum Grammar {
 /// How many objects and arrays may stand within each other where `serde_json` reads.
 pub(super) const SERDE_DEPTH: usize = 127;
 
-/// What a format reads of each line.
+/// What to read of each line of a format.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Table {
     /// How the agent reads what it has written.
     pub(super) grammar: Grammar,
-    /// What is copied of a record.
+    /// What to copy of a record.
     pub(super) record: Filter,
 }
 
@@ -79,7 +78,7 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct PrunedRecord<'a> {
     text: Cow<'a, str>,
-    /// Where its values stand, itself the first.
+    /// Where it and its values stand.
     spans: &'a [ValueSpan],
     /// Whether elements of its arrays were left out because there were too many.
     pub(super) has_more: bool,

@@ -78,7 +78,7 @@ impl TurnBuilder {
                 turn.last_uuid = uuid;
                 turn.add_reply(&header, record.message().unwrap_or(EMPTY_MESSAGE));
             }
-            RecordKind::Attachment | RecordKind::System | RecordKind::Other(_) => {}
+            RecordKind::Other => {}
         }
     }
 

@@ -1,39 +1,39 @@
-//! Which parts of a record are copied: the tables that the formats give.
+//! Which members of a record are copied: what the formats' tables are made of.
 
-/// The longest id that counts, in bytes; agents write 36. A record with a longer one is as good as without.
+/// The longest id that counts, in bytes; agents write 36. A longer one counts as absent.
 pub(in crate::transcript) const ID_LIMIT_BYTES: usize = 4096;
 
-/// As much of a text or a name as decides what it is, in bytes: all names and beginnings that are asked for are shorter
-/// than 64 characters, of which each may be escaped.
+/// As much of a text as tells names and beginnings apart, in bytes: all that the decoders compare with are shorter than 64
+/// characters, and each character may be escaped.
 pub(in crate::transcript) const BEGINNING_BYTES: usize = 64 * 6;
 
-/// What is copied of a value. Numbers and words are copied as they stand; an object or array of which nothing is wanted is
-/// copied without content.
+/// What to copy of a value. Numbers, `true`, `false` and `null` are copied as they are; an object or array that the filter does
+/// not enter is copied as `{}` or `[]`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transcript) struct Filter {
-    /// How much of a string is copied.
+    /// How much of a string to copy.
     pub(super) text_bytes: usize,
-    /// Whether a longer string is replaced by `null`.
+    /// Whether `null` replaces a longer string.
     pub(super) is_whole: bool,
-    /// The members of an object that are copied.
+    /// Which members of an object to copy.
     members: &'static [(&'static str, Filter)],
-    /// Where the others are that are copied too.
+    /// A filter with more of them.
     base: Option<&'static Filter>,
-    /// What is copied of each element of an array; of all others nothing.
+    /// What to copy of each element of an array.
     pub(super) elements: Option<&'static Filter>,
 }
 
 impl Filter {
-    /// That there is a value, and of which type.
+    /// Only the value's type.
     pub(in crate::transcript) const PRESENCE: Self = Self::beginning(0);
 
-    /// Enough of a string to tell names and beginnings apart.
+    /// Enough of a string to recognize it.
     pub(in crate::transcript) const NAME: Self = Self::beginning(BEGINNING_BYTES);
 
     /// An id.
     pub(in crate::transcript) const ID: Self = Self::whole(ID_LIMIT_BYTES);
 
-    /// So much of a string.
+    /// The first bytes of a string.
     pub(in crate::transcript) const fn beginning(bytes: usize) -> Self {
         Self {
             text_bytes: bytes,
@@ -44,7 +44,7 @@ impl Filter {
         }
     }
 
-    /// A string of at most so many bytes; a longer one counts as absent.
+    /// A string of at most this many bytes; a longer one counts as absent.
     pub(in crate::transcript) const fn whole(bytes: usize) -> Self {
         Self {
             is_whole: true,
@@ -60,7 +60,7 @@ impl Filter {
         }
     }
 
-    /// Or so much of a string.
+    /// Adds: the first bytes of a string.
     pub(in crate::transcript) const fn or_text(self, bytes: usize) -> Self {
         Self {
             text_bytes: bytes,
@@ -68,7 +68,7 @@ impl Filter {
         }
     }
 
-    /// Or of an array, this of each element.
+    /// Adds: what to copy of each element of an array.
     pub(in crate::transcript) const fn or_array(self, elements: &'static Self) -> Self {
         Self {
             elements: Some(elements),
@@ -76,7 +76,7 @@ impl Filter {
         }
     }
 
-    /// And of an object, the members that another filter copies.
+    /// Adds: the members that another filter copies.
     pub(in crate::transcript) const fn extending(self, base: &'static Self) -> Self {
         Self {
             base: Some(base),
@@ -84,7 +84,7 @@ impl Filter {
         }
     }
 
-    /// Whether anything is copied of what is in an object, or in an array.
+    /// Whether anything inside an object, or an array, is copied.
     pub(super) fn enters(&self, is_object: bool) -> bool {
         match is_object {
             true => !self.members.is_empty() || self.base.is_some(),
@@ -92,7 +92,7 @@ impl Filter {
         }
     }
 
-    /// What is copied of a member; none if it is left out.
+    /// The filter of a member; none if the member is left out.
     pub(super) fn member(&'static self, name: &[u8]) -> Option<&'static (&'static str, Self)> {
         let own = self.members.iter().find(|(own, _)| own.as_bytes() == name);
         own.or_else(|| self.base?.member(name))
