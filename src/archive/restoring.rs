@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use super::folder::{Folder, LIST};
 use super::list::BUFFER_BYTES;
 use super::{Archive, Key, root_name};
+use crate::files::durable::unfinished;
 use crate::files::identity::{Hashed, sha256};
 use crate::files::is_absence;
 use crate::files::set_aside::{Unreadable, set_aside};
@@ -324,7 +325,7 @@ fn write(
     let parent = path.parent().unwrap_or(target.root);
     make_folder(parent)?;
     // Always the same, so that the next attempt finds what a kill left.
-    let temporary = parent.join(format!(".{}.restored.tmp", &sha256(name.as_bytes())[..16]));
+    let temporary = unfinished(parent, &sha256(name.as_bytes())[..16], "restored");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(TranscriptError::io("remove", &temporary)(error));

@@ -9,7 +9,7 @@
 //! whatever they are: they are notes of the agent's own, of which each version has others. Pure; whether a file beside
 //! the transcript is there is asked of the caller.
 
-mod noted;
+mod facts;
 mod strange;
 mod unanswered;
 
@@ -19,10 +19,11 @@ use std::io::{self, BufRead};
 
 use bridge_protocol::check::{Finding, FindingKind};
 
-use super::claude::{ChainNoted, Index, Seen, Selection};
+use super::claude::{Index, RecordFacts, Selection};
 use super::lines::LINE_LIMIT_BYTES;
-use super::scan::{Place, Scanned, ScannedLine, ScannedLines, Scanner};
-use noted::{ITEMS_LIMIT, Said, SaidNoted};
+use super::record::Record;
+use super::scan::{ELEMENTS_LIMIT, LinePosition, PrunedLine, PrunedLines, PrunedRecord, Scanned};
+use facts::{CHECK, MessageFacts};
 pub(super) use strange::{Strange, Stranges};
 pub(super) use unanswered::unanswered;
 
@@ -97,10 +98,9 @@ pub fn check(
         told: HashMap::new(),
         report: Report::default(),
     };
-    // Each sees the same bytes: what a record is in its chain, and what is said in it.
-    let mut lines = ScannedLines::<_, (Scanner<ChainNoted>, Scanner<SaidNoted>)>::new(reader, 0);
+    let mut lines = PrunedLines::new(reader, 0, &CHECK);
     while let Some(line) = lines.next_line()? {
-        checker.line(line);
+        checker.line(&line);
     }
     Ok(checker.finish())
 }
@@ -111,11 +111,14 @@ pub fn check(
 /// # Errors
 /// What the reader answers.
 pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile>, bool)> {
-    let mut records = ScannedLines::<_, Scanner<SaidNoted>>::new(reader, 0);
+    let mut lines = PrunedLines::new(reader, 0, &CHECK);
     let (mut named, mut has_more) = (BTreeSet::new(), false);
-    while let Some((_, said)) = records.next_record()? {
-        named.extend(said.files);
-        has_more |= said.has_more;
+    while let Some(line) = lines.next_line()? {
+        if let Scanned::Record(pruned) = line.what {
+            let fields = pruned.fields();
+            named.extend(MessageFacts::of(&Record { fields }).files);
+            has_more |= pruned.has_more;
+        }
     }
     Ok((named, has_more))
 }
@@ -162,8 +165,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.report.add(*told, line, kind, detail.into());
     }
 
-    fn line(&mut self, line: ScannedLine<(Scanned<Seen>, Scanned<Said>)>) {
-        let place = line.place;
+    fn line(&mut self, line: &PrunedLine<'_>) {
+        let place = line.position;
         if line.is_too_long() {
             let detail = format!(
                 "longer than {} MiB and not read here; if it is a record of the conversation, an agent may take long or \
@@ -174,15 +177,15 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             self.are_calls_known = false;
             return;
         }
-        match line.what {
-            (Scanned::Record(seen), Scanned::Record(said)) => self.record(place, seen, said),
-            (Scanned::Blank, _) => {}
-            _ if line.ended => self.find(
+        match &line.what {
+            Scanned::Record(record) => self.record(place, record),
+            Scanned::Blank => {}
+            Scanned::Garbage if line.ended => self.find(
                 place.number,
                 FindingKind::GarbageLine,
                 "not a record: a resume skips it, and its content is lost",
             ),
-            _ => self.find(
+            Scanned::Garbage => self.find(
                 place.number,
                 FindingKind::TornLine,
                 "ends within a record: the program that wrote it was stopped or still writes; a resume skips it and \
@@ -191,19 +194,24 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    fn record(&mut self, place: Place, seen: Seen, said: Said) {
-        let Some(note) = &seen.chain else {
-            return self.index.push(place.offset, seen);
+    fn record(&mut self, place: LinePosition, pruned: &PrunedRecord<'_>) {
+        let record = Record {
+            fields: pruned.fields(),
         };
-        if self.index.holds(note) {
+        let facts = RecordFacts::of(&record);
+        let Some(chain) = &facts.chain else {
+            return self.index.push(place.offset, facts);
+        };
+        let said = MessageFacts::of(&record);
+        if self.index.holds(chain) {
             let detail = format!(
                 "an earlier record has the same uuid {}: the later one replaces it, so a resume may lack the earlier \
                  one",
-                quoted(&note.uuid())
+                quoted(&chain.uuid())
             );
             self.find(place.number, FindingKind::DuplicateUuid, detail);
         }
-        let is_message = note.is_message();
+        let is_message = chain.is_message();
         // What a subagent says is none of the history.
         let strange = said.strange;
         if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, Strange::Kind(_))) {
@@ -212,7 +220,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 Some(format!("written by version {version} of the agent"))
             });
         }
-        self.index.push(place.offset, seen);
+        self.index.push(place.offset, facts);
         self.chain.push((place.offset, place.number));
         if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {
             // Of those that are too many to be told only the number counts.
@@ -223,24 +231,23 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
         if is_message {
             self.messages += 1;
-            if said.has_more {
+            if pruned.has_more {
                 self.leave_off(place);
             }
             self.message(place, said.items, said.files);
         }
     }
 
-    /// Says that a record has more calls and results than are looked at: which of all calls have none cannot be told.
-    fn leave_off(&mut self, place: Place) {
+    /// Says that a record has more parts than are looked at: which of all calls have none cannot be told.
+    fn leave_off(&mut self, place: LinePosition) {
         let detail = format!(
-            "more than {ITEMS_LIMIT} calls and results of tools in one record; the others are not checked here: \
-             {CALLS_UNTOLD}"
+            "more than {ELEMENTS_LIMIT} parts in one message; the others are not checked here: {CALLS_UNTOLD}"
         );
         self.find(place.number, FindingKind::OversizedLine, detail);
         self.are_calls_known = false;
     }
 
-    fn message(&mut self, place: Place, items: Vec<Item>, mut named: Vec<SideFile>) {
+    fn message(&mut self, place: LinePosition, items: Vec<Item>, mut named: Vec<SideFile>) {
         for item in items {
             match item {
                 Item::Call { id, tool } => {

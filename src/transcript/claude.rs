@@ -8,19 +8,17 @@
 
 pub mod book;
 mod entries;
+mod facts;
 mod filling;
 mod index;
-mod note;
-mod noted;
 mod turns;
 mod walk;
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
+pub(in crate::transcript) use facts::{BLOCK, INDEX, MESSAGE, RecordFacts};
 pub(in crate::transcript) use filling::BehindCalls;
 pub use index::Index;
-pub(in crate::transcript) use note::Seen;
-pub(in crate::transcript) use noted::ChainNoted;
 pub use turns::{ToolCall, Turn};
 pub use walk::{Join, NewerBranch, Selection};
 

@@ -8,15 +8,16 @@ pub mod book;
 pub mod check;
 mod cut;
 mod ending;
+mod facts;
 mod item;
 mod line;
-mod noted;
 pub mod rename;
 pub mod unpacked;
 
 pub use ending::{LastTurn, last_turn};
+use facts::{LineFacts, LineRole, MEMBERS};
 pub use line::{HistoryBase, Meta};
-use noted::{LineNoted, What};
+use line::{LineKind, RolloutLine};
 
 use std::io::{self, BufRead};
 
@@ -24,7 +25,7 @@ use memchr::memmem;
 
 use super::fields::Fields;
 use super::record::line_text;
-use super::scan::{Scanned, ScannedLines, Scanner};
+use super::scan::{PrunedLines, Pruner, Scanned};
 use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};
 
@@ -71,9 +72,9 @@ pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
 /// Whether a line is a record, as Codex reads it; none where nothing stands in it.
 #[must_use]
 pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
-    let mut scanner = Scanner::<LineNoted>::default();
-    scanner.feed(line);
-    match scanner.finish() {
+    let mut pruner = Pruner::new(&MEMBERS);
+    pruner.feed(line);
+    match pruner.finish() {
         Scanned::Record(_) => Some(true),
         Scanned::Garbage => Some(false),
         Scanned::Blank => None,
@@ -86,11 +87,17 @@ pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
 /// # Errors
 /// What the reader answers.
 pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
-    let first = ScannedLines::<_, Scanner<LineNoted>>::new(reader, 0).next_record()?;
-    Ok(first.and_then(|(_, note)| match note.what {
-        What::Meta(meta) => Some(*meta),
-        _ => None,
-    }))
+    let mut lines = PrunedLines::new(reader, 0, &MEMBERS);
+    while let Some(line) = lines.next_line()? {
+        if let Scanned::Record(record) = line.what {
+            let facts = LineFacts::of(&RolloutLine::of(record.fields()));
+            return Ok(match facts.role {
+                LineRole::Meta(meta) => Some(*meta),
+                _ => None,
+            });
+        }
+    }
+    Ok(None)
 }
 
 /// A piece of a turn, as the agent names it.
@@ -187,14 +194,14 @@ fn name_of(record: &Fields<'_>) -> Option<String> {
 
 /// Takes a line as the first versions wrote it.
 fn without_envelope(text: &str, summary: &mut TranscriptSummary) {
-    let Some(record) = line::RolloutLine::parse(text) else {
+    let Some(record) = RolloutLine::parse(text) else {
         return;
     };
     match record.kind {
-        line::LineKind::Meta if summary.upstream_id.is_none() => {
+        LineKind::Meta if summary.upstream_id.is_none() => {
             summary.upstream_id = record.meta().upstream_id;
         }
-        line::LineKind::Item => summary.title = prompt_of_item(&record.payload),
+        LineKind::Item => summary.title = prompt_of_item(&record.payload),
         _ => {}
     }
 }
@@ -214,8 +221,9 @@ fn prompt_of_event(event: &Fields<'_>) -> Option<String> {
                 return None;
             }
             let content = item.array("content")?;
-            let text = |part: &str| title_of(&Fields::parse(part)?.text("text")?);
-            content.iter().filter_map(|part| text(part.get())).next()
+            content
+                .into_iter()
+                .find_map(|part| title_of(&Fields::of(part)?.text("text")?))
         }
         _ => None,
     }

@@ -22,13 +22,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 use uuid::{Builder, Uuid};
 
 use super::TranscriptError;
 use super::claude::{Index, Selection};
 use super::copy::{self, edit_session, session_of};
-use super::fields::{Fields, lenient_text};
+use super::fields::{Fields, Json, lenient_text};
 use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::relocate::HELD_LINE_LIMIT_BYTES;
 use super::rewrite::{Edits, Line, Record, Rewriter, Verdict, token};
@@ -360,7 +359,7 @@ impl Cutter<'_, '_> {
                 ) else {
                     return;
                 };
-                let announced = announced.into_iter().map(RawValue::get).filter_map(lenient_text);
+                let announced = announced.into_iter().map(Json::get).filter_map(lenient_text);
                 let kept: Vec<String> = announced.filter(|uuid| self.holds(uuid)).collect();
                 let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
                 let new: Vec<Value> = kept

@@ -12,9 +12,29 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The members of a JSON object, in the order of the text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Fields<'a> {
-    members: Vec<(Cow<'a, str>, &'a RawValue)>,
+    members: Vec<(Cow<'a, str>, Json<'a>)>,
+}
+
+/// A JSON value, well formed, as it stands in the text.
+#[derive(Debug, Clone, Copy)]
+pub struct Json<'a> {
+    text: &'a str,
+    /// Where the values in it stand; none if that is not known.
+    spans: Option<&'a [ValueSpan]>,
+}
+
+/// Where a value stands in an object or array.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::transcript) struct ValueSpan {
+    /// Its name; empty in an array.
+    pub(in crate::transcript) name: &'static str,
+    /// Where it begins in the text of what is around it.
+    pub(in crate::transcript) start: usize,
+    pub(in crate::transcript) bytes: usize,
+    /// How many of the spans that follow stand in this one.
+    pub(in crate::transcript) inner: usize,
 }
 
 impl<'a> Fields<'a> {
@@ -24,10 +44,21 @@ impl<'a> Fields<'a> {
         serde_json::from_str(text).ok()
     }
 
+    /// The members of an object; none if the value is anything else.
+    #[must_use]
+    pub fn of(value: Json<'a>) -> Option<Self> {
+        if value.spans.is_none() {
+            return Self::parse(value.text);
+        }
+        let mut members = Vec::with_capacity(16);
+        members.extend(value.inner());
+        value.text.starts_with('{').then_some(Self { members })
+    }
+
     /// The value of a member as it stands in the text. Of a name that is given twice the last one counts,
     /// as it does for the agents, which are written in JavaScript.
     #[must_use]
-    pub fn raw(&self, name: &str) -> Option<&'a RawValue> {
+    pub fn raw(&self, name: &str) -> Option<Json<'a>> {
         self.members
             .iter()
             .rev()
@@ -38,7 +69,13 @@ impl<'a> Fields<'a> {
     /// The value of a member that is a string; any other type is as good as absent.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
-        self.raw(name).and_then(|raw| lenient_text(raw.get()))
+        self.str(name).map(Cow::into_owned)
+    }
+
+    /// The same, borrowed where nothing in it is escaped.
+    #[must_use]
+    pub fn str(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.raw(name)?.text()
     }
 
     /// Whether a member is `true`; absent or of another type is false.
@@ -50,14 +87,13 @@ impl<'a> Fields<'a> {
     /// The members of a member that is itself an object.
     #[must_use]
     pub fn object(&self, name: &str) -> Option<Fields<'a>> {
-        self.raw(name).and_then(|raw| Fields::parse(raw.get()))
+        Self::of(self.raw(name)?)
     }
 
     /// The elements of a member that is an array.
     #[must_use]
-    pub fn array(&self, name: &str) -> Option<Vec<&'a RawValue>> {
-        self.raw(name)
-            .and_then(|raw| serde_json::from_str(raw.get()).ok())
+    pub fn array(&self, name: &str) -> Option<Vec<Json<'a>>> {
+        self.raw(name)?.array()
     }
 
     /// The object as text again, with every value as it stood.
@@ -83,6 +119,63 @@ impl<'a> Fields<'a> {
         let start = (value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
         let end = start.checked_add(value.len())?;
         (end <= text.len()).then_some(start..end)
+    }
+}
+
+impl<'a> Json<'a> {
+    /// The value that `text` is, in which these values stand.
+    pub(in crate::transcript) fn with_spans(text: &'a str, spans: &'a [ValueSpan]) -> Self {
+        Self {
+            text,
+            spans: Some(spans),
+        }
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn get(self) -> &'a str {
+        self.text
+    }
+
+    /// The elements of an array; none if it is anything else.
+    #[must_use]
+    pub fn array(self) -> Option<Vec<Self>> {
+        if self.spans.is_none() {
+            let elements: Vec<&RawValue> = serde_json::from_str(self.text).ok()?;
+            return Some(elements.into_iter().map(Self::from).collect());
+        }
+        let is_array = self.text.starts_with('[');
+        is_array.then(|| self.inner().map(|(_, element)| element).collect())
+    }
+
+    /// What a string says; none if it is anything else.
+    #[must_use]
+    pub fn text(self) -> Option<Cow<'a, str>> {
+        match self.text.strip_prefix('"')?.strip_suffix('"') {
+            Some(text) if memchr::memchr(b'\\', text.as_bytes()).is_none() => Some(Cow::Borrowed(text)),
+            _ => lenient_text(self.text).map(Cow::Owned),
+        }
+    }
+
+    /// The names and values in an object or array whose spans are known.
+    fn inner(self) -> impl Iterator<Item = (Cow<'a, str>, Self)> {
+        let mut rest = self.spans.unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (span, behind) = rest.split_first()?;
+            let (inner, behind) = behind.split_at_checked(span.inner)?;
+            rest = behind;
+            let text = self.text.get(span.start..span.start + span.bytes)?;
+            Some((Cow::Borrowed(span.name), Self::with_spans(text, inner)))
+        })
+    }
+}
+
+impl<'a> From<&'a RawValue> for Json<'a> {
+    fn from(value: &'a RawValue) -> Self {
+        Self {
+            text: value.get(),
+            spans: None,
+        }
     }
 }
 
@@ -133,7 +226,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MembersVisitor;
         impl<'de> Visitor<'de> for MembersVisitor {
-            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+            type Value = Vec<(Cow<'de, str>, Json<'de>)>;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a JSON object")
             }
@@ -142,7 +235,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 while let Some(name) = map.next_key::<&RawValue>()? {
                     let name = lenient_name(name.get());
                     let name = name.ok_or_else(|| A::Error::custom("a name is not a string"))?;
-                    members.push((name, map.next_value()?));
+                    members.push((name, Json::from(map.next_value::<&RawValue>()?)));
                 }
                 Ok(members)
             }
@@ -164,10 +257,7 @@ mod tests {
                 .expect("an object");
         assert_eq!(fields.text("a").as_deref(), Some("y"), "the last of two counts");
         assert_eq!(fields.text("n"), None);
-        assert_eq!(
-            fields.raw("n").map(RawValue::get),
-            Some("12345678901234567890.123")
-        );
+        assert_eq!(fields.raw("n").map(Json::get), Some("12345678901234567890.123"));
         assert!(fields.flag("t"));
         assert!(!fields.flag("a"));
         let inner = fields.object("o").expect("an object");

@@ -44,12 +44,14 @@ impl Origin {
     /// # Errors
     /// What the reader answers.
     pub fn of(index: &Index, own: &str, mut reader: impl BufRead + Seek) -> io::Result<Self> {
-        let mut said = |offset: Option<u64>| {
-            offset.map_or(Ok(Said::default()), |offset| said_at(&mut reader, offset, own))
+        let mut facts = |offset: Option<u64>| {
+            offset.map_or(Ok(OriginFacts::default()), |offset| {
+                facts_at(&mut reader, offset, own)
+            })
         };
         let mut origin = Self {
-            title: said(index.title_offset())?.title,
-            cwd: said(index.cwd_offset())?.cwd,
+            title: facts(index.title_offset())?.title,
+            cwd: facts(index.cwd_offset())?.cwd,
             ..Self::default()
         };
         let Some(selection) = index.select(None, true) else {
@@ -65,7 +67,7 @@ impl Origin {
                 0 if others.end == messages.len() => 0,
                 start => start + others.len() / 2,
             };
-            match said(messages.get(middle).copied())?.copied_as_it_was {
+            match facts(messages.get(middle).copied())?.copied_as_it_was {
                 Some(_) => others.start = middle + 1,
                 None => others.end = middle,
             }
@@ -76,14 +78,14 @@ impl Origin {
             .and_then(|last| messages.get(last).copied());
         let last_copied = index.last_copied(&selection);
         let last = last_other.max(last_copied);
-        origin.forked_from = said(last)?.copied_from;
+        origin.forked_from = facts(last)?.copied_from;
         Ok(origin)
     }
 }
 
-/// What a line says of where its transcript came from.
+/// What a line says about where its transcript came from.
 #[derive(Debug, Default)]
-struct Said {
+struct OriginFacts {
     title: Option<String>,
     cwd: Option<String>,
     /// The place in another session that the record is a copy of.
@@ -93,7 +95,7 @@ struct Said {
 }
 
 /// Reads one line of the transcript of the session `own`.
-fn said_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::Result<Said> {
+fn facts_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::Result<OriginFacts> {
     reader.seek(SeekFrom::Start(offset))?;
     let mut lines = Lines::new(reader, offset);
     let line = lines.next_line()?;
@@ -102,7 +104,7 @@ fn said_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::Re
         .unwrap_or_default();
     // One that is no record was changed since the index was made.
     let Some(record) = Record::parse(&text) else {
-        return Ok(Said::default());
+        return Ok(OriginFacts::default());
     };
     let header = record.header();
     let other = header.session_id.filter(|id| !id.is_empty() && id != own);
@@ -111,7 +113,7 @@ fn said_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::Re
         session_id,
         record_uuid: Some(uuid),
     };
-    Ok(Said {
+    Ok(OriginFacts {
         title: record.fields.text("customTitle"),
         cwd: header.cwd,
         copied_from: as_it_was.clone().or(header.forked_from).map(from),

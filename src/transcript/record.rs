@@ -4,33 +4,18 @@
 //! of another type than expected is kept or passed over, and a garbage line is a value, not an error. Pure;
 //! knows nothing of how records make a history (see `claude`).
 
-use super::fields::{Fields, lenient_text};
-use super::lines::{text_of_same_length, trimmed};
+use super::fields::{Fields, Json};
+use super::lines::trimmed;
 
-/// A line, decoded as far as its header.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Line {
-    /// Nothing but white space or NUL bytes.
-    Blank,
-    /// Not a JSON object.
-    Garbage,
-    /// A record of a known or unknown kind.
-    Record(Box<RecordHeader>),
-}
-
-/// The kinds of records that can be part of a history, and all others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The kinds of records that hold messages, and all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// A prompt, a tool's result, or something that the agent says in the user's name.
     User,
     /// One content block of a reply.
     Assistant,
-    /// Something that the agent shows to the model.
-    Attachment,
-    /// A mark of the agent's own, such as a compaction.
-    System,
     /// Any other `type`, or none.
-    Other(String),
+    Other,
 }
 
 /// What stands around a record's message. An absent member, null, and one of another type are all `None`.
@@ -38,14 +23,8 @@ pub enum RecordKind {
 pub struct RecordHeader {
     /// `type`.
     pub kind: RecordKind,
-    /// `subtype`, of system records.
-    pub subtype: Option<String>,
     /// `uuid`; only records that are part of the chain have one.
     pub uuid: Option<String>,
-    /// `parentUuid`, the record before it.
-    pub parent_uuid: Option<String>,
-    /// `logicalParentUuid`, the record before it where a compaction has cut the chain.
-    pub logical_parent_uuid: Option<String>,
     /// `isSidechain`: said to or by a subagent.
     pub is_sidechain: bool,
     /// `isMeta`: written in the user's name by the agent.
@@ -62,14 +41,8 @@ pub struct RecordHeader {
     pub cwd: Option<String>,
     /// `timestamp`, RFC 3339, as written.
     pub timestamp: Option<String>,
-    /// `origin.kind`; `human` for a prompt.
-    pub origin_kind: Option<String>,
-    /// `message.id`, shared by the records of one reply.
-    pub message_id: Option<String>,
     /// `forkedFrom`: the session and the record of it that this one is a copy of.
     pub forked_from: Option<(String, String)>,
-    /// `leafUuid`, of records that point to a place in the chain.
-    pub leaf_uuid: Option<String>,
 }
 
 /// The message of a user or assistant record.
@@ -178,17 +151,6 @@ pub(super) const CHAIN_KINDS: [&str; 6] = [
 /// Beginnings of commands of the agent's own, and of what they put out.
 const ASIDES: [&str; 2] = ["<command-", "<local-command-"];
 
-/// Decodes the header of one line.
-#[must_use]
-pub fn parse_line(line: &[u8]) -> Line {
-    let bytes = trimmed(line);
-    if bytes.is_empty() {
-        return Line::Blank;
-    }
-    let text = text_of_same_length(bytes);
-    Record::parse(&text).map_or(Line::Garbage, |record| Line::Record(Box::new(record.header())))
-}
-
 /// The text of a line for [`Record::parse`], with bytes that are not UTF-8 replaced.
 #[must_use]
 pub fn line_text(line: &[u8]) -> std::borrow::Cow<'_, str> {
@@ -207,17 +169,12 @@ impl<'a> Record<'a> {
     pub fn header(&self) -> RecordHeader {
         let fields = &self.fields;
         RecordHeader {
-            kind: match fields.text("type").unwrap_or_default() {
-                kind if kind == "user" => RecordKind::User,
-                kind if kind == "assistant" => RecordKind::Assistant,
-                kind if kind == "attachment" => RecordKind::Attachment,
-                kind if kind == "system" => RecordKind::System,
-                kind => RecordKind::Other(kind),
+            kind: match fields.str("type").as_deref() {
+                Some("user") => RecordKind::User,
+                Some("assistant") => RecordKind::Assistant,
+                _ => RecordKind::Other,
             },
-            subtype: fields.text("subtype"),
             uuid: fields.text("uuid"),
-            parent_uuid: fields.text("parentUuid"),
-            logical_parent_uuid: fields.text("logicalParentUuid"),
             is_sidechain: fields.flag("isSidechain"),
             is_meta: fields.flag("isMeta"),
             is_api_error_message: fields.flag("isApiErrorMessage"),
@@ -226,12 +183,9 @@ impl<'a> Record<'a> {
             session_id: fields.text("sessionId"),
             cwd: fields.text("cwd"),
             timestamp: fields.text("timestamp"),
-            origin_kind: fields.object("origin").and_then(|origin| origin.text("kind")),
-            message_id: fields.object("message").and_then(|message| message.text("id")),
             forked_from: fields
                 .object("forkedFrom")
                 .and_then(|from| from.text("sessionId").zip(from.text("messageUuid"))),
-            leaf_uuid: fields.text("leafUuid"),
         }
     }
 
@@ -239,16 +193,16 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn message(&self) -> Option<Message> {
         let whole = said(&self.fields, "message")?;
-        let Some(message) = Fields::parse(whole) else {
+        let Some(message) = Fields::of(whole) else {
             return Some(Message {
-                blocks: vec![Block::whole(whole)],
+                blocks: vec![Block::whole(whole.get())],
                 ..Message::default()
             });
         };
         let blocks = match (message.array("content"), message.text("content")) {
-            (Some(items), _) => items.iter().map(|item| Block::parse(item.get())).collect(),
+            (Some(items), _) => items.into_iter().map(Block::parse).collect(),
             (None, Some(text)) => vec![Block::Text(text)],
-            (None, None) => vec![Block::whole(said(&message, "content").unwrap_or(whole))],
+            (None, None) => vec![Block::whole(said(&message, "content").unwrap_or(whole).get())],
         };
         Some(Message {
             id: message.text("id"),
@@ -263,14 +217,15 @@ impl<'a> Record<'a> {
     /// Newer files say so (`origin.kind`). In older ones it is a user record with a text, an image or a document and
     /// without a tool's result that the agent did not write itself.
     #[must_use]
-    pub fn is_human_prompt(&self, header: &RecordHeader) -> bool {
-        if header.kind != RecordKind::User || header.is_sidechain {
+    pub fn is_human_prompt(&self) -> bool {
+        let fields = &self.fields;
+        if !self.is_users() || fields.flag("isSidechain") {
             return false;
         }
-        if let Some(kind) = &header.origin_kind {
+        if let Some(kind) = fields.object("origin").and_then(|origin| origin.str("kind")) {
             return kind == "human";
         }
-        if header.is_meta || header.is_compact_summary || header.has_tool_use_result {
+        if fields.flag("isMeta") || fields.flag("isCompactSummary") || fields.raw("toolUseResult").is_some() {
             return false;
         }
         let Some(message) = self.message() else {
@@ -279,10 +234,14 @@ impl<'a> Record<'a> {
         let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
         let is_prompt = |block: &Block| match block {
             Block::Text(text) => is_prompt_text(text.as_bytes()),
-            Block::Other { kind, .. } => is_attached(kind.as_bytes()),
+            Block::Other { kind, .. } => matches!(kind.as_str(), "image" | "document"),
             Block::ToolUse(_) | Block::ToolResult { .. } => false,
         };
         !message.blocks.iter().any(is_result) && message.blocks.iter().any(is_prompt)
+    }
+
+    fn is_users(&self) -> bool {
+        self.fields.str("type").as_deref() == Some("user")
     }
 }
 
@@ -320,8 +279,8 @@ impl Record<'_> {
 
     /// Whether this is a command of the agent's own that a person typed, or its output.
     #[must_use]
-    pub fn is_aside(&self, header: &RecordHeader) -> bool {
-        if header.kind != RecordKind::User || header.is_compact_summary || self.is_human_prompt(header) {
+    pub fn is_aside(&self) -> bool {
+        if !self.is_users() || self.fields.flag("isCompactSummary") || self.is_human_prompt() {
             return false;
         }
         self.message()
@@ -336,17 +295,12 @@ pub(super) fn is_prompt_text(text: &[u8]) -> bool {
         .any(|beginning| text.starts_with(beginning.as_bytes()))
 }
 
-/// Whether a block of this type in a user record that says no more is a prompt as much as a text is: a picture, say.
-pub(super) fn is_attached(kind: &[u8]) -> bool {
-    matches!(kind, b"image" | b"document")
-}
-
 /// Whether records of this kind are about the session as a whole, wherever in the file they stand: a fork by the agent itself
 /// takes all of them along (Claude Code 2.1.316).
-pub(super) fn is_session_wide(kind: &[u8]) -> bool {
+pub(super) fn is_session_wide(kind: &str) -> bool {
     matches!(
         kind,
-        b"content-replacement" | b"atis-latch" | b"tools-used" | b"history-suppression" | b"relocated"
+        "content-replacement" | "atis-latch" | "tools-used" | "history-suppression" | "relocated"
     )
 }
 
@@ -383,13 +337,15 @@ impl Block {
         }
     }
 
-    fn parse(json: &str) -> Self {
+    fn parse(json: Json<'_>) -> Self {
         let other = |kind: String| Self::Other {
             kind,
-            json: json.to_owned(),
+            json: json.get().to_owned(),
         };
-        let Some(fields) = Fields::parse(json) else {
-            return lenient_text(json).map_or_else(|| other(String::new()), Self::Text);
+        let Some(fields) = Fields::of(json) else {
+            return json
+                .text()
+                .map_or_else(|| other(String::new()), |text| Self::Text(text.into_owned()));
         };
         let kind = fields.text("type").unwrap_or_default();
         match kind.as_str() {
@@ -425,14 +381,14 @@ fn answer(fields: &Fields<'_>) -> (String, Vec<Block>) {
         return (text, Vec::new());
     }
     let Some(items) = fields.array("content") else {
-        let whole = said(fields, "content").map(Block::whole);
+        let whole = said(fields, "content").map(|whole| Block::whole(whole.get()));
         return (String::new(), whole.into_iter().collect());
     };
     let (mut texts, mut strange) = (Vec::new(), Vec::new());
     for item in items {
-        match Block::parse(item.get()) {
+        match Block::parse(item) {
             Block::Text(text) => texts.push(text),
-            Block::Other { kind, .. } if is_known_block(kind.as_bytes()) => {}
+            Block::Other { kind, .. } if is_known_block(&kind) => {}
             block => strange.push(block),
         }
     }
@@ -440,24 +396,23 @@ fn answer(fields: &Fields<'_>) -> (String, Vec<Block>) {
 }
 
 /// A member's value as it stands; one that is null is none.
-fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
-    let value = fields.raw(name).map(serde_json::value::RawValue::get);
-    value.filter(|value| *value != "null")
+fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
+    fields.raw(name).filter(|value| value.get() != "null")
 }
 
 /// Whether blocks of this type are known, though they have no form of their own here: they are told as they stand, or left
 /// out of what a tool answered. Thoughts, and texts and tools with what belongs to them, are known by their members.
-pub(super) fn is_known_block(kind: &[u8]) -> bool {
-    const KNOWN: [&[u8]; 7] = [
-        b"image",
-        b"document",
-        b"redacted_thinking",
-        b"search_result",
-        b"container_upload",
-        b"tool_reference",
-        b"compaction",
+pub(super) fn is_known_block(kind: &str) -> bool {
+    const KNOWN: [&str; 7] = [
+        "image",
+        "document",
+        "redacted_thinking",
+        "search_result",
+        "container_upload",
+        "tool_reference",
+        "compaction",
     ];
-    KNOWN.contains(&kind) || kind.ends_with(b"_tool_use") || kind.ends_with(b"_tool_result")
+    KNOWN.contains(&kind) || kind.ends_with("_tool_use") || kind.ends_with("_tool_result")
 }
 
 #[cfg(test)]

@@ -6,10 +6,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
-use serde_json::value::RawValue;
-
 use super::check::PERSISTED_RESULT;
-use super::fields::{Fields, lenient_text};
+use super::fields::{Fields, Json, lenient_text};
 use super::rewrite::{Edits, Record, Rewriter, Verdict, token};
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
@@ -114,7 +112,7 @@ impl Relocation {
 
 /// The texts of a record that may stand in place of long results: those of tools' results, and those by which the agent
 /// replaced some later (`content-replacement`).
-fn standing_for_results<'a>(fields: &Fields<'a>) -> Vec<&'a RawValue> {
+fn standing_for_results<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
     let mut texts = Vec::new();
     let replaced = fields.array("replacements").unwrap_or_default().into_iter();
     texts.extend(replaced.filter_map(|entry| Fields::parse(entry.get())?.raw("replacement")));

@@ -11,7 +11,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{FindingKind, Repairs};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -19,7 +18,7 @@ use super::TranscriptError;
 use super::check::{hash_of, unanswered};
 use super::claude::{BehindCalls, Index, Selection};
 use super::copy::{edit_session, open_lines, session_of, with_files};
-use super::fields::Fields;
+use super::fields::{Fields, Json};
 use super::lines::{text_of_same_length, trimmed};
 use super::reading;
 use super::rewrite::{Edits, Line, Record, Verdict, token};
@@ -208,7 +207,7 @@ fn calls(record: &Fields<'_>) -> impl Iterator<Item = String> {
     let content = record
         .object("message")
         .and_then(|message| message.array("content"));
-    let blocks = content.unwrap_or_default().into_iter().map(RawValue::get);
+    let blocks = content.unwrap_or_default().into_iter().map(Json::get);
     blocks.filter_map(|block| {
         let block = Fields::parse(block)?;
         block

@@ -7,9 +7,7 @@
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 
-use serde_json::value::RawValue;
-
-use super::fields::{Fields, lenient_text};
+use super::fields::{Fields, Json, lenient_text};
 use super::lines::trimmed;
 
 /// A line of the source.
@@ -252,7 +250,7 @@ impl<'a> Record<'a> {
 
     /// Where a part of one of its values is in the line.
     #[must_use]
-    pub fn place_of(&self, value: &RawValue, part: Range<usize>) -> Range<usize> {
+    pub fn place_of(&self, value: Json<'_>, part: Range<usize>) -> Range<usize> {
         let start = self.start + value.get().as_ptr() as usize - self.text.as_ptr() as usize;
         start + part.start..start + part.end
     }

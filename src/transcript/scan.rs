@@ -1,38 +1,54 @@
-//! What an index takes from a line, read in one pass and without holding the line.
+//! A line pruned to the members that its format's table names, in one pass and without holding the line.
 //!
 //! Owns the grammar of JSON as far as the agent itself refuses text ([`Grammar`]): what this takes as a record, the agent
-//! takes too. It goes over the bytes once, in pieces of any size, hands on the few members that matter and keeps nothing
-//! else, so that a line of hundreds of megabytes takes no memory. Which members matter and what they mean is owned by each format
-//! ([`Noted`]), and decided there as where a line is decoded whole: both ways to read a line are held together by a test.
-//! Pure; knows neither files nor how records hang together.
+//! takes too. It reads the bytes once, in pieces of any size, and copies what a [`Filter`] names into one buffer: the *pruned
+//! record*, a JSON object of bounded size. The format's decoder reads that as it reads a whole line. Of a name that is given
+//! twice both values are copied, and the decoder takes the last. Pure; knows neither files nor how records hang together.
 
+mod filter;
 mod lines;
 mod nesting;
 mod strict;
 mod strings;
 
-pub(super) use lines::{Place, ScannedLine, ScannedLines};
+use std::borrow::Cow;
+
+use super::fields::{Fields, Json, ValueSpan, lenient_text};
+use super::lines::text_of_same_length;
+#[cfg(test)]
+pub(super) use filter::ID_LIMIT_BYTES;
+pub(super) use filter::{BEGINNING_BYTES, Filter};
+pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
 use nesting::Nesting;
 use strict::Strict;
-pub(super) use strings::Held;
-use strings::{special, unfinished};
+use strings::{special, trim_cut, unfinished};
 
-/// The longest id that is taken, in bytes; agents write 36. A record with a longer one is as good as without.
-pub(super) const ID_LIMIT_BYTES: usize = 4096;
+/// How many elements of an array are copied. Agents write one or a few content blocks; this bounds the memory.
+pub(super) const ELEMENTS_LIMIT: usize = 10_000;
 
-/// As much of a text or a name as decides what it is, in bytes: all names and beginnings that are asked for are shorter
-/// than 64 characters, of which each may be escaped.
-pub(super) const BEGINNING_BYTES: usize = 64 * 6;
+/// The size of a pruned record from which on no elements are copied, and from which on no members are.
+const ELEMENTS_LIMIT_BYTES: usize = 8 << 20;
+const MEMBERS_LIMIT_BYTES: usize = 2 * ELEMENTS_LIMIT_BYTES;
+
+/// The longest number that is copied, in bytes: the digits of `u64::MAX`. [`LONG_NUMBER`] replaces a longer one.
+const NUMBER_BYTES: usize = 20;
+const LONG_NUMBER: &[u8] = b"0.5";
+
+/// The longest name that is compared with a filter's, in bytes, each character escaped.
+const NAME_BYTES: usize = 64 * 6;
+
+/// How deep a filter may reach.
+const LEVELS: usize = 8;
 
 /// What a line turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scanned<N> {
+pub(super) enum Scanned<T> {
     /// Nothing but white space or NUL bytes.
     Blank,
     /// Not a JSON object.
     Garbage,
-    /// A record, and what is noted of it.
-    Record(N),
+    /// A record, and what was read of it.
+    Record(T),
 }
 
 /// How an agent reads JSON.
@@ -49,71 +65,70 @@ pub(super) enum Grammar {
 /// How many objects and arrays may stand within each other where `serde_json` reads.
 pub(super) const SERDE_DEPTH: usize = 127;
 
-/// What a format notes of a record while its line is read. Of a name that is given twice the last value counts, so what was
-/// noted of a member is forgotten when it is [named](Noted::name) again.
-pub(super) trait Noted: Default {
+/// What to read of each line of a format.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Table {
     /// How the agent reads what it has written.
-    const GRAMMAR: Grammar;
-    /// What an object or array is; the default is one in which nothing matters.
-    type Context: Copy + Default + PartialEq;
-    /// The member whose value is read; the default is one that does not matter.
-    type Member: Copy + Default + PartialEq;
-    /// What is left of a record.
-    type Note;
+    pub(super) grammar: Grammar,
+    /// What to copy of a record.
+    pub(super) record: Filter,
+}
 
-    /// The member of this name.
-    fn member(context: Self::Context, name: &[u8]) -> Self::Member;
+/// What was copied of a record.
+#[derive(Debug)]
+pub(super) struct PrunedRecord<'a> {
+    text: Cow<'a, str>,
+    /// Where it and its values stand.
+    spans: &'a [ValueSpan],
+    /// Whether elements of its arrays were left out because there were too many.
+    pub(super) has_more: bool,
+}
 
-    /// What the elements of an array are; nothing for an object.
-    fn element(context: Self::Context) -> Self::Member;
-
-    /// How much of a string is held as the value of this member, in bytes.
-    fn held_bytes(member: Self::Member) -> usize;
-
-    /// A member was named, so what it was before does not count.
-    fn name(&mut self, member: Self::Member);
-
-    /// A value begins, with this byte.
-    fn begin(&mut self, member: Self::Member, first: u8);
-
-    /// An object or array begins; the outermost one has no context around it.
-    fn open(&mut self, around: Option<Self::Context>, member: Self::Member, is_object: bool)
-    -> Self::Context;
-
-    /// It is over.
-    fn close(&mut self, context: Self::Context);
-
-    /// A string is over, of which so much was held as was asked for.
-    fn string(&mut self, member: Self::Member, held: &Held);
-
-    /// A whole number that is not negative is over.
-    fn number(&mut self, member: Self::Member, value: u64);
-
-    /// What is noted of the record.
-    fn note(self) -> Self::Note;
+impl PrunedRecord<'_> {
+    /// Its members.
+    pub(super) fn fields(&self) -> Fields<'_> {
+        let spans = self.spans.get(1..).unwrap_or_default();
+        Fields::of(Json::with_spans(&self.text, spans)).unwrap_or_default()
+    }
 }
 
 /// Reads a line in pieces.
-#[derive(Debug, Default)]
-pub(super) struct Scanner<N: Noted> {
+#[derive(Debug)]
+pub(super) struct Pruner {
+    table: &'static Table,
     state: State,
     nesting: Nesting,
-    /// What the outermost containers are; in deeper ones nothing matters.
-    contexts: [N::Context; CONTEXTS],
-    /// The member whose value comes next or is being read.
-    member: N::Member,
-    /// Whether the string that is being read is a member's name.
+    /// What is copied of the outermost containers; of deeper ones nothing is.
+    levels: [Level; LEVELS],
+    /// The member whose name was read last, if it is copied.
+    member: Option<&'static (&'static str, Filter)>,
+    /// What is copied of the string or number that is being read, and how much more of it.
+    value: Option<&'static Filter>,
+    room_bytes: usize,
+    is_cut: bool,
+    /// Where it begins in the pruned record.
+    start: usize,
+    /// Whether the string that is being read is a member's name, and what was read of that in earlier pieces.
     is_name: bool,
-    held: Held,
-    /// The same, where strings are read strictly.
+    name: Vec<u8>,
+    /// What is left of the word that is being read.
+    word: &'static [u8],
+    /// How far the string has come, where strings are read strictly.
     strict: Strict,
-    /// The whole number that is being read.
-    number: Option<u64>,
-    noted: N,
+    record: Vec<u8>,
+    spans: Vec<ValueSpan>,
+    has_more: bool,
 }
 
-/// How deep what matters stands: in a rollout record, payload, what is passed with it, its list, an element, its origin.
-const CONTEXTS: usize = 6;
+/// A container that is open.
+#[derive(Debug, Clone, Copy, Default)]
+struct Level {
+    filter: Option<&'static Filter>,
+    elements: usize,
+    /// Where it begins in the pruned record, and which span is its.
+    start: usize,
+    span: usize,
+}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
@@ -132,8 +147,8 @@ enum State {
     /// This many digits of an escape are to come.
     Unicode(u8),
     Number(Digits),
-    /// What is left of `true`, `false` or `null`.
-    Word(&'static [u8]),
+    /// Within `true`, `false` or `null`.
+    Word,
     After,
     Garbage,
 }
@@ -151,8 +166,28 @@ enum Digits {
     Power,
 }
 
-impl<N: Noted> Scanner<N> {
-    const IS_STRICT: bool = matches!(N::GRAMMAR, Grammar::Serde);
+impl Pruner {
+    /// Reads lines as `table` says.
+    pub(super) fn new(table: &'static Table) -> Self {
+        Self {
+            table,
+            state: State::Before,
+            nesting: Nesting::default(),
+            levels: Default::default(),
+            member: None,
+            value: None,
+            room_bytes: 0,
+            is_cut: false,
+            start: 0,
+            is_name: false,
+            name: Vec::new(),
+            word: &[],
+            strict: Strict::default(),
+            record: Vec::new(),
+            spans: Vec::new(),
+            has_more: false,
+        }
+    }
 
     /// Reads on to the end of the line or of `bytes`: how many bytes were read, and whether the last of them was the
     /// newline.
@@ -161,41 +196,32 @@ impl<N: Noted> Scanner<N> {
         while let Some(&byte) = bytes.get(at) {
             if self.state == State::String {
                 let rest = &bytes[at..];
-                let run = match self.held.is_full() {
-                    true => {
-                        let run = unfinished(rest);
-                        self.held.skip(run);
-                        run
-                    }
-                    false => {
-                        let run = special(rest);
-                        self.held.push(&rest[..run]);
-                        run
-                    }
+                let run = match self.is_name {
+                    true => special(rest),
+                    false => unfinished(rest),
                 };
+                let (plain, end) = (&rest[..run], rest.get(run).copied());
                 at += run;
-                if Self::IS_STRICT && !self.may_stand(&rest[..run], rest.get(run).copied()) {
+                if self.is_strict() && !self.may_stand(plain, end) {
                     self.state = State::Garbage;
                     continue;
                 }
-                match rest.get(run) {
-                    Some(b'"') => self.end_string(),
-                    Some(b'\\') => match rest.get(run + 1) {
-                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                            self.held.push_escaped(&rest[run..run + 2]);
-                            at += 1;
-                            if Self::IS_STRICT && !self.strict.is_whole() {
-                                self.state = State::Garbage;
-                            }
-                        }
-                        _ => {
-                            self.held.push_escaped(b"\\");
-                            self.state = State::Escape;
-                        }
-                    },
+                match end {
+                    Some(b'"') if self.is_name => self.end_name(plain),
+                    Some(b'"') => {
+                        self.copy(plain);
+                        self.end_string();
+                    }
+                    Some(b'\\') => {
+                        self.copy(plain);
+                        self.state = State::Escape;
+                    }
                     Some(b'\n') => return (at + 1, true),
                     Some(_) => self.state = State::Garbage,
-                    None => return (at, false),
+                    None => {
+                        self.copy(plain);
+                        return (at, false);
+                    }
                 }
                 at += 1;
             } else if byte == b'\n' {
@@ -210,21 +236,26 @@ impl<N: Noted> Scanner<N> {
         (at, false)
     }
 
-    /// What the line was, when it is over; the scanner is ready for the next.
-    pub(super) fn finish(&mut self) -> Scanned<N::Note> {
+    /// What the line was, when it is over; the pruner is ready for the next.
+    pub(super) fn finish(&mut self) -> Scanned<PrunedRecord<'_>> {
         let state = std::mem::take(&mut self.state);
         self.nesting.clear();
-        self.contexts = Default::default();
-        self.member = N::Member::default();
         self.is_name = false;
-        self.held.clear();
+        self.name.clear();
         self.strict = Strict::default();
-        let noted = std::mem::take(&mut self.noted);
         match state {
             State::Before => Scanned::Blank,
-            State::After => Scanned::Record(noted.note()),
+            State::After => Scanned::Record(PrunedRecord {
+                text: text_of_same_length(&self.record),
+                spans: &self.spans,
+                has_more: self.has_more,
+            }),
             _ => Scanned::Garbage,
         }
+    }
+
+    fn is_strict(&self) -> bool {
+        self.table.grammar == Grammar::Serde
     }
 
     /// Whether these bytes of a string may stand there, and what ends them; none when the piece is over.
@@ -239,178 +270,327 @@ impl<N: Noted> Scanner<N> {
 
     /// Takes one byte outside of the plain text of strings; whether it was used up.
     fn step(&mut self, byte: u8) -> bool {
-        match (self.state, byte) {
-            (State::Before | State::After, b' ' | b'\t' | b'\r') => {}
-            (State::Before | State::After, 0) if !Self::IS_STRICT => {}
-            (State::Before, 0xEF) if !Self::IS_STRICT => self.state = State::Mark(1),
-            (State::Mark(1), 0xBB) => self.state = State::Mark(2),
-            (State::Mark(2), 0xBF) => self.state = State::Before,
-            (State::Before, b'{') => self.open(true),
-            (State::Number(digits), _) => match digits.next(byte) {
+        let is_space = matches!(byte, b' ' | b'\t' | b'\r');
+        self.state = match self.state {
+            state @ (State::Value
+            | State::ValueOrEnd
+            | State::Name
+            | State::NameOrEnd
+            | State::Colon
+            | State::CommaOrEnd
+            | State::Before
+            | State::After)
+                if is_space =>
+            {
+                state
+            }
+            State::Colon if byte == b':' => State::Value,
+            State::NameOrEnd if byte == b'}' => self.close(byte),
+            State::Name | State::NameOrEnd if byte == b'"' => {
+                self.is_name = true;
+                State::String
+            }
+            State::ValueOrEnd if byte == b']' => self.close(byte),
+            State::Value | State::ValueOrEnd => self.begin_value(byte),
+            State::CommaOrEnd => match (byte, self.nesting.is_object()) {
+                (b',', true) => State::Name,
+                (b',', false) => State::Value,
+                (b'}', true) | (b']', false) => self.close(byte),
+                _ => State::Garbage,
+            },
+            State::Number(digits) => match digits.next(byte) {
                 Some(next) => {
-                    self.state = State::Number(next);
-                    let number = self.number.filter(|_| next == Digits::Whole);
-                    self.number = number.and_then(|number| {
-                        let digit = u64::from(byte - b'0');
-                        number.checked_mul(10)?.checked_add(digit)
-                    });
+                    self.copy(&[byte]);
+                    State::Number(next)
                 }
                 None if digits.can_end() => {
-                    if let Some(number) = self.number {
-                        self.noted.number(self.member, number);
-                    }
-                    self.state = State::CommaOrEnd;
+                    self.end_number();
                     return false;
                 }
-                None => self.state = State::Garbage,
+                None => State::Garbage,
             },
-            (State::Escape, b'u') => {
-                self.held.push(b"u");
-                self.state = State::Unicode(4);
-            }
-            (State::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.held.push(&[byte]);
-                self.state = match Self::IS_STRICT && !self.strict.is_whole() {
-                    true => State::Garbage,
-                    false => State::String,
-                };
-            }
-            (State::Unicode(left), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                self.held.push(&[byte]);
-                if Self::IS_STRICT {
-                    self.strict.digit(byte);
+            State::Word => match self.word.split_first() {
+                Some((next, [])) if byte == *next => State::CommaOrEnd,
+                Some((next, rest)) if byte == *next => {
+                    self.word = rest;
+                    State::Word
                 }
-                self.state = match left {
-                    1 if Self::IS_STRICT && !self.strict.ends_unit() => State::Garbage,
-                    1 => State::String,
+                _ => State::Garbage,
+            },
+            State::Escape => match byte {
+                b'u' => {
+                    self.copy_escape(b"\\u", 6);
+                    State::Unicode(4)
+                }
+                // Where a piece ends between the two characters.
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
+                    self.copy_escape(&[b'\\', byte], 2);
+                    self.string_or_garbage(self.strict.is_whole())
+                }
+                _ => State::Garbage,
+            },
+            State::Unicode(left) if byte.is_ascii_hexdigit() => {
+                self.copy(&[byte]);
+                self.strict.digit(byte);
+                match left {
+                    1 => {
+                        let may_stand = self.strict.ends_unit();
+                        self.string_or_garbage(may_stand)
+                    }
                     _ => State::Unicode(left - 1),
-                };
+                }
             }
-            (State::Word([next, rest @ ..]), _) if byte == *next => {
-                self.state = if rest.is_empty() {
-                    State::CommaOrEnd
-                } else {
-                    State::Word(rest)
-                };
+            State::Before if byte == b'{' => {
+                self.record.clear();
+                self.spans.clear();
+                self.has_more = false;
+                self.begin_span("");
+                self.open(Some(&self.table.record), byte)
             }
-            (
-                State::Value
-                | State::ValueOrEnd
-                | State::Name
-                | State::NameOrEnd
-                | State::Colon
-                | State::CommaOrEnd,
-                b' ' | b'\t' | b'\r',
-            ) => {}
-            (State::Name | State::NameOrEnd, b'"') => self.begin_name(),
-            (State::NameOrEnd, b'}') | (State::ValueOrEnd, b']') => self.close(),
-            (State::Colon, b':') => self.state = State::Value,
-            (State::CommaOrEnd, b',') => {
-                let in_object = self.nesting.is_object();
-                self.state = if in_object { State::Name } else { State::Value };
-            }
-            (State::CommaOrEnd, b'}') if self.nesting.is_object() => self.close(),
-            (State::CommaOrEnd, b']') if !self.nesting.is_object() => self.close(),
-            (State::Value | State::ValueOrEnd, _) => self.begin_value(byte),
-            _ => self.state = State::Garbage,
-        }
+            state @ (State::Before | State::After) if byte == 0 && !self.is_strict() => state,
+            State::Before if byte == 0xEF && !self.is_strict() => State::Mark(1),
+            State::Mark(1) if byte == 0xBB => State::Mark(2),
+            State::Mark(2) if byte == 0xBF => State::Before,
+            _ => State::Garbage,
+        };
         true
     }
 
-    fn begin_name(&mut self) {
-        let matters = self.context() != N::Context::default();
-        self.held.begin(if matters { BEGINNING_BYTES } else { 0 });
-        self.is_name = true;
-        self.state = State::String;
+    /// A string goes on behind what may stand in it where strings are read strictly.
+    fn string_or_garbage(&self, may_stand: bool) -> State {
+        match may_stand || !self.is_strict() {
+            true => State::String,
+            false => State::Garbage,
+        }
     }
 
-    fn begin_value(&mut self, byte: u8) {
-        if self.member != N::Member::default() {
-            self.noted.begin(self.member, byte);
+    fn end_name(&mut self, end: &[u8]) {
+        self.is_name = false;
+        self.state = State::Colon;
+        self.member = None;
+        let object = self.level().and_then(|level| level.filter);
+        let found = match object {
+            Some(object) if self.name.is_empty() => object.member(end),
+            Some(object) => {
+                self.hold_name(end);
+                let name = format!("\"{}\"", text_of_same_length(&self.name));
+                lenient_text(&name).and_then(|name| object.member(name.as_bytes()))
+            }
+            None => None,
+        };
+        self.name.clear();
+        if let Some(member @ (name, _)) = found
+            && self.memory_bytes() < MEMBERS_LIMIT_BYTES
+        {
+            self.separate(b'{');
+            self.record.push(b'"');
+            self.record.extend_from_slice(name.as_bytes());
+            self.record.extend_from_slice(b"\":");
+            self.member = Some(member);
         }
-        self.state = match byte {
+    }
+
+    fn hold_name(&mut self, bytes: &[u8]) {
+        let room = NAME_BYTES - self.name.len();
+        // One that is longer is none that is wanted, and neither is its beginning.
+        self.name.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
+
+    /// What is copied of an element of the innermost array.
+    fn element(&mut self) -> Option<&'static Filter> {
+        let is_full = self.memory_bytes() >= ELEMENTS_LIMIT_BYTES;
+        let level = self.level()?;
+        let elements = level.filter?.elements;
+        level.elements += 1;
+        if is_full || level.elements > ELEMENTS_LIMIT {
+            self.has_more = true;
+            return None;
+        }
+        self.separate(b'[');
+        elements
+    }
+
+    /// Writes a comma if something stands before in the container that begins with `open`.
+    fn separate(&mut self, open: u8) {
+        if self.record.last() != Some(&open) {
+            self.record.push(b',');
+        }
+    }
+
+    fn begin_value(&mut self, byte: u8) -> State {
+        let value = match self.nesting.is_object() {
+            true => self.member.take().map(|(name, filter)| (*name, filter)),
+            false => self.element().map(|filter| ("", filter)),
+        };
+        if let Some((name, _)) = value {
+            self.begin_span(name);
+        }
+        let value = value.map(|(_, filter)| filter);
+        self.value = value;
+        self.is_cut = false;
+        self.start = self.record.len();
+        self.room_bytes = 0;
+        match byte {
             b'"' => {
-                self.held.begin(N::held_bytes(self.member));
+                if let Some(value) = value {
+                    self.record.push(b'"');
+                    self.room_bytes = value.text_bytes;
+                }
                 State::String
             }
-            b'{' | b'[' => return self.open(byte == b'{'),
-            b'-' => {
-                self.number = None;
-                State::Number(Digits::Minus)
+            b'{' | b'[' => self.open(value, byte),
+            b'-' | b'0'..=b'9' => {
+                if value.is_some() {
+                    self.room_bytes = NUMBER_BYTES;
+                    self.copy(&[byte]);
+                }
+                State::Number(match byte {
+                    b'-' => Digits::Minus,
+                    b'0' => Digits::Zero,
+                    _ => Digits::Whole,
+                })
             }
-            b'0' => {
-                self.number = Some(0);
-                State::Number(Digits::Zero)
-            }
-            b'1'..=b'9' => {
-                self.number = Some(u64::from(byte - b'0'));
-                State::Number(Digits::Whole)
-            }
-            b't' => State::Word(b"rue"),
-            b'f' => State::Word(b"alse"),
-            b'n' => State::Word(b"ull"),
+            b't' => self.begin_word("true"),
+            b'f' => self.begin_word("false"),
+            b'n' => self.begin_word("null"),
             _ => State::Garbage,
-        };
+        }
     }
 
-    fn open(&mut self, is_object: bool) {
-        if Self::IS_STRICT && self.nesting.depth() == SERDE_DEPTH {
-            self.state = State::Garbage;
-            return;
+    fn begin_word(&mut self, word: &'static str) -> State {
+        if self.value.is_some() {
+            self.record.extend_from_slice(word.as_bytes());
+            self.end_span(self.spans.len() - 1, self.start);
         }
-        let around = (self.nesting.depth() > 0).then(|| self.context());
-        let context = match around {
-            Some(around) if around == N::Context::default() => around,
-            around => self.noted.open(around, self.member, is_object),
-        };
-        if let Some(place) = self.contexts.get_mut(self.nesting.depth()) {
-            *place = context;
+        self.word = word.as_bytes().get(1..).unwrap_or_default();
+        State::Word
+    }
+
+    fn open(&mut self, value: Option<&'static Filter>, byte: u8) -> State {
+        let is_object = byte == b'{';
+        if self.is_strict() && self.nesting.depth() == SERDE_DEPTH {
+            return State::Garbage;
+        }
+        let (start, span) = (self.record.len(), self.spans.len().wrapping_sub(1));
+        let entered = value.filter(|value| value.enters(is_object));
+        if value.is_some() {
+            self.record.push(byte);
+            if entered.is_none() {
+                self.record.push(closing(is_object));
+                self.end_span(span, start);
+            }
+        }
+        if let Some(level) = self.levels.get_mut(self.nesting.depth()) {
+            *level = Level {
+                filter: entered,
+                elements: 0,
+                start,
+                span,
+            };
         }
         self.nesting.push(is_object);
-        self.member = N::element(context);
-        self.state = if is_object {
+        if is_object {
             State::NameOrEnd
         } else {
             State::ValueOrEnd
-        };
+        }
     }
 
-    fn close(&mut self) {
-        let context = self.context();
-        if context != N::Context::default() {
-            self.noted.close(context);
+    fn close(&mut self, byte: u8) -> State {
+        let level = self.level().copied().filter(|level| level.filter.is_some());
+        if let Some(level) = level {
+            self.record.push(byte);
+            self.end_span(level.span, level.start);
         }
         self.nesting.pop();
-        self.member = N::element(self.context());
-        self.state = if self.nesting.depth() == 0 {
+        if self.nesting.depth() == 0 {
             State::After
         } else {
             State::CommaOrEnd
-        };
+        }
     }
 
-    fn context(&self) -> N::Context {
-        let place = self.nesting.depth().wrapping_sub(1);
-        self.contexts.get(place).copied().unwrap_or_default()
+    /// The innermost container that is open, unless it is too deep to matter.
+    fn level(&mut self) -> Option<&mut Level> {
+        self.levels.get_mut(self.nesting.depth().wrapping_sub(1))
+    }
+
+    /// How much memory the pruned record takes.
+    fn memory_bytes(&self) -> usize {
+        self.record.len() + self.spans.len() * size_of::<ValueSpan>()
+    }
+
+    fn begin_span(&mut self, name: &'static str) {
+        let around = self.level().map_or(0, |level| level.start);
+        self.spans.push(ValueSpan {
+            name,
+            start: self.record.len() - around,
+            bytes: 0,
+            inner: 0,
+        });
+    }
+
+    /// The value of this span, which begins at `start`, was copied.
+    fn end_span(&mut self, span: usize, start: usize) {
+        let inner = self.spans.len() - span - 1;
+        if let Some(span) = self.spans.get_mut(span) {
+            (span.bytes, span.inner) = (self.record.len() - start, inner);
+        }
+    }
+
+    /// Copies bytes of a string or a number as far as there is room.
+    fn copy(&mut self, bytes: &[u8]) {
+        if self.is_name {
+            return self.hold_name(bytes);
+        }
+        if self.room_bytes == 0 {
+            self.is_cut |= !bytes.is_empty();
+            return;
+        }
+        let copied = bytes.get(..self.room_bytes).unwrap_or(bytes);
+        self.is_cut |= copied.len() < bytes.len();
+        self.room_bytes -= copied.len();
+        self.record.extend_from_slice(copied);
+    }
+
+    /// Copies the beginning of an escape if all of it has room.
+    fn copy_escape(&mut self, beginning: &[u8], bytes: usize) {
+        if !self.is_name && self.room_bytes < bytes {
+            self.room_bytes = 0;
+        }
+        self.copy(beginning);
     }
 
     fn end_string(&mut self) {
-        if self.is_name {
-            self.is_name = false;
-            let context = self.context();
-            self.member = N::Member::default();
-            if context != N::Context::default() {
-                self.member = N::member(context, &self.held.beginning());
-                self.noted.name(self.member);
-            }
-            self.state = State::Colon;
+        self.state = State::CommaOrEnd;
+        let Some(value) = self.value else { return };
+        if !self.is_cut {
+            self.record.push(b'"');
+        } else if value.is_whole {
+            self.record.truncate(self.start);
+            self.record.extend_from_slice(b"null");
+        } else {
+            trim_cut(&mut self.record, self.start + 1);
+            self.record.push(b'"');
+        }
+        self.end_span(self.spans.len() - 1, self.start);
+    }
+
+    fn end_number(&mut self) {
+        self.state = State::CommaOrEnd;
+        if self.value.is_none() {
             return;
         }
-        self.state = State::CommaOrEnd;
-        if self.member != N::Member::default() {
-            self.noted.string(self.member, &self.held);
+        if self.is_cut {
+            self.record.truncate(self.start);
+            self.record.extend_from_slice(LONG_NUMBER);
         }
+        self.end_span(self.spans.len() - 1, self.start);
     }
+}
+
+const fn closing(is_object: bool) -> u8 {
+    if is_object { b'}' } else { b']' }
 }
 
 impl Digits {
@@ -431,3 +611,8 @@ impl Digits {
         matches!(self, Self::Zero | Self::Whole | Self::Fraction | Self::Power)
     }
 }
+
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;

@@ -118,7 +118,7 @@ fn folder_and_first_prompt(path: &Path) -> Option<(String, String)> {
         let text = line_text(line.bytes);
         if let Some(record) = Record::parse(&text) {
             let header = record.header();
-            if record.is_human_prompt(&header) {
+            if record.is_human_prompt() {
                 return Some((header.cwd?, record.message()?.text()));
             }
         }

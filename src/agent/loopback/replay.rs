@@ -21,7 +21,7 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
     for_each_record(path, &selection, |record| {
         let header = record.header();
         let Some(message) = record.message() else { return };
-        let is_prompt = record.is_human_prompt(&header);
+        let is_prompt = record.is_human_prompt();
         let said_by = match header.kind {
             RecordKind::Assistant => "agent_message_chunk",
             RecordKind::User if is_prompt => "user_message_chunk",

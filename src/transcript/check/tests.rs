@@ -468,9 +468,9 @@ fn calls_are_not_said_to_have_no_result_where_not_all_results_were_looked_at() {
     let kinds =
         |lines: &[String]| -> Vec<FindingKind> { found(lines).0.iter().map(|(_, kind)| *kind).collect() };
     assert_eq!(kinds(&lines(0)), []);
-    assert_eq!(found(&lines(ITEMS_LIMIT)).0, [(3, FindingKind::OversizedLine)]);
+    assert_eq!(found(&lines(ELEMENTS_LIMIT)).0, [(3, FindingKind::OversizedLine)]);
     assert!(
-        found(&lines(ITEMS_LIMIT)).1.contains("calls without result"),
+        found(&lines(ELEMENTS_LIMIT)).1.contains("calls without result"),
         "it is said"
     );
 }

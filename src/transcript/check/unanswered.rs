@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufRead};
 
 use super::Item;
-use super::noted::SaidNoted;
+use super::facts::{CHECK, MessageFacts};
 use crate::transcript::claude::Selection;
-use crate::transcript::scan::{ScannedLines, Scanner};
+use crate::transcript::record::Record;
+use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// The calls of a branch that have no result on it: hashes of their ids, by where the records begin that make them. None where
-/// not all calls and results are known, see [`ITEMS_LIMIT`](super::noted::ITEMS_LIMIT).
+/// not all calls and results are known, see [`ELEMENTS_LIMIT`](crate::transcript::scan::ELEMENTS_LIMIT).
 ///
 /// # Errors
 /// What the reader answers.
@@ -17,18 +18,23 @@ pub(in crate::transcript) fn unanswered(
     reader: impl BufRead,
     branch: &Selection,
 ) -> io::Result<BTreeMap<u64, Vec<u64>>> {
-    let mut records = ScannedLines::<_, Scanner<SaidNoted>>::new(reader, 0);
+    let mut lines = PrunedLines::new(reader, 0, &CHECK);
     let (mut calls, mut answered) = (BTreeMap::<u64, Vec<u64>>::new(), HashSet::new());
-    while let Some((line, said)) = records.next_record()? {
-        if !branch.contains(line) {
+    while let Some(line) = lines.next_line()? {
+        let offset = line.position.offset;
+        let Scanned::Record(pruned) = line.what else {
+            continue;
+        };
+        if !branch.contains(offset) {
             continue;
         }
-        if said.has_more {
+        if pruned.has_more {
             return Ok(BTreeMap::new());
         }
-        for item in said.items {
+        let fields = pruned.fields();
+        for item in MessageFacts::of(&Record { fields }).items {
             match item {
-                Item::Call { id, .. } => calls.entry(line).or_default().push(id),
+                Item::Call { id, .. } => calls.entry(offset).or_default().push(id),
                 Item::Result { id } => drop(answered.insert(id)),
             }
         }

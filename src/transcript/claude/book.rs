@@ -8,12 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use memchr::memmem;
-use serde_json::value::RawValue;
 
 use super::Index;
 use super::entries::Parent;
-use super::note::{IdRef, Role};
-use crate::transcript::fields::Fields;
+use super::facts::{IdRef, Role};
+use crate::transcript::fields::{Fields, Json};
 use crate::transcript::lines::Lines;
 use crate::transcript::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, line_text};
 
@@ -146,7 +145,7 @@ impl Book {
             let text = line_text(line);
             let metadata = Fields::parse(&text)?.object("compactMetadata")?;
             let uuids = metadata.object("preservedMessages")?.array("uuids")?;
-            let place = |uuid: &&RawValue| {
+            let place = |uuid: &Json<'_>| {
                 let uuid: String = serde_json::from_str(uuid.get()).ok()?;
                 entries.find(IdRef::new(&uuid))
             };

@@ -10,7 +10,7 @@ use std::iter::successors;
 
 use hashbrown::HashTable;
 
-use super::note::{IdRef, Note, RecordId, Role};
+use super::facts::{ChainFacts, IdRef, RecordId, Role};
 
 /// The chain records of a transcript, in the order of the file.
 #[derive(Debug, Clone, Default)]
@@ -95,24 +95,24 @@ impl Entries {
     }
 
     /// Takes one more record, which begins at `offset`, behind all that were taken.
-    pub(super) fn push(&mut self, offset: u64, note: Note) {
-        let mut place = offset | (note.role as u64) << ROLE_SHIFT;
-        if note.is_sidechain {
+    pub(super) fn push(&mut self, offset: u64, chain: ChainFacts) {
+        let mut place = offset | (chain.role as u64) << ROLE_SHIFT;
+        if chain.is_sidechain {
             place |= SIDECHAIN_BIT;
         }
-        if note.is_forked {
+        if chain.is_forked {
             place |= FORKED_BIT;
         }
-        if note.is_unknown {
+        if chain.is_unknown {
             place |= UNKNOWN_BIT;
         }
         self.push_made(Made {
             place,
-            message: note.message_id.map_or(0, |id| self.message_hash(&id)),
-            uuid: note.uuid,
-            parent: note.parent,
-            logical_parent: note.logical_parent,
-            kept_tail: note.kept_tail,
+            message: chain.message_id.map_or(0, |id| self.message_hash(&id)),
+            uuid: chain.uuid,
+            parent: chain.parent,
+            logical_parent: chain.logical_parent,
+            kept_tail: chain.kept_tail,
         });
     }
 

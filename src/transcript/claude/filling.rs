@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::entries::Parent;
+use super::facts::{IdRef, Role};
 use super::index::Index;
-use super::note::{IdRef, Role};
 use super::walk::Selection;
 
 /// A reply of the model: by a hash of its id, and of a record without one by where that stands.

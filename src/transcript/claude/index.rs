@@ -3,12 +3,11 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 
 use super::entries::{Entries, Parent};
-use super::note::{IdRef, Note, RecordId, Role, Seen};
-use super::noted::ChainNoted;
+use super::facts::{ChainFacts, INDEX, IdRef, RecordFacts, RecordId, Role};
 use super::walk::{Selection, Walk};
 use crate::transcript::lines::Lines;
 use crate::transcript::record::{Record, TurnEnd, line_text};
-use crate::transcript::scan::{Scanned, ScannedLines, Scanner};
+use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// Where every chain record of a transcript stands and how they hang together.
 #[derive(Debug, Clone, Default)]
@@ -103,53 +102,58 @@ impl Index {
     /// # Errors
     /// What the reader answers, but for an interruption, which is tried again. The index is of no use then.
     pub fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
-        let mut lines = ScannedLines::<_, Scanner<ChainNoted>>::new(reader, self.whole_bytes);
+        let mut lines = PrunedLines::new(reader, self.whole_bytes, &INDEX);
         self.ends_torn = false;
         while let Some(line) = lines.next_line()? {
-            let (offset, ended) = (line.place.offset, line.ended);
+            let (offset, ended) = (line.position.offset, line.ended);
             match line.readable() {
                 Scanned::Blank => {}
                 Scanned::Garbage if ended => self.garbage_lines += 1,
                 Scanned::Garbage => self.ends_torn = true,
-                Scanned::Record(seen) => {
+                Scanned::Record(record) => {
                     self.took_unended = !ended;
-                    self.push(offset, seen);
+                    self.push(
+                        offset,
+                        RecordFacts::of(&Record {
+                            fields: record.fields(),
+                        }),
+                    );
                 }
             }
             if ended {
-                self.whole_bytes = lines.place().offset;
+                self.whole_bytes = lines.position().offset;
             }
         }
-        self.bytes = lines.place().offset;
+        self.bytes = lines.position().offset;
         Ok(())
     }
 
     /// Takes one more record, which begins at `offset`, behind all that were taken.
-    pub(in crate::transcript) fn push(&mut self, offset: u64, seen: Seen) {
-        if seen.is_title {
+    pub(in crate::transcript) fn push(&mut self, offset: u64, record: RecordFacts) {
+        if record.is_title {
             self.title = Some(offset);
         }
-        if seen.is_session_wide {
+        if record.is_session_wide {
             self.session_wide.push(offset);
         }
-        if let Some(mark) = seen.mark {
+        if let Some(mark) = record.mark {
             self.mark = Mark::At(mark);
         }
-        let Some(note) = seen.chain else { return };
-        if (note.logical_parent.is_some() || note.kept_tail.is_some()) && !note.is_sidechain {
+        let Some(chain) = record.chain else { return };
+        if (chain.logical_parent.is_some() || chain.kept_tail.is_some()) && !chain.is_sidechain {
             self.mark = Mark::Forgotten;
         }
-        if note.has_cwd && !note.is_sidechain {
+        if chain.has_cwd && !chain.is_sidechain {
             self.cwd = Some(offset);
         }
-        self.prompts += u64::from(note.role == Role::Prompt);
-        self.entries.push(offset, note);
+        self.prompts += u64::from(chain.role == Role::Prompt);
+        self.entries.push(offset, chain);
     }
 
     /// Whether a record with the uuid of this one was taken already.
     #[must_use]
-    pub(in crate::transcript) fn holds(&self, note: &Note) -> bool {
-        self.entries.find(note.uuid.as_ref()).is_some()
+    pub(in crate::transcript) fn holds(&self, chain: &ChainFacts) -> bool {
+        self.entries.find(chain.uuid.as_ref()).is_some()
     }
 
     /// Where the last title begins that a person gave.

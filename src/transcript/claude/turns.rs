@@ -57,7 +57,7 @@ impl TurnBuilder {
         };
         let header = record.header();
         let Some(uuid) = header.uuid.clone() else { return };
-        if record.is_human_prompt(&header) {
+        if record.is_human_prompt() {
             self.turns.push(Turn {
                 prompt_uuid: uuid.clone(),
                 last_uuid: uuid,
@@ -78,7 +78,7 @@ impl TurnBuilder {
                 turn.last_uuid = uuid;
                 turn.add_reply(&header, record.message().unwrap_or(EMPTY_MESSAGE));
             }
-            RecordKind::Attachment | RecordKind::System | RecordKind::Other(_) => {}
+            RecordKind::Other => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::entries::{Entries, Parent};
-use super::note::{RecordId, Role};
+use super::facts::{RecordId, Role};
 
 /// The records of one branch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A fork holds its own turns only and continues another session's file up to a record, so one history may begin in
 //! several files; each is a part here. Owns where each message stands and which turn it belongs to, in some tens of bytes
 //! a message, and how far that was read, so that what is appended can be taken by itself. No line is held while it is
-//! indexed (`noted`); a message is decoded when it is asked for (`item`). Pure over any buffered readers; how a part is found
+//! indexed (`scan`); a message is decoded when it is asked for (`item`). Pure over any buffered readers; how a part is found
 //! is not known here.
 //!
 //! Names of places: a turn is named by the agent's own `turn_id`, a message by its ordinal (`o17`). Neither changes when
@@ -14,13 +14,13 @@ use std::io::{self, BufRead, Seek, SeekFrom};
 use std::ops::{ControlFlow, Range};
 
 pub use super::cut::Cut;
+use super::facts::{LineFacts, LineRole, MEMBERS};
 use super::item;
 use super::line::{Meta, RolloutLine};
-use super::noted::{LineNoted, RolloutNote, What};
 use crate::transcript::lines::Lines;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::record::line_text;
-use crate::transcript::scan::{Scanned, ScannedLine, ScannedLines, Scanner};
+use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
 /// Where one message stands.
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +163,7 @@ impl BookBuilder {
     /// # Errors
     /// What the reader answers. The book is of no use then.
     pub fn go_on(&mut self, reader: impl BufRead) -> io::Result<PartEnd> {
-        let mut lines = ScannedLines::<_, Scanner<LineNoted>>::new(reader, self.mark.whole_bytes);
+        let mut lines = PrunedLines::new(reader, self.mark.whole_bytes, &MEMBERS);
         let mut growth = match self.mark.cut == Cut::default() {
             true => Growth::Taken,
             false => Growth::ReadAnew,
@@ -182,7 +182,7 @@ impl BookBuilder {
                 if self.line(line).is_break() {
                     return Ok(self.part_end(Growth::Ignored));
                 }
-                self.mark.whole_bytes = lines.place().offset;
+                self.mark.whole_bytes = lines.position().offset;
                 continue;
             }
             // What comes may go on with it.
@@ -247,8 +247,8 @@ impl BookBuilder {
     }
 
     /// Takes the next line; breaks where the part ends before it.
-    fn line(&mut self, line: ScannedLine<Scanned<RolloutNote>>) -> ControlFlow<()> {
-        let (offset, ended) = (line.place.offset, line.ended);
+    fn line(&mut self, line: PrunedLine<'_>) -> ControlFlow<()> {
+        let (offset, ended) = (line.position.offset, line.ended);
         self.mark.lines += 1;
         match line.readable() {
             Scanned::Blank => {}
@@ -256,12 +256,13 @@ impl BookBuilder {
                 let counts = self.mark.cut.offset.is_none_or(|end| offset < end);
                 self.book.damages += u64::from(counts && ended);
             }
-            Scanned::Record(note) => {
-                if self.mark.cut.excludes(note.ordinal, offset) {
+            Scanned::Record(record) => {
+                let facts = LineFacts::of(&RolloutLine::of(record.fields()));
+                if self.mark.cut.excludes(facts.ordinal, offset) {
                     return ControlFlow::Break(());
                 }
-                self.mark.last_ordinal = note.ordinal.or(self.mark.last_ordinal);
-                if self.take(offset, note).is_break() {
+                self.mark.last_ordinal = facts.ordinal.or(self.mark.last_ordinal);
+                if self.take(offset, facts).is_break() {
                     self.mark.reached = true;
                     return ControlFlow::Break(());
                 }
@@ -270,20 +271,20 @@ impl BookBuilder {
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, offset: u64, note: RolloutNote) -> ControlFlow<()> {
-        if note.turn_id.is_some() && self.mark.current != note.turn_id {
+    fn take(&mut self, offset: u64, facts: LineFacts) -> ControlFlow<()> {
+        if facts.turn_id.is_some() && self.mark.current != facts.turn_id {
             if self.is_at_end() {
                 return ControlFlow::Break(());
             }
-            self.mark.current = note.turn_id;
+            self.mark.current = facts.turn_id;
             self.open_turn();
         }
-        let ordinal = note.ordinal;
-        match note.what {
+        let ordinal = facts.ordinal;
+        match facts.role {
             // Versions that copied put the metadata of the session that was forked behind the fork's own.
-            What::Meta(meta) if self.book.meta == Meta::default() => self.book.meta = *meta,
-            What::Context(cwd) => self.book.cwd = cwd.or(self.book.cwd.take()),
-            What::Prompt => {
+            LineRole::Meta(meta) if self.book.meta == Meta::default() => self.book.meta = *meta,
+            LineRole::Context(cwd) => self.book.cwd = cwd.or(self.book.cwd.take()),
+            LineRole::Prompt => {
                 self.mark.prompts += 1;
                 if !self.mark.asked || self.mark.current.is_none() {
                     if self.is_at_end() {
@@ -293,8 +294,8 @@ impl BookBuilder {
                 }
                 self.push(offset, ordinal, EntrySort::Prompt);
             }
-            What::Item => self.push(offset, ordinal, EntrySort::Item),
-            What::Compacted => {
+            LineRole::Item => self.push(offset, ordinal, EntrySort::Item),
+            LineRole::Compacted => {
                 if !self.mark.asked && self.mark.current.is_some() {
                     for entry in &mut self.book.entries[self.mark.pending..] {
                         entry.sort = EntrySort::Aside;
@@ -302,15 +303,15 @@ impl BookBuilder {
                 }
                 self.push(offset, ordinal, EntrySort::Summary);
             }
-            What::RolledBack(turns) => {
+            LineRole::RolledBack(turns) => {
                 if self.is_at_end() {
                     return ControlFlow::Break(());
                 }
                 self.roll_back(turns);
             }
-            What::Named(name) => self.book.title = name.or(self.book.title.take()),
-            What::Failure => self.push(offset, ordinal, EntrySort::Failure),
-            What::Meta(_) | What::Nothing => {}
+            LineRole::Named(name) => self.book.title = name.or(self.book.title.take()),
+            LineRole::Failure => self.push(offset, ordinal, EntrySort::Failure),
+            LineRole::Meta(_) | LineRole::Nothing => {}
         }
         ControlFlow::Continue(())
     }

@@ -7,19 +7,19 @@
 //! no `session_meta` (that of a first version is none), a source that is not there or shorter than it was, and a compressed
 //! file that breaks off make it refuse. Pure; how the sources stand is said by the caller.
 
-mod noted;
+mod facts;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 
 use bridge_protocol::check::{Finding, FindingKind};
 
-use super::line::Meta;
-use super::noted::{LineNoted, RolloutNote, What};
+use super::facts::{LineFacts, LineRole, MEMBERS};
+use super::line::{Meta, RolloutLine};
 use crate::transcript::check::{CALLS_UNTOLD, Item, Report, Stranges, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
-use crate::transcript::scan::{Scanned, ScannedLine, ScannedLines, Scanner};
-use noted::{Said, SaidNoted};
+use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
+use facts::ItemFacts;
 
 /// What is known of the file from where it lies.
 #[derive(Debug, Clone, Copy)]
@@ -71,17 +71,17 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
         version: None,
         stranges: Stranges::default(),
     };
-    let mut lines = ScannedLines::<_, (Scanner<LineNoted>, Scanner<SaidNoted>)>::new(reader, 0);
+    let mut lines = PrunedLines::new(reader, 0, &MEMBERS);
     loop {
         match lines.next_line() {
-            Ok(Some(line)) => checker.line(line),
+            Ok(Some(line)) => checker.line(&line),
             Ok(None) => return Ok(checker.finish(sources)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind \
                               is lost";
                 checker
                     .report
-                    .refuse(lines.place().number, FindingKind::TornLine, detail);
+                    .refuse(lines.position().number, FindingKind::TornLine, detail);
                 return Ok(checker.finish(sources));
             }
             Err(error) => return Err(error),
@@ -128,20 +128,20 @@ struct Turns {
 }
 
 impl Turns {
-    fn take(&mut self, line: u64, note: &RolloutNote) {
-        if note.turn_id.is_some() && self.current != note.turn_id {
-            self.current.clone_from(&note.turn_id);
+    fn take(&mut self, line: u64, facts: &LineFacts) {
+        if facts.turn_id.is_some() && self.current != facts.turn_id {
+            self.current.clone_from(&facts.turn_id);
             self.open(line);
         }
-        match note.what {
-            What::Prompt if !self.asked || self.current.is_none() => {
+        match facts.role {
+            LineRole::Prompt if !self.asked || self.current.is_none() => {
                 if self.current.is_none() {
                     self.pending = line;
                 }
                 self.asked = true;
                 self.begun.push(self.pending);
             }
-            What::RolledBack(turns) => {
+            LineRole::RolledBack(turns) => {
                 self.roll_back(turns, line);
                 self.current = None;
                 self.open(line);
@@ -195,8 +195,8 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn line(&mut self, line: ScannedLine<(Scanned<RolloutNote>, Scanned<Said>)>) {
-        let number = line.place.number;
+    fn line(&mut self, line: &PrunedLine<'_>) {
+        let number = line.position.number;
         if line.is_too_long() {
             let detail = format!(
                 "longer than {} MiB and not read here; an agent may take long or fail to read it; {CALLS_UNTOLD}",
@@ -206,20 +206,20 @@ impl Checker<'_> {
             self.are_calls_known = false;
             return;
         }
-        match line.what {
-            (Scanned::Record(note), Scanned::Record(said)) => self.record(number, &note, said),
-            (Scanned::Blank, _) => {}
-            _ if !line.ended => self.report.find(
+        match &line.what {
+            Scanned::Record(record) => self.record(number, &RolloutLine::of(record.fields())),
+            Scanned::Blank => {}
+            Scanned::Garbage if !line.ended => self.report.find(
                 number,
                 FindingKind::TornLine,
                 "ends within a record: the program that wrote it was stopped or still writes; a resume skips it",
             ),
-            _ if self.records == 0 => self.report.refuse(
+            Scanned::Garbage if self.records == 0 => self.report.refuse(
                 number,
                 FindingKind::GarbageLine,
                 "the first line should name the session, but is not a record: Codex refuses to resume the session",
             ),
-            _ => self.report.find(
+            Scanned::Garbage => self.report.find(
                 number,
                 FindingKind::GarbageLine,
                 "not a record: a resume skips it, and its content is lost; a fork after it cannot be resumed if the line \
@@ -228,17 +228,18 @@ impl Checker<'_> {
         }
     }
 
-    fn record(&mut self, number: u64, note: &RolloutNote, said: Said) {
+    fn record(&mut self, number: u64, line: &RolloutLine<'_>) {
+        let (facts, said) = (LineFacts::of(line), ItemFacts::of(line));
         self.records += 1;
         if self.records == 1 {
             self.version = said.version;
-            let meta = match &note.what {
-                What::Meta(meta) => Some(&**meta),
+            let meta = match &facts.role {
+                LineRole::Meta(meta) => Some(&**meta),
                 _ => None,
             };
-            self.first(number, meta, said.has_envelope);
+            self.first(number, meta, line.has_envelope);
         }
-        if let Some(ordinal) = note.ordinal {
+        if let Some(ordinal) = facts.ordinal {
             self.ordinal(number, ordinal);
         }
         if let Some(strange) = said.strange {
@@ -247,7 +248,7 @@ impl Checker<'_> {
                 Some(format!("in a session that version {version} of the agent began"))
             });
         }
-        self.turns.take(number, note);
+        self.turns.take(number, &facts);
         match said.item {
             Some(Item::Call { id, tool }) => drop(self.calls.insert(id, Some((number, tool)))),
             Some(Item::Result { id }) => match self.calls.get_mut(&id) {

@@ -3,7 +3,7 @@
 //! Owns which items are told: what a person, the model or a tool said, and what the agent said in the person's name.
 //! Its own instructions to the model are none of a conversation and are left out. Pure.
 
-use crate::transcript::fields::Fields;
+use crate::transcript::fields::{Fields, Json};
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 
 use super::book::EntrySort;
@@ -38,17 +38,17 @@ pub(super) fn is_prompt(item: &Fields<'_>) -> bool {
 /// The texts of an item that a person wrote; a picture among them counts as an empty one. None when it is no message of
 /// the user's at all.
 pub(super) fn prompt_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = String> + use<'a>> {
-    if item.text("type")? != "message" || item.text("role")? != "user" {
+    if item.str("type")? != "message" || item.str("role")? != "user" {
         return None;
     }
     let content = item.array("content")?;
     let owners = owners(item);
-    let said = move |(number, part): (usize, &serde_json::value::RawValue)| {
-        let text = Fields::parse(part.get()).and_then(|part| part.text("text"));
+    let said = move |(number, part): (usize, Json<'_>)| {
+        let text = Fields::of(part).and_then(|part| part.text("text"));
         let is_person = match &owners {
             Some(owners) => owners.get(number).is_some_and(|owner| owner == "user"),
             None => match &text {
-                Some(text) => is_prompt_text(text.as_bytes()),
+                Some(text) => is_prompt_text(text),
                 None => number == 0,
             },
         };
@@ -57,11 +57,18 @@ pub(super) fn prompt_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item =
     Some(content.into_iter().enumerate().filter_map(said))
 }
 
+/// Whether an item is a message of the history.
+pub(super) fn is_message(item: &Fields<'_>) -> bool {
+    match item.str("type").as_deref() {
+        Some("message") => matches!(item.str("role").as_deref(), Some("user" | "assistant")),
+        None | Some("ghost_snapshot" | "compaction_trigger") => false,
+        Some(_) => true,
+    }
+}
+
 /// Whether a text in the user's name may be a person's, by how it begins.
-pub(super) fn is_prompt_text(text: &[u8]) -> bool {
-    !NOT_PROMPTS
-        .iter()
-        .any(|beginning| text.starts_with(beginning.as_bytes()))
+fn is_prompt_text(text: &str) -> bool {
+    !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning))
 }
 
 /// Whose the parts of an item are; nothing where the version does not say so.
@@ -69,8 +76,8 @@ fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
     let parts = item
         .object("internal_chat_message_metadata_passthrough")?
         .array("content_item_metadata")?;
-    let owner = |part: &str| Fields::parse(part)?.object("provenance")?.text("type");
-    let owners = parts.iter().map(|part| owner(part.get()).unwrap_or_default());
+    let owner = |part: Json<'_>| Fields::of(part)?.object("provenance")?.text("type");
+    let owners = parts.into_iter().map(|part| owner(part).unwrap_or_default());
     Some(owners.collect())
 }
 
@@ -124,15 +131,8 @@ pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<Transc
 /// How many messages a compaction kept for the model, its summary among them; none where the version does not say so.
 pub(super) fn kept_messages(compacted: &Fields<'_>) -> Option<usize> {
     let kept = compacted.array("replacement_history")?;
-    // As `noted` decides it of the items of a history.
-    let is_message = |json: &&&serde_json::value::RawValue| {
-        Fields::parse(json.get()).is_some_and(|item| match item.text("type").as_deref() {
-            Some("message") => matches!(item.text("role").as_deref(), Some("user" | "assistant")),
-            None | Some("ghost_snapshot" | "compaction_trigger") => false,
-            Some(_) => true,
-        })
-    };
-    Some(kept.iter().filter(is_message).count())
+    let items = kept.into_iter().filter_map(Fields::of);
+    Some(items.filter(is_message).count())
 }
 
 fn speaker(item: &Fields<'_>) -> Option<Speaker> {
@@ -153,7 +153,7 @@ fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
     };
     Some(match kind.as_str() {
         "message" => match item.array("content") {
-            Some(content) => content.iter().map(|part| part_of_message(part.get())).collect(),
+            Some(content) => content.into_iter().map(part_of_message).collect(),
             None => vec![whole()],
         },
         "reasoning" => thoughts(item),
@@ -198,8 +198,8 @@ fn json_or_text(arguments: String) -> String {
     }
 }
 
-fn part_of_message(json: &str) -> Part {
-    let Some(fields) = Fields::parse(json) else {
+fn part_of_message(json: Json<'_>) -> Part {
+    let Some(fields) = Fields::of(json) else {
         return other(json);
     };
     let said = match fields.text("type").as_deref() {
@@ -221,13 +221,13 @@ fn picture(url: &str) -> Option<Part> {
 
 /// What the model thought as far as it is told: the text itself, else its summary. The rest is encrypted.
 fn thoughts(item: &Fields<'_>) -> Vec<Part> {
-    let thought = |json: &str| {
-        let part = Fields::parse(json);
+    let thought = |json: Json<'_>| {
+        let part = Fields::of(json);
         let text = part.as_ref().and_then(|part| part.text("text"));
         text.map_or_else(|| other(json), Part::Thought)
     };
     let thoughts = |name: &str| match (item.array(name), value(item, name)) {
-        (Some(parts), _) => parts.iter().map(|part| thought(part.get())).collect(),
+        (Some(parts), _) => parts.into_iter().map(thought).collect(),
         (None, whole) => whole.map(other).into_iter().collect::<Vec<_>>(),
     };
     let told = thoughts("content");
@@ -239,28 +239,27 @@ fn thoughts(item: &Fields<'_>) -> Vec<Part> {
 }
 
 /// A part that has no form that is known here, as it stands.
-fn other(json: &str) -> Part {
-    let kind = Fields::parse(json).and_then(|part| part.text("type"));
+fn other(json: Json<'_>) -> Part {
+    let kind = Fields::of(json).and_then(|part| part.text("type"));
     Part::Other {
         kind: kind.unwrap_or_default(),
-        json: json.to_owned(),
+        json: json.get().to_owned(),
     }
 }
 
 /// A member's value as it stands; one that is null is none.
-fn value<'a>(item: &Fields<'a>, name: &str) -> Option<&'a str> {
-    let value = item.raw(name).map(serde_json::value::RawValue::get);
-    value.filter(|value| *value != "null")
+pub(super) fn value<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
+    item.raw(name).filter(|value| value.get() != "null")
 }
 
 /// A tool's result is a string, or an object with it, or parts of which the texts are one.
 fn results(item: &Fields<'_>) -> Vec<Part> {
     let call_id = item.text("call_id").unwrap_or_default();
     let mut others = Vec::new();
-    let mut text_of_parts = |parts: Vec<&serde_json::value::RawValue>| {
+    let mut text_of_parts = |parts: Vec<Json<'_>>| {
         let mut texts = Vec::new();
         for part in parts {
-            match part_of_message(part.get()) {
+            match part_of_message(part) {
                 Part::Text(text) => texts.push(text),
                 part => others.push(part),
             }

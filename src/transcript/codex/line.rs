@@ -3,12 +3,18 @@
 //! Decoded leniently: an unknown kind, an unknown member, a member of another type than expected is passed over. The
 //! first versions of Codex wrote items without an envelope; they are read alike. Pure.
 
+use std::borrow::Cow;
+
 use crate::transcript::fields::Fields;
 
 /// A line, decoded as far as its envelope.
 #[derive(Debug)]
 pub(super) struct RolloutLine<'a> {
     pub(super) kind: LineKind,
+    /// The kind as it is called there; none where the line does not say.
+    pub(super) name: Option<Cow<'a, str>>,
+    /// Whether it says of what kind it is, apart from what it holds; the first versions did not.
+    pub(super) has_envelope: bool,
     /// Its number in the history; a fork's go on where the source's ended. Older versions wrote none.
     pub(super) ordinal: Option<u64>,
     /// When it was written, RFC 3339, as it stands there.
@@ -59,23 +65,29 @@ pub struct Meta {
 impl<'a> RolloutLine<'a> {
     /// The line that `text` is; nothing when it is not a record.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
-        let fields = Fields::parse(text)?;
-        let name = fields.text("type");
+        Fields::parse(text).map(Self::of)
+    }
+
+    /// The line with these members.
+    pub(super) fn of(fields: Fields<'a>) -> Self {
+        let name = fields.str("type");
         let Some(payload) = fields.object("payload") else {
             let kind = match name.as_deref() {
-                None if fields.text("id").is_some() => LineKind::Meta,
+                None if fields.str("id").is_some() => LineKind::Meta,
                 Some("message" | "reasoning") => LineKind::Item,
                 Some(name) if name.ends_with("_call") || name.ends_with("_call_output") => LineKind::Item,
                 _ => LineKind::Other,
             };
-            return Some(Self {
+            return Self {
                 kind,
+                name,
+                has_envelope: false,
                 ordinal: None,
                 at: fields.text("timestamp"),
                 payload: fields,
-            });
+            };
         };
-        Some(Self {
+        Self {
             kind: match name.as_deref() {
                 Some("session_meta") => LineKind::Meta,
                 Some("response_item") => LineKind::Item,
@@ -84,10 +96,12 @@ impl<'a> RolloutLine<'a> {
                 Some("compacted") => LineKind::Compacted,
                 _ => LineKind::Other,
             },
+            name,
+            has_envelope: true,
             ordinal: number(&fields, "ordinal"),
             at: fields.text("timestamp"),
             payload,
-        })
+        }
     }
 
     /// What the session's first line says.

@@ -28,6 +28,9 @@ impl Strict {
         if self.is_half {
             return false;
         }
+        if self.tail_bytes == 0 && bytes.is_ascii() {
+            return true;
+        }
         while self.tail_bytes > 0 {
             let Some((&byte, rest)) = bytes.split_first() else {
                 return true;

@@ -1,9 +1,4 @@
-//! The bytes of JSON strings: where their plain text ends, and the beginnings of those that matter.
-
-use std::borrow::Cow;
-
-use crate::transcript::fields::lenient_text;
-use crate::transcript::lines::text_of_same_length;
+//! The bytes of JSON strings: where their plain text ends, and where one can be cut.
 
 /// How many bytes there are before the first that is not plain text of a string: a quote, a backslash or a control
 /// character.
@@ -64,117 +59,18 @@ fn specials(word: u64) -> u64 {
     (quote | backslash | control) & HIGH
 }
 
-/// A string as it stands between its quotes, up to a limit.
-#[derive(Debug, Default)]
-pub(in crate::transcript) struct Held {
-    bytes: Vec<u8>,
-    limit_bytes: usize,
-    has_escapes: bool,
-    is_cut: bool,
-}
-
-impl Held {
-    /// Begins with a string, of which this much is held.
-    pub(super) fn begin(&mut self, limit_bytes: usize) {
-        self.bytes.clear();
-        self.limit_bytes = limit_bytes;
-        self.has_escapes = false;
-        self.is_cut = false;
+/// Cuts off what is left of an escape or a character at the end of a string that was cut and begins at `start`.
+pub(super) fn trim_cut(text: &mut Vec<u8>, start: usize) {
+    let string = text.get(start..).unwrap_or_default();
+    let backslashes = string.iter().rev().take_while(|byte| **byte == b'\\').count();
+    if backslashes % 2 == 1 {
+        text.truncate(text.len() - 1);
+        return;
     }
-
-    pub(super) fn clear(&mut self) {
-        self.begin(0);
-    }
-
-    /// Whether no more is held of the string.
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.limit_bytes == self.bytes.len()
-    }
-
-    /// Goes over some of the string without holding it.
-    #[inline]
-    pub(super) fn skip(&mut self, bytes: usize) {
-        self.is_cut |= bytes > 0;
-    }
-
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        let room = self.limit_bytes - self.bytes.len();
-        if room == 0 || bytes.len() > room {
-            self.is_cut |= !bytes.is_empty();
-            self.bytes.extend_from_slice(&bytes[..room.min(bytes.len())]);
-        } else {
-            self.bytes.extend_from_slice(bytes);
-        }
-    }
-
-    pub(super) fn push_escaped(&mut self, bytes: &[u8]) {
-        self.has_escapes = true;
-        self.push(bytes);
-    }
-
-    /// The text, or as much of it as is held.
-    pub(in crate::transcript) fn prefix(&self) -> String {
-        match self.text() {
-            Some(text) => text.into_owned(),
-            None => String::from_utf8_lossy(&self.beginning()).into_owned(),
-        }
-    }
-
-    /// The whole text; none when it was longer than what is held.
-    pub(in crate::transcript) fn text(&self) -> Option<Cow<'_, str>> {
-        if self.is_cut {
-            return None;
-        }
-        let text = text_of_same_length(&self.bytes);
-        match self.has_escapes {
-            true => lenient_text(&format!("\"{text}\"")).map(Cow::Owned),
-            false => Some(text),
-        }
-    }
-
-    /// As much of the text as was held, for comparing with ASCII text.
-    pub(in crate::transcript) fn beginning(&self) -> Cow<'_, [u8]> {
-        if !self.has_escapes {
-            return Cow::Borrowed(&self.bytes);
-        }
-        let mut decoded = Vec::with_capacity(self.bytes.len());
-        let mut rest = self.bytes.as_slice();
-        loop {
-            rest = match rest {
-                [b'\\', b'u', digits @ ..] => {
-                    let Some((digits, tail)) = digits.split_first_chunk::<4>() else {
-                        break;
-                    };
-                    let code = std::str::from_utf8(digits).ok();
-                    let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-                    // Half of a pair is no ASCII, and neither is the pair.
-                    let decoded_char = code
-                        .and_then(char::from_u32)
-                        .unwrap_or(char::REPLACEMENT_CHARACTER);
-                    let mut buffer = [0; 4];
-                    decoded.extend_from_slice(decoded_char.encode_utf8(&mut buffer).as_bytes());
-                    tail
-                }
-                [b'\\', escape, tail @ ..] => {
-                    decoded.push(match escape {
-                        b'b' => 8,
-                        b'f' => 12,
-                        b'n' => b'\n',
-                        b'r' => b'\r',
-                        b't' => b'\t',
-                        other => *other,
-                    });
-                    tail
-                }
-                [b'\\'] | [] => break,
-                [byte, tail @ ..] => {
-                    decoded.push(*byte);
-                    tail
-                }
-            };
-        }
-        Cow::Owned(decoded)
+    let last = string.iter().rposition(|byte| byte & 0xC0 != 0x80);
+    let character = last.and_then(|last| string.get(last..)).unwrap_or_default();
+    if std::str::from_utf8(character).is_err_and(|error| error.error_len().is_none()) {
+        text.truncate(text.len() - character.len());
     }
 }
 
@@ -200,31 +96,26 @@ mod tests {
         }
     }
 
-    fn held(raw: &str, limit_bytes: usize) -> Held {
-        let mut held = Held::default();
-        held.begin(limit_bytes);
-        if raw.contains('\\') {
-            held.push_escaped(raw.as_bytes());
-        } else {
-            held.push(raw.as_bytes());
-        }
-        held
-    }
-
     #[test]
-    fn what_is_held_is_decoded() {
-        assert_eq!(
-            held(r"a\u0062\n\ud83d\ude00", 99).text().as_deref(),
-            Some("ab\n😀")
-        );
-        assert_eq!(held("plain", 99).text().as_deref(), Some("plain"));
-        assert_eq!(held("plain", 4).text(), None);
-        assert_eq!(held("plain", 4).beginning().as_ref(), b"plai");
-        assert_eq!(
-            held(r"\u003ccommand-\/\t", 99).beginning().as_ref(),
-            b"<command-/\t"
-        );
-        assert_eq!(held(r"ab\u00", 99).beginning().as_ref(), b"ab");
-        assert_eq!(held(r"ab\n", 3).beginning().as_ref(), b"ab");
+    fn a_string_is_cut_between_characters_and_escapes() {
+        for (cut, whole) in [
+            ("ab", "ab"),
+            ("a\\", "a"),
+            (r"a\\", r"a\\"),
+            (r"a\\\", r"a\\"),
+            (r"\n\\n", r"\n\\n"),
+            ("", ""),
+            ("é", "é"),
+        ] {
+            let mut text = format!("\\\"{cut}").into_bytes();
+            trim_cut(&mut text, 2);
+            assert_eq!(text, format!("\\\"{whole}").into_bytes(), "{cut}");
+        }
+        let character = "a😀".as_bytes();
+        for length in 1..character.len() {
+            let mut text = character[..length].to_vec();
+            trim_cut(&mut text, 0);
+            assert_eq!(text, b"a");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::transcript::claude::BranchOptions;
 use crate::transcript::lines::Lines;
 use crate::transcript::message::{Part, Sort, TranscriptMessage};
 use crate::transcript::opened::Opened;
-use crate::transcript::record::{Line, parse_line};
+use crate::transcript::record::{Record, line_text};
 use crate::transcript::summary::{self, Ends, TranscriptSummary};
 use crate::transcript::{codex, copy, reading, rollouts};
 use bridge_protocol::check::FindingKind;
@@ -372,7 +372,7 @@ fn every_line_is_a_record_and_all_lines_are_the_file() {
                 (read.len() as u64, true, false)
             );
             assert!(
-                matches!(parse_line(line.bytes), Line::Record(_)),
+                Record::parse(&line_text(line.bytes)).is_some(),
                 "{kind} {name} at {}",
                 line.offset
             );

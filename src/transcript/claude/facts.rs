@@ -1,13 +1,52 @@
-//! What the index notes of a record: its ids, and what it is in a history.
+//! What the index reads of a record: its ids, and its role in a history.
 
 use uuid::Uuid;
 
-#[cfg(test)]
-use crate::transcript::record::{CHAIN_KINDS, Record, RecordHeader, RecordKind, is_session_wide};
+use crate::transcript::fields::Fields;
+use crate::transcript::record::{CHAIN_KINDS, Record, is_session_wide};
+use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
 
-/// What is noted of a record that is part of a chain.
+/// The members that the index reads.
+pub(in crate::transcript) static INDEX: Table = Table {
+    grammar: Grammar::JavaScript,
+    record: Filter::object(&[
+        ("parentUuid", Filter::ID),
+        ("isSidechain", Filter::PRESENCE),
+        ("type", Filter::NAME),
+        ("message", MESSAGE),
+        ("uuid", Filter::ID),
+        ("cwd", Filter::PRESENCE),
+        ("toolUseResult", Filter::PRESENCE),
+        ("origin", Filter::object(&[("kind", Filter::NAME)])),
+        ("isMeta", Filter::PRESENCE),
+        ("isCompactSummary", Filter::PRESENCE),
+        ("logicalParentUuid", Filter::ID),
+        (
+            "compactMetadata",
+            Filter::object(&[("preservedSegment", Filter::object(&[("tailUuid", Filter::ID)]))]),
+        ),
+        (
+            "forkedFrom",
+            Filter::object(&[("sessionId", Filter::PRESENCE), ("messageUuid", Filter::PRESENCE)]),
+        ),
+        ("leafUuid", Filter::ID),
+        ("customTitle", Filter::PRESENCE),
+    ]),
+};
+
+/// The same of a message, and of each block of its content.
+pub(in crate::transcript) static MESSAGE: Filter =
+    Filter::object(&[("id", Filter::ID), ("content", Filter::NAME.or_array(&BLOCK))]);
+pub(in crate::transcript) static BLOCK: Filter = Filter::object(&[
+    ("type", Filter::NAME),
+    ("text", Filter::NAME),
+    ("tool_use_id", Filter::PRESENCE),
+])
+.or_text(BEGINNING_BYTES);
+
+/// What the index reads of a record that is part of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::transcript) struct Note {
+pub(in crate::transcript) struct ChainFacts {
     pub(super) uuid: RecordId,
     pub(super) parent: Option<RecordId>,
     pub(super) logical_parent: Option<RecordId>,
@@ -25,11 +64,11 @@ pub(in crate::transcript) struct Note {
     pub(super) is_unknown: bool,
 }
 
-/// What is noted of any record.
+/// What the index reads of any record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::transcript) struct Seen {
-    /// What is noted of one that is part of a chain.
-    pub(in crate::transcript) chain: Option<Note>,
+pub(in crate::transcript) struct RecordFacts {
+    /// The rest of one that is part of a chain.
+    pub(in crate::transcript) chain: Option<ChainFacts>,
     /// Whether it is a title that a person gave.
     pub(in crate::transcript) is_title: bool,
     /// Whether it is about the session as a whole, wherever it stands.
@@ -63,25 +102,22 @@ pub(super) enum IdRef<'a> {
     Text(&'a str),
 }
 
-impl Seen {
-    /// What is noted of a record that was decoded whole.
-    #[cfg(test)]
+impl RecordFacts {
+    /// Reads a record.
     pub(in crate::transcript) fn of(record: &Record<'_>) -> Self {
-        let header = record.header();
+        let fields = &record.fields;
+        let kind = fields.str("type");
+        let mark = || fields.str("leafUuid").map(|leaf| RecordId::new(&leaf));
         Self {
-            chain: Note::of(record, &header),
-            is_title: header.kind == RecordKind::Other("custom-title".to_owned())
-                && record.fields.text("customTitle").is_some(),
-            is_session_wide: matches!(&header.kind, RecordKind::Other(kind) if is_session_wide(kind.as_bytes())),
-            mark: match header.kind == RecordKind::Other("last-prompt".to_owned()) {
-                true => header.leaf_uuid.as_deref().map(RecordId::new),
-                false => None,
-            },
+            chain: ChainFacts::of(record, kind.as_deref()),
+            is_title: kind.as_deref() == Some("custom-title") && fields.str("customTitle").is_some(),
+            is_session_wide: kind.as_deref().is_some_and(is_session_wide),
+            mark: (kind.as_deref() == Some("last-prompt")).then(mark).flatten(),
         }
     }
 }
 
-impl Note {
+impl ChainFacts {
     /// The uuid's text.
     pub(in crate::transcript) fn uuid(&self) -> String {
         self.uuid.as_ref().text()
@@ -92,42 +128,40 @@ impl Note {
         self.role != Role::Other && !self.is_sidechain
     }
 
-    /// What is noted of a record; none when it is not part of a chain.
-    #[cfg(test)]
-    pub(super) fn of(record: &Record<'_>, header: &RecordHeader) -> Option<Self> {
+    /// Reads a record of this kind; none when it is not part of a chain.
+    fn of(record: &Record<'_>, kind: Option<&str>) -> Option<Self> {
+        let fields = &record.fields;
+        let id = |fields: &Fields<'_>, name: &str| fields.str(name).map(|id| RecordId::new(&id));
+        let kept = || fields.object("compactMetadata")?.object("preservedSegment");
+        let is_forked = || {
+            let source = fields.object("forkedFrom");
+            source.is_some_and(|source| source.str("sessionId").and(source.str("messageUuid")).is_some())
+        };
         Some(Self {
-            uuid: RecordId::new(header.uuid.as_ref()?),
-            parent: header.parent_uuid.as_deref().map(RecordId::new),
-            logical_parent: header.logical_parent_uuid.as_deref().map(RecordId::new),
-            kept_tail: record
-                .fields
-                .object("compactMetadata")
-                .and_then(|metadata| metadata.object("preservedSegment"))
-                .and_then(|kept| kept.text("tailUuid"))
-                .map(|tail| RecordId::new(&tail)),
-            message_id: header.message_id.as_deref().map(Into::into),
-            role: Role::of(record, header),
-            is_sidechain: header.is_sidechain,
-            has_cwd: header.cwd.is_some(),
-            is_forked: matches!(header.kind, RecordKind::User | RecordKind::Assistant)
-                && header.forked_from.is_some(),
-            is_unknown: record
-                .fields
-                .text("type")
-                .is_some_and(|kind| !CHAIN_KINDS.contains(&kind.as_str())),
+            uuid: id(fields, "uuid")?,
+            parent: id(fields, "parentUuid"),
+            logical_parent: id(fields, "logicalParentUuid"),
+            kept_tail: kept().and_then(|kept| id(&kept, "tailUuid")),
+            message_id: fields
+                .object("message")
+                .and_then(|message| Some((*message.str("id")?).into())),
+            role: Role::of(record, kind),
+            is_sidechain: fields.flag("isSidechain"),
+            has_cwd: fields.str("cwd").is_some(),
+            is_forked: matches!(kind, Some("user" | "assistant")) && is_forked(),
+            is_unknown: kind.is_some_and(|kind| !CHAIN_KINDS.contains(&kind)),
         })
     }
 }
 
-#[cfg(test)]
 impl Role {
-    fn of(record: &Record<'_>, header: &RecordHeader) -> Self {
-        match header.kind {
-            RecordKind::Assistant => Self::Assistant,
-            RecordKind::User if record.is_human_prompt(header) => Self::Prompt,
-            RecordKind::User if header.has_tool_use_result => Self::ToolResult,
-            RecordKind::User if record.is_aside(header) => Self::Aside,
-            RecordKind::User => Self::OtherUser,
+    fn of(record: &Record<'_>, kind: Option<&str>) -> Self {
+        match kind {
+            Some("assistant") => Self::Assistant,
+            Some("user") if record.is_human_prompt() => Self::Prompt,
+            Some("user") if record.fields.raw("toolUseResult").is_some() => Self::ToolResult,
+            Some("user") if record.is_aside() => Self::Aside,
+            Some("user") => Self::OtherUser,
             _ => Self::Other,
         }
     }
@@ -209,23 +243,4 @@ static DIGITS: [u8; 256] = {
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_id_is_told_as_it_was_written() {
-        let uuid = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
-        assert!(matches!(IdRef::new(uuid), IdRef::Uuid(_)));
-        for text in [
-            uuid,
-            "",
-            "u1",
-            "0B7E5B0E-1F7C-4D3A-9A51-8D6F2C3E4A5B",
-            "0b7e5b0e1f7c4d3a9a518d6f2c3e4a5b",
-            "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5g",
-            "0b7e5b0e-1f7c-4d3a-9a5108d6f2c3e4a5b",
-        ] {
-            assert_eq!(RecordId::new(text).as_ref().text(), text);
-        }
-    }
-}
+mod tests;

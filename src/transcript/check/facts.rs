@@ -1,0 +1,136 @@
+//! What a check reads of a message: the calls of tools, their results, the files that they name, and what has no form that is
+//! known.
+
+use super::{Item, SideFile, Strange, hash_of, persisted_path, quoted};
+use crate::transcript::claude::{BLOCK, INDEX, MESSAGE};
+use crate::transcript::fields::Fields;
+use crate::transcript::record::{Block, CHAIN_KINDS, Record, is_known_block};
+use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
+
+/// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which
+/// all but the path is some hundred bytes, and a path has 4 KiB at most.
+pub(super) const RESULT_BYTES: usize = 16 * 1024;
+
+/// The members that a check reads: those of the index, and its own.
+pub(super) static CHECK: Table = Table {
+    grammar: Grammar::JavaScript,
+    record: Filter::object(&[
+        ("version", Filter::NAME),
+        ("sessionId", Filter::ID),
+        (
+            "toolUseResult",
+            Filter::object(&[
+                ("persistedOutputPath", Filter::whole(RESULT_BYTES)),
+                ("agentId", Filter::ID),
+            ]),
+        ),
+        (
+            "message",
+            Filter::object(&[("content", Filter::NAME.or_array(&CHECKED_BLOCK))]).extending(&MESSAGE),
+        ),
+    ])
+    .extending(&INDEX.record),
+};
+static CHECKED_BLOCK: Filter = Filter::object(&[
+    ("id", Filter::ID),
+    ("name", Filter::NAME),
+    ("tool_use_id", Filter::ID),
+    ("thinking", Filter::PRESENCE),
+    ("content", Filter::beginning(RESULT_BYTES).or_array(&ANSWER)),
+])
+.or_text(BEGINNING_BYTES)
+.extending(&BLOCK);
+/// A part of a tool's result.
+static ANSWER: Filter = Filter::object(&[("type", Filter::NAME), ("text", Filter::beginning(RESULT_BYTES))])
+    .or_text(RESULT_BYTES);
+
+/// What a check reads of a message.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct MessageFacts {
+    /// What of it is not known here: its kind, or the form of what it says.
+    pub(super) strange: Option<Strange>,
+    /// The version of the agent that wrote it.
+    pub(super) version: Option<String>,
+    pub(super) session_id: Option<String>,
+    /// In the order of the line.
+    pub(super) items: Vec<Item>,
+    pub(super) files: Vec<SideFile>,
+}
+
+impl MessageFacts {
+    /// Reads a record.
+    pub(super) fn of(record: &Record<'_>) -> Self {
+        let fields = &record.fields;
+        let mut facts = Self {
+            version: fields.str("version").map(|version| quoted(&version)),
+            session_id: fields.text("sessionId"),
+            ..Self::default()
+        };
+        if let Some(result) = fields.object("toolUseResult") {
+            let is_name = |id: &String| !id.is_empty() && !id.contains(['/', '\0']);
+            let subagent = result.text("agentId").filter(is_name).map(SideFile::Subagent);
+            let path = result.text("persistedOutputPath").map(SideFile::ToolResult);
+            facts.files = path.into_iter().chain(subagent).collect();
+        }
+        let blocks = record.message().map_or_else(Vec::new, |message| message.blocks);
+        for block in &blocks {
+            match block {
+                Block::ToolUse(call) => facts.items.push(Item::Call {
+                    id: hash_of(&call.id),
+                    tool: quoted(&call.name),
+                }),
+                Block::ToolResult {
+                    tool_use_id, text, ..
+                } => {
+                    facts.items.push(Item::Result {
+                        id: hash_of(tool_use_id),
+                    });
+                    facts.files.extend(persisted_path(text));
+                }
+                Block::Text(_) | Block::Other { .. } => {}
+            }
+        }
+        facts.strange = strange(fields, &blocks);
+        facts
+    }
+}
+
+/// What of a record with these blocks is not known, so that the history tells it as it stands.
+fn strange(record: &Fields<'_>, blocks: &[Block]) -> Option<Strange> {
+    let kind = record.str("type")?;
+    if !CHAIN_KINDS.contains(&&*kind) {
+        return Some(Strange::Kind(quoted(&kind)));
+    }
+    if !matches!(&*kind, "user" | "assistant") {
+        return None;
+    }
+    let content = record
+        .object("message")
+        .and_then(|message| message.raw("content"));
+    if content.is_none_or(|content| !content.get().starts_with(['"', '['])) {
+        return Some(Strange::Content);
+    }
+    let strange = blocks.iter().find_map(|block| match block {
+        Block::ToolResult { strange, .. } => strange.first().map(type_of),
+        Block::Other { kind, .. } if is_known_block(kind) => None,
+        Block::Other { kind, json } if kind == "thinking" => {
+            let thought = Fields::parse(json)?;
+            thought.str("thinking").is_none().then_some("thinking")
+        }
+        Block::Other { .. } => Some(type_of(block)),
+        Block::Text(_) | Block::ToolUse(_) => None,
+    });
+    strange.map(|kind| Strange::Part(quoted(kind)))
+}
+
+fn type_of(block: &Block) -> &str {
+    match block {
+        Block::Other { kind, .. } => kind,
+        Block::ToolUse(_) => "tool_use",
+        Block::ToolResult { .. } => "tool_result",
+        Block::Text(_) => "text",
+    }
+}
+
+#[cfg(test)]
+mod tests;

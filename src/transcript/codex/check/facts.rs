@@ -1,0 +1,139 @@
+//! What a check reads of a line of a rollout: a call of a tool or its result, and what is not known of it.
+
+use crate::transcript::check::{Item, Strange, hash_of, quoted};
+use crate::transcript::codex::item::value;
+use crate::transcript::codex::line::{LineKind, RolloutLine};
+use crate::transcript::fields::{Fields, Json};
+
+/// Kinds of lines that are known, as Codex up to 0.166.0 writes them.
+const KINDS: [&str; 12] = [
+    "session_meta",
+    "response_item",
+    "event_msg",
+    "turn_context",
+    "compacted",
+    "world_state",
+    "token_usage_record",
+    "dynamic_tools_updated",
+    "inter_agent_communication",
+    "inter_agent_communication_metadata",
+    "security_risk_score",
+    "realtime_item",
+];
+
+/// Kinds of items in a history that are known. Those of which nothing more is known here are told as they stand.
+const ITEMS: [&str; 19] = [
+    "message",
+    "reasoning",
+    "local_shell_call",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "mcp_tool_call_output",
+    "web_search_call",
+    "image_generation_call",
+    "tool_search_call",
+    "tool_search_output",
+    "agent_message",
+    "additional_tools",
+    "ghost_snapshot",
+    "compaction",
+    "compaction_summary",
+    "context_compaction",
+    "compaction_trigger",
+];
+
+/// Who says what is not told: the agent, in its instructions to the model.
+const INSTRUCTORS: [&str; 2] = ["developer", "system"];
+
+/// What a check reads of a line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ItemFacts {
+    /// What of it is not known here: its kind, that of its item, or the form of what that says.
+    pub(super) strange: Option<Strange>,
+    /// The version of Codex that it names.
+    pub(super) version: Option<String>,
+    pub(super) item: Option<Item>,
+}
+
+impl ItemFacts {
+    /// Reads a line.
+    pub(super) fn of(line: &RolloutLine<'_>) -> Self {
+        let is_item = line.kind == LineKind::Item;
+        let strange = match line.name.as_deref() {
+            _ if is_item => strange(&line.payload),
+            Some("response_item") => Some(Strange::Content),
+            name => name
+                .filter(|name| !KINDS.contains(name))
+                .map(|name| Strange::Kind(quoted(name))),
+        };
+        Self {
+            strange,
+            version: line.payload.str("cli_version").map(|version| quoted(&version)),
+            item: is_item.then(|| item(&line.payload)).flatten(),
+        }
+    }
+}
+
+fn item(payload: &Fields<'_>) -> Option<Item> {
+    let id = hash_of(&payload.str("call_id")?);
+    let kind = payload.str("type")?;
+    if kind.ends_with("_output") {
+        return Some(Item::Result { id });
+    }
+    let tool = || quoted(&payload.str("name").unwrap_or_else(|| kind.clone()));
+    kind.ends_with("_call").then(|| Item::Call { id, tool: tool() })
+}
+
+/// What of an item is not known.
+fn strange(item: &Fields<'_>) -> Option<Strange> {
+    let Some(kind) = item.str("type") else {
+        return Some(Strange::Kind(String::new()));
+    };
+    match &*kind {
+        "message" => match &*item.str("role").unwrap_or_default() {
+            "user" | "assistant" if value(item, "content").is_none() => Some(Strange::Content),
+            "user" | "assistant" => strange_part(item, "content"),
+            role if INSTRUCTORS.contains(&role) => None,
+            role => Some(Strange::Kind(format!("message of {}", quoted(role)))),
+        },
+        "reasoning" => strange_part(item, "content").or_else(|| strange_part(item, "summary")),
+        "function_call_output" | "custom_tool_call_output" | "mcp_tool_call_output" => {
+            match item.object("output") {
+                Some(output) if output.str("content").is_some() => None,
+                Some(output) if value(&output, "content").is_some() => strange_part(&output, "content"),
+                Some(_) => Some(Strange::Content),
+                None if item.str("output").is_some() => None,
+                None => strange_part(item, "output"),
+            }
+        }
+        kind if ITEMS.contains(&kind) => None,
+        kind => Some(Strange::Part(quoted(kind))),
+    }
+}
+
+/// What of a list of parts is not known: its form, or the first part that has none of the forms which `item` reads.
+fn strange_part(fields: &Fields<'_>, name: &str) -> Option<Strange> {
+    let Some(parts) = value(fields, name)?.array() else {
+        return Some(Strange::Content);
+    };
+    let strange = |part: Json<'_>| {
+        let Some(part) = Fields::of(part) else {
+            return Some(String::new());
+        };
+        let kind = part.str("type").unwrap_or_default();
+        let is_known = match &*kind {
+            "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text" => {
+                part.str("text").is_some()
+            }
+            "input_image" => part.str("image_url").is_some(),
+            kind => matches!(kind, "input_audio" | "input_file" | "encrypted_content"),
+        };
+        (!is_known).then(|| quoted(&kind))
+    };
+    parts.into_iter().find_map(strange).map(Strange::Part)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! What the index reads of a line of a rollout.
+
+use super::item::{is_message, is_prompt};
+use super::line::{LineKind, Meta, RolloutLine, number};
+use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
+
+/// The longest path or title that is taken, in bytes as it stands in the file: the longest path there is, each character
+/// escaped. A longer one is as good as none.
+const TEXT_LIMIT_BYTES: usize = 4096 * 6;
+
+/// The members that the index and a check read. Without an envelope the line's own members are the item's.
+pub(in crate::transcript) static MEMBERS: Table = Table {
+    grammar: Grammar::Serde,
+    record: Filter::object(&[("ordinal", Filter::PRESENCE), ("payload", ITEM)]).extending(&ITEM),
+};
+static ITEM: Filter = Filter::object(&[
+    ("type", Filter::NAME),
+    ("turn_id", Filter::ID),
+    ("id", Filter::ID),
+    ("role", Filter::NAME),
+    ("content", PARTS),
+    (
+        "internal_chat_message_metadata_passthrough",
+        Filter::object(&[
+            ("turn_id", Filter::ID),
+            ("content_item_metadata", Filter::PRESENCE.or_array(&OWNER)),
+        ]),
+    ),
+    ("call_id", Filter::ID),
+    ("name", Filter::NAME),
+    ("output", Filter::object(&[("content", PARTS)]).or_array(&PART)),
+    ("summary", PARTS),
+    ("cwd", Filter::whole(TEXT_LIMIT_BYTES)),
+    ("error", Filter::PRESENCE),
+    ("num_turns", Filter::PRESENCE),
+    ("thread_name", Filter::whole(TEXT_LIMIT_BYTES)),
+    ("forked_from_id", Filter::ID),
+    (
+        "history_base",
+        Filter::object(&[
+            ("thread_id", Filter::ID),
+            ("end_ordinal_exclusive", Filter::PRESENCE),
+            ("end_byte_offset", Filter::PRESENCE),
+        ]),
+    ),
+    ("cli_version", Filter::NAME),
+]);
+static PARTS: Filter = Filter::PRESENCE.or_array(&PART);
+static PART: Filter = Filter::object(&[
+    ("type", Filter::NAME),
+    ("text", Filter::NAME),
+    ("image_url", Filter::PRESENCE),
+])
+.or_text(BEGINNING_BYTES);
+static OWNER: Filter = Filter::object(&[("provenance", Filter::object(&[("type", Filter::NAME)]))]);
+
+/// What the index reads of a line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LineFacts {
+    /// Its number in the history.
+    pub(super) ordinal: Option<u64>,
+    /// The turn that it begins or belongs to, of lines that say so of what comes too.
+    pub(super) turn_id: Option<Box<str>>,
+    pub(super) role: LineRole,
+}
+
+/// What a line is in a history.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum LineRole {
+    /// What session it is.
+    Meta(Box<Meta>),
+    /// Something that a person asked.
+    Prompt,
+    /// Something else in the history that is told.
+    Item,
+    /// What a turn runs with: the folder.
+    Context(Option<String>),
+    /// A past that was replaced by a summary.
+    Compacted,
+    /// So many turns were taken back.
+    RolledBack(u64),
+    /// What a person called the session.
+    Named(Option<String>),
+    /// An error that is told.
+    Failure,
+    /// Nothing that is told.
+    #[default]
+    Nothing,
+}
+
+impl LineFacts {
+    /// Reads a line.
+    pub(super) fn of(line: &RolloutLine<'_>) -> Self {
+        let payload = &line.payload;
+        let event = match line.kind {
+            LineKind::Event => payload.str("type"),
+            _ => None,
+        };
+        let role = match (line.kind, event.as_deref()) {
+            (LineKind::Meta, _) => LineRole::Meta(Box::new(line.meta())),
+            (LineKind::Context, _) => LineRole::Context(payload.text("cwd")),
+            (LineKind::Item, _) if is_prompt(payload) => LineRole::Prompt,
+            (LineKind::Item, _) if is_message(payload) => LineRole::Item,
+            (LineKind::Compacted, _) => LineRole::Compacted,
+            (LineKind::Event, Some("thread_rolled_back")) => {
+                LineRole::RolledBack(number(payload, "num_turns").unwrap_or(0))
+            }
+            (LineKind::Event, Some("thread_name_updated")) => LineRole::Named(payload.text("thread_name")),
+            (LineKind::Event, Some("error")) => LineRole::Failure,
+            (LineKind::Event, Some("task_complete")) if payload.object("error").is_some() => {
+                LineRole::Failure
+            }
+            _ => LineRole::Nothing,
+        };
+        let begins = match line.kind {
+            LineKind::Item | LineKind::Context => true,
+            LineKind::Event => event.as_deref() == Some("task_started"),
+            _ => false,
+        };
+        let passed = || {
+            payload
+                .object("internal_chat_message_metadata_passthrough")?
+                .str("turn_id")
+        };
+        let turn_id = || payload.str("turn_id").or_else(passed).filter(|id| !id.is_empty());
+        Self {
+            ordinal: line.ordinal,
+            turn_id: begins.then(turn_id).flatten().map(|id| (*id).into()),
+            role,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Which members of a record are copied: what the formats' tables are made of.
+
+/// The longest id that counts, in bytes; agents write 36. A longer one counts as absent.
+pub(in crate::transcript) const ID_LIMIT_BYTES: usize = 4096;
+
+/// As much of a text as tells names and beginnings apart, in bytes: all that the decoders compare with are shorter than 64
+/// characters, and each character may be escaped.
+pub(in crate::transcript) const BEGINNING_BYTES: usize = 64 * 6;
+
+/// What to copy of a value. Numbers, `true`, `false` and `null` are copied as they are; an object or array that the filter does
+/// not enter is copied as `{}` or `[]`.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::transcript) struct Filter {
+    /// How much of a string to copy.
+    pub(super) text_bytes: usize,
+    /// Whether `null` replaces a longer string.
+    pub(super) is_whole: bool,
+    /// Which members of an object to copy.
+    members: &'static [(&'static str, Filter)],
+    /// A filter with more of them.
+    base: Option<&'static Filter>,
+    /// What to copy of each element of an array.
+    pub(super) elements: Option<&'static Filter>,
+}
+
+impl Filter {
+    /// Only the value's type.
+    pub(in crate::transcript) const PRESENCE: Self = Self::beginning(0);
+
+    /// Enough of a string to recognize it.
+    pub(in crate::transcript) const NAME: Self = Self::beginning(BEGINNING_BYTES);
+
+    /// An id.
+    pub(in crate::transcript) const ID: Self = Self::whole(ID_LIMIT_BYTES);
+
+    /// The first bytes of a string.
+    pub(in crate::transcript) const fn beginning(bytes: usize) -> Self {
+        Self {
+            text_bytes: bytes,
+            is_whole: false,
+            members: &[],
+            base: None,
+            elements: None,
+        }
+    }
+
+    /// A string of at most this many bytes; a longer one counts as absent.
+    pub(in crate::transcript) const fn whole(bytes: usize) -> Self {
+        Self {
+            is_whole: true,
+            ..Self::beginning(bytes)
+        }
+    }
+
+    /// These members of an object.
+    pub(in crate::transcript) const fn object(members: &'static [(&'static str, Self)]) -> Self {
+        Self {
+            members,
+            ..Self::PRESENCE
+        }
+    }
+
+    /// Adds: the first bytes of a string.
+    pub(in crate::transcript) const fn or_text(self, bytes: usize) -> Self {
+        Self {
+            text_bytes: bytes,
+            ..self
+        }
+    }
+
+    /// Adds: what to copy of each element of an array.
+    pub(in crate::transcript) const fn or_array(self, elements: &'static Self) -> Self {
+        Self {
+            elements: Some(elements),
+            ..self
+        }
+    }
+
+    /// Adds: the members that another filter copies.
+    pub(in crate::transcript) const fn extending(self, base: &'static Self) -> Self {
+        Self {
+            base: Some(base),
+            ..self
+        }
+    }
+
+    /// Whether anything inside an object, or an array, is copied.
+    pub(super) fn enters(&self, is_object: bool) -> bool {
+        match is_object {
+            true => !self.members.is_empty() || self.base.is_some(),
+            false => self.elements.is_some(),
+        }
+    }
+
+    /// The filter of a member; none if the member is left out.
+    pub(super) fn member(&'static self, name: &[u8]) -> Option<&'static (&'static str, Self)> {
+        let own = self.members.iter().find(|(own, _)| own.as_bytes() == name);
+        own.or_else(|| self.base?.member(name))
+    }
+}
