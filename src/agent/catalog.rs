@@ -26,6 +26,8 @@ pub struct AgentEntry {
     pub launch: Launch,
     /// The folder under which its transcripts are; `None`: unknown, or not files.
     pub transcripts: Option<PathBuf>,
+    /// Their format, for an agent of whose kind it is not known.
+    pub transcript_format: Option<Format>,
     /// What is done with its questions.
     pub interrupts: InterruptPolicy,
 }
@@ -88,7 +90,10 @@ impl AgentEntry {
     /// The folder of its transcripts and their form, when the bridge can list and read them.
     #[must_use]
     pub fn listed_transcripts(&self) -> Option<(&Path, Format)> {
-        Some((self.transcripts.as_deref()?, self.profile().transcript_format?))
+        Some((
+            self.transcripts.as_deref()?,
+            self.transcript_format.or(self.profile().transcript_format)?,
+        ))
     }
 
     /// The folder of its transcripts, when the bridge can also copy and cut them.
@@ -212,6 +217,7 @@ mod tests {
                 wire: WireOptions::default(),
             },
             transcripts: None,
+            transcript_format: None,
             interrupts: InterruptPolicy::Ask,
         }
     }

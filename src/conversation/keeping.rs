@@ -495,6 +495,8 @@ pub(super) fn restore(
     }
     let relocation = relocation(services, entry, &key, id)?;
     let lacking = lacking(id.as_str());
+    // A session that stays where it began goes back to where it was.
+    let cwd = cwd.filter(|_| !format.dialect().can().stays);
     archive.restore_alone(&key, cwd.map(Path::new), &relocation, lacking, &mut placing)
 }
 

@@ -161,6 +161,10 @@ async fn told(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
     let told = quirks::Told {
         name: name.as_deref(),
         version,
+        reads_transcripts: entry
+            .transcript_format
+            .or(entry.profile().transcript_format)
+            .is_some(),
         capabilities: &initialized.capabilities,
     };
     found.extend(quirks::of(entry.profile(), &told).into_iter().map(|quirk| {

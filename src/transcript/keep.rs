@@ -322,7 +322,7 @@ fn files(format: Format, transcript: &Path) -> Result<Vec<Part>, TranscriptError
             }
             Ok(parts.files)
         }
-        Format::Codex => Ok(vec![rollout_part(&path)?]),
+        Format::Codex | Format::Qwen => Ok(vec![rollout_part(&path)?]),
     }
 }
 

@@ -30,6 +30,7 @@ impl Dialect for Claude {
             cut: true,
             by_folder: true,
             by_reference: false,
+            stays: false,
         }
     }
 

@@ -29,6 +29,7 @@ impl Dialect for Codex {
             cut: false,
             by_folder: false,
             by_reference: true,
+            stays: false,
         }
     }
 
