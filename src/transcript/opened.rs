@@ -115,6 +115,16 @@ impl Opened {
         }
     }
 
+    /// How many prompts it holds, those of abandoned branches too, if they can be told from what else is written.
+    #[must_use]
+    pub fn prompts(&self) -> Option<u64> {
+        match self {
+            Self::Claude(open) => Some(open.book.prompts()),
+            Self::Codex(_) => None,
+            Self::Qwen(open) => Some(open.book.prompts()),
+        }
+    }
+
     /// The most turns that may ever have run in it, as far as it shows. Codex keeps no record of commands that its adapter
     /// answers by itself, so that only a rollout without a message shows anything.
     #[must_use]

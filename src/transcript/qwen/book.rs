@@ -259,7 +259,7 @@ impl OpenQwen {
         let Some(position) = self.book.messages.get(number).copied() else {
             return Ok(None);
         };
-        self.record(position, |fields, uuid, bytes| message(fields, uuid, bytes))
+        self.record(position, message)
     }
 
     /// How many messages the agent loads: those after the last compaction, and what that left.

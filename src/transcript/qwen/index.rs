@@ -126,7 +126,7 @@ impl Index {
     }
 
     fn text_of(&self, id: Id) -> String {
-        let text = self.texts.get(&id).map(|text| text.to_string());
+        let text = self.texts.get(&id).map(ToString::to_string);
         text.unwrap_or_else(|| Uuid::from_u128(id).hyphenated().to_string())
     }
 

@@ -283,7 +283,7 @@ fn damage_is_found_and_what_is_left_is_read() {
         (
             "a record without its session",
             with(19, &|record| {
-                drop(record.as_object_mut().unwrap().remove("sessionId"))
+                drop(record.as_object_mut().unwrap().remove("sessionId"));
             }),
             (&[(20, BrokenParent)], false, 4),
         ),
@@ -295,7 +295,7 @@ fn damage_is_found_and_what_is_left_is_read() {
         (
             "a part of a newer version",
             with(33, &|record| {
-                record["message"]["parts"][0] = json!({"hologram": 1})
+                record["message"]["parts"][0] = json!({"hologram": 1});
             }),
             (&[(33, UnknownRecord)], false, 6),
         ),
@@ -429,7 +429,7 @@ fn lists_show_the_title_the_folder_and_the_last_moment() {
     let whole = title(WHOLE);
     assert_eq!(whole.title.as_deref(), Some("first [[text hi one]]"));
     assert_eq!(whole.cwd.as_deref(), Some(CWD));
-    assert!(whole.last_at.unwrap() > "2026-11-25T21:26:14".to_owned());
+    assert!(whole.last_at.as_deref() > Some("2026-11-25T21:26:14"));
     let named = |title: &str| json!({"type": "system", "subtype": "custom_title", "systemPayload": {"customTitle": title}});
     let with = format!("{WHOLE}{}\n{}\n", named("old"), named(" New \nname"));
     assert_eq!(title(&with).title.as_deref(), Some("New"));
