@@ -77,7 +77,10 @@ impl Finding {
     pub(super) fn in_folder(folder: &Path, format: Format) -> Self {
         let mut finding = Self::default();
         let folders = match format {
-            Format::Claude | Format::Qwen => vec![folder.to_owned()],
+            Format::Claude => vec![folder.to_owned()],
+            Format::Qwen if folder.ends_with(CHATS) => vec![folder.to_owned()],
+            // One that has come with all that is in it.
+            Format::Qwen => vec![folder.join(CHATS)],
             Format::Codex => finding.tree(vec![folder.to_owned()]),
         };
         finding.files(&folders, format);
