@@ -43,7 +43,7 @@ fn is_id(id: &str) -> bool {
     ID_CHARS.contains(&id.len()) && id.bytes().all(is_part)
 }
 
-/// The folder in which the agent keeps the transcripts of a working directory. Of a path that is not resolved it makes another one.
+/// The folder in which the agent keeps the transcripts of a working directory, which it takes as it is given, links and all.
 fn own_folder(root: &Path, cwd: &str) -> PathBuf {
     let plain = |unit: u16| u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
     let name: String = cwd

@@ -39,7 +39,7 @@ impl Dialect for Qwen {
 
     /// The one in the folder of `cwd`, which the agent takes; else the one with the most turns.
     fn find(&self, home: Home<'_>, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
-        let own = folder_of(home.root, cwd);
+        let own = own_folder(home.root, cwd);
         best(home, id, |path| path.parent() == Some(own.as_path()))
     }
 
@@ -100,11 +100,10 @@ impl Dialect for Qwen {
         id: &str,
         path: &Path,
     ) -> Result<Report, TranscriptError> {
-        let is_there = |cwd| path.parent() == Some(folder_of(home.root, cwd).as_path());
-        let resolved = cwd.map(resolved);
+        let is_there = |cwd| path.parent() == Some(own_folder(home.root, cwd).as_path());
         let place = Place {
             id,
-            cwd: resolved.as_deref().map(|cwd| (cwd, is_there(cwd))),
+            cwd: cwd.map(|cwd| (cwd, is_there(cwd))),
         };
         let opened = read(home.library, path)?;
         let report = check(open(path)?, opened.book.index(), place);
@@ -188,17 +187,6 @@ fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Resul
 
 fn read(library: &Library, path: &Path) -> Result<OpenQwen, TranscriptError> {
     library.qwen.open(path, None)
-}
-
-/// The folder without links, as the agent writes it.
-fn resolved(cwd: &str) -> String {
-    let resolved = std::fs::canonicalize(cwd).ok();
-    let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
-    resolved.unwrap_or_else(|| cwd.to_owned())
-}
-
-fn folder_of(root: &Path, cwd: &str) -> PathBuf {
-    own_folder(root, &resolved(cwd))
 }
 
 fn unsupported(action: &'static str, path: &Path) -> TranscriptError {

@@ -497,6 +497,28 @@ fn the_copy_in_the_folder_of_the_session_counts() {
     assert!(Qwen.is_gone(root.folder.path(), WHOLE_ID));
 }
 
+/// The agent takes the folder as it is given, also in the first record.
+#[test]
+fn a_folder_that_a_link_leads_to_is_another_one() {
+    let root = Root::new();
+    let (real, link) = (root.folder.path().join("real"), root.folder.path().join("link"));
+    fs::create_dir(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    let link = link.to_str().unwrap();
+    let folder = own_folder(root.folder.path(), link);
+    let project = folder
+        .parent()
+        .and_then(Path::file_name)
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let path = root.write(&project, WHOLE_ID, WHOLE.replace(CWD, link));
+    assert_eq!(Qwen.find(root.home(), link, WHOLE_ID).unwrap(), path);
+    let refusals = |cwd: &str| Qwen.obstacles(root.home(), cwd, WHOLE_ID, &path).len();
+    assert_eq!((refusals(link), refusals(real.to_str().unwrap())), (0, 1));
+}
+
 #[test]
 fn links_and_folders_in_the_way_are_no_reason_to_panic() {
     let root = Root::with(WHOLE_ID, WHOLE);
