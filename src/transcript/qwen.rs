@@ -3,7 +3,7 @@
 //! Owns the names of files and folders, and what a list shows of a file. Facts as of Qwen Code 0.24.4: a session id is a UUID (32 to
 //! 36 hexadecimal digits and hyphens), and the folder is the working directory with `-` for every other character. A session
 //! resumes only in the folder that its first record names. Every record but some notes is part of the chain, also telemetry.
-//! Except for [`locate`], pure.
+//! Except for `locate`, pure.
 
 mod book;
 mod check;
