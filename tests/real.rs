@@ -1,4 +1,4 @@
-//! The tests that run the real adapters of Claude and Codex against a scripted model server, in one test
+//! The tests that run the real adapters of Claude and Codex, and Qwen Code, against a scripted model server, in one test
 //! program.
 //!
 //! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test
@@ -42,6 +42,7 @@ mod pty;
 mod reading;
 mod real_claude;
 mod real_codex;
+mod real_qwen;
 #[cfg(target_os = "linux")]
 #[path = "support/refused.rs"]
 mod refused;

@@ -26,6 +26,8 @@ pub struct AgentEntry {
     pub launch: Launch,
     /// The folder of its transcripts. `None` if unknown, or if they are not files.
     pub transcripts: Option<PathBuf>,
+    /// The format of its transcripts, if its kind does not decide it.
+    pub transcript_format: Option<Format>,
     /// How its questions are answered.
     pub interrupts: InterruptPolicy,
 }
@@ -89,7 +91,10 @@ impl AgentEntry {
     /// Returns the folder and the format of its transcripts, if the bridge can list and read them.
     #[must_use]
     pub fn listed_transcripts(&self) -> Option<(&Path, Format)> {
-        Some((self.transcripts.as_deref()?, self.profile().transcript_format?))
+        Some((
+            self.transcripts.as_deref()?,
+            self.transcript_format.or(self.profile().transcript_format)?,
+        ))
     }
 
     /// Returns the folder of its transcripts, if the bridge can also copy and cut them.
@@ -214,6 +219,7 @@ mod tests {
                 wire: WireOptions::default(),
             },
             transcripts: None,
+            transcript_format: None,
             interrupts: InterruptPolicy::Ask,
         }
     }

@@ -17,6 +17,7 @@ use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::message::CallError;
+use crate::agent::profile::ForkPointSupport;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::PlaceRef;
@@ -153,8 +154,12 @@ async fn branch_at(
         return Ok((branched, None));
     }
     if place.point.is_none() {
+        let why = match entry.profile().fork_point {
+            ForkPointSupport::None => "offers no fork at a place and its transcripts cannot be cut",
+            _ => "branches at items that it has written down, and wrote down none of that turn",
+        };
         return Err(ConversationError::Unsupported(format!(
-            "the agent {} branches at items that it has written down, and wrote down none of that turn",
+            "the agent {} {why}",
             entry.name
         )));
     }

@@ -239,6 +239,20 @@ fn plan(
     let entry = services.agent(&record.agent)?;
     let (root, dialect) = match entry.listed_transcripts() {
         Some((root, format)) if format.dialect().can().by_folder => (root, format.dialect()),
+        Some((_, format))
+            if format.dialect().can().stays && record.chain.head().is_some_and(|head| head.written) =>
+        {
+            let why = format!(
+                "the agent {} resumes a session only in the folder in which it began",
+                entry.name
+            );
+            if matches!(destination, Destination::Folder(_)) {
+                return Err(ConversationError::Unsupported(why));
+            }
+            // The folder is moved already, and the conversation goes along; a new session gets its last turns as text.
+            plan.left_out.push(why);
+            return Ok(plan);
+        }
         Some(_) => return Ok(plan),
         None if record.chain.head().is_none_or(|head| !head.written) => return Ok(plan),
         None => {

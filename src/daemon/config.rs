@@ -25,6 +25,7 @@ use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
 use crate::conversation::keeping::KeepRules;
 use crate::conversation::state::Rules;
+use crate::transcript::shelf::Format;
 
 #[cfg(test)]
 mod tests;
@@ -87,6 +88,7 @@ struct AgentConfig {
     env: BTreeMap<String, String>,
     kind: Option<String>,
     transcripts: Option<String>,
+    transcript_format: Option<String>,
     interrupts: InterruptPolicy,
 }
 
@@ -410,6 +412,10 @@ impl Config {
             // An agent named like a kind has that kind.
             None => name.parse().unwrap_or(AgentKind::Generic),
         };
+        if agent.transcript_format.is_some() && kind.profile().transcript_format.is_some() {
+            let text = format!("transcript_format is fixed for the kind \"{kind}\"; remove it");
+            return Err(problem("transcript_format", text));
+        }
         let agent_name = AgentName::new(name);
         if kind == AgentKind::Loopback && agent.command.is_none() {
             if agent.args.is_some() || agent.transcripts.is_some() {
@@ -462,6 +468,20 @@ impl Config {
             }
             None => default_transcripts(kind, &agent.env, around),
         };
+        let transcript_format = match agent.transcript_format.as_deref() {
+            Some(_) if transcripts.is_none() => {
+                let text = "transcript_format needs the folder of the transcripts, as transcripts = \"…\"";
+                return Err(problem("transcript_format", text.to_owned()));
+            }
+            Some(name) => Some(Format::named(name).ok_or_else(|| {
+                let text = format!(
+                    "unknown transcript_format \"{name}\": known are {}",
+                    Format::ALL.map(Format::name).join(", ")
+                );
+                problem("transcript_format", text)
+            })?),
+            None => None,
+        };
         let command = AgentCommand {
             program,
             args: arguments.into_iter().map(OsString::from).collect(),
@@ -474,6 +494,7 @@ impl Config {
             kind,
             launch: self.launch(command),
             transcripts,
+            transcript_format,
             interrupts: agent.interrupts,
         })
     }
@@ -511,6 +532,7 @@ impl Config {
             kind,
             launch: self.launch(command),
             transcripts: default_transcripts(kind, &BTreeMap::new(), around),
+            transcript_format: None,
             interrupts: InterruptPolicy::Ask,
         }
     }
@@ -535,6 +557,7 @@ impl Config {
             kind: AgentKind::Loopback,
             launch: self.launch(command),
             transcripts,
+            transcript_format: None,
             interrupts: InterruptPolicy::Ask,
         }
     }

@@ -162,6 +162,10 @@ async fn running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
     let declared = quirks::Declared {
         name: name.as_deref(),
         version,
+        reads_transcripts: entry
+            .transcript_format
+            .or(entry.profile().transcript_format)
+            .is_some(),
         capabilities: &initialized.capabilities,
     };
     found.extend(quirks::of(entry.profile(), &declared).into_iter().map(|quirk| {

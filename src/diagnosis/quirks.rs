@@ -9,6 +9,8 @@ use crate::agent::session::Capabilities;
 pub(super) struct Declared<'a> {
     pub(super) name: Option<&'a str>,
     pub(super) version: Option<&'a str>,
+    /// Whether its transcripts can be read.
+    pub(super) reads_transcripts: bool,
     pub(super) capabilities: &'a Capabilities,
 }
 
@@ -37,7 +39,7 @@ pub(super) fn of(profile: &Profile, declared: &Declared<'_>) -> Vec<Quirk> {
         let what = "it cannot resume sessions: once its process has ended, a conversation continues from a copy or from its history as text";
         found.push(quirk(Severity::Note, what));
     }
-    if profile.transcript_format.is_none() {
+    if !declared.reads_transcripts {
         let what = match capabilities.fork {
             true => "its transcripts cannot be read: no search, no backups, and forks only at the end",
             false => "its transcripts cannot be read and it cannot fork: no search, no backups, no forks",
@@ -114,6 +116,7 @@ mod tests {
         let declared = Declared {
             name: Some(name),
             version: Some(version),
+            reads_transcripts: kind.profile().transcript_format.is_some(),
             capabilities: &capabilities,
         };
         let quirks = of(kind.profile(), &declared);

@@ -22,6 +22,7 @@ use super::library::Library;
 use super::opened::Opened;
 use super::origin::Origin;
 use super::parts::{Part, Parts};
+use super::qwen::Qwen;
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
@@ -66,6 +67,8 @@ pub struct Abilities {
     pub by_folder: bool,
     /// Whether a transcript may continue those of other sessions by reference.
     pub by_reference: bool,
+    /// Whether the agent resumes a session only in the folder in which it began, and its files cannot be moved.
+    pub stays: bool,
 }
 
 /// How a transcript stands, for one who watches it.
@@ -298,6 +301,7 @@ impl Format {
         match self {
             Self::Claude => &Claude,
             Self::Codex => &Codex,
+            Self::Qwen => &Qwen,
         }
     }
 

@@ -27,6 +27,7 @@ use super::claude::book::Book;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
 use super::origin::Origin;
+use super::qwen::QwenBooks;
 use super::reading::{OpenBook, READ_BYTES, open_file};
 use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
@@ -62,6 +63,8 @@ pub struct Library {
     kept: Cache<PathBuf, Volume>,
     /// The same for the rollouts of Codex, which keep their own count.
     pub(crate) rollouts: RolloutBooks,
+    /// The same for the transcripts of Qwen Code.
+    pub(super) qwen: QwenBooks,
 }
 
 /// How a transcript stands, for one who watches it.
@@ -115,6 +118,7 @@ impl Library {
             hasher: RandomState::new(),
             kept: Cache::new(limit_bytes, NEWEST_BYTES.max(limit_bytes)),
             rollouts: RolloutBooks::default(),
+            qwen: QwenBooks::default(),
         }
     }
 
@@ -186,7 +190,8 @@ impl Library {
     #[must_use]
     pub fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
         let Some(slot) = self.kept.get(&path.to_owned()) else {
-            return self.rollouts.known_turns(path, identity);
+            let known = self.rollouts.known_turns(path, identity);
+            return known.or_else(|| self.qwen.known_turns(path, identity));
         };
         let known = slot.try_lock().ok()?;
         let volume = known.as_ref().filter(|volume| volume.identity == *identity)?;

@@ -10,6 +10,7 @@ use super::TranscriptError;
 use super::claude::book::Outline;
 use super::library::Library;
 use super::message::TranscriptMessage;
+use super::qwen::OpenQwen;
 use super::reading::OpenBook;
 use super::rollouts::OpenRollout;
 
@@ -20,6 +21,8 @@ pub enum Opened {
     Claude(OpenBook),
     /// Codex': a rollout and those that it continues.
     Codex(Box<OpenRollout>),
+    /// Qwen Code's: a branch of one file.
+    Qwen(Box<OpenQwen>),
 }
 
 /// Something that an open transcript lacks.
@@ -74,12 +77,18 @@ impl Opened {
         Ok(Self::Codex(Box::new(open)))
     }
 
+    /// A session of Qwen Code that was opened.
+    pub(super) fn qwen(open: OpenQwen) -> Self {
+        Self::Qwen(Box::new(open))
+    }
+
     /// How many messages there are.
     #[must_use]
     pub fn messages(&self) -> usize {
         match self {
             Self::Claude(open) => open.book.messages(),
             Self::Codex(open) => open.book.messages(),
+            Self::Qwen(open) => open.book.messages(),
         }
     }
 
@@ -92,6 +101,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.loaded_messages(),
             Self::Codex(open) => open.loaded_messages(),
+            Self::Qwen(open) => open.loaded_messages(),
         }
     }
 
@@ -101,6 +111,17 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.turns(),
             Self::Codex(open) => open.book.turns(),
+            Self::Qwen(open) => open.book.turns(),
+        }
+    }
+
+    /// How many prompts it holds, those of abandoned branches too, if they can be told from what else is written.
+    #[must_use]
+    pub fn prompts(&self) -> Option<u64> {
+        match self {
+            Self::Claude(open) => Some(open.book.prompts()),
+            Self::Codex(_) => None,
+            Self::Qwen(open) => Some(open.book.prompts()),
         }
     }
 
@@ -112,6 +133,7 @@ impl Opened {
             Self::Claude(open) => open.book.turns_at_most(),
             Self::Codex(open) if open.book.messages() == 0 => 0,
             Self::Codex(_) => u64::MAX,
+            Self::Qwen(open) => open.book.prompts(),
         }
     }
 
@@ -122,6 +144,7 @@ impl Opened {
         match self {
             Self::Claude(_) => None,
             Self::Codex(open) => Some(open.book.turns_recorded_at_most()),
+            Self::Qwen(open) => Some(open.book.prompts()),
         }
     }
 
@@ -129,7 +152,7 @@ impl Opened {
     #[must_use]
     pub fn begins_elsewhere(&self) -> bool {
         match self {
-            Self::Claude(_) => false,
+            Self::Claude(_) | Self::Qwen(_) => false,
             Self::Codex(open) => open.missing.is_some(),
         }
     }
@@ -152,6 +175,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.ends_torn(),
             Self::Codex(_) => false,
+            Self::Qwen(open) => open.book.ends_torn(),
         }
     }
 
@@ -161,6 +185,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.turn(turn),
             Self::Codex(open) => open.book.turn(turn),
+            Self::Qwen(open) => open.book.turn(turn),
         }
     }
 
@@ -170,6 +195,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.turn_of(message),
             Self::Codex(open) => open.book.turn_of(message),
+            Self::Qwen(open) => open.book.turn_of(message),
         }
     }
 
@@ -179,6 +205,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.uuid(message),
             Self::Codex(open) => open.book.record_id(message),
+            Self::Qwen(open) => open.book.uuid(message),
         }
     }
 
@@ -186,7 +213,7 @@ impl Opened {
     #[must_use]
     pub fn owner(&self, message: usize) -> Option<&str> {
         match self {
-            Self::Claude(_) => None,
+            Self::Claude(_) | Self::Qwen(_) => None,
             Self::Codex(open) => open.book.owner(message),
         }
     }
@@ -196,6 +223,7 @@ impl Opened {
     pub fn end_of_turn(&self, turn: usize) -> (String, Option<&str>) {
         match self {
             Self::Claude(open) => (open.book.end_of_turn(turn), None),
+            Self::Qwen(open) => (open.book.end_of_turn(turn), None),
             Self::Codex(open) => match open.book.turn_name(turn) {
                 Some((name, owner)) => (name.to_owned(), Some(owner)),
                 None => (String::new(), None),
@@ -209,6 +237,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.begin_offset(turn),
             Self::Codex(open) => open.book.begin_offset(turn),
+            Self::Qwen(open) => open.book.offset(open.book.turn(turn).start),
         }
     }
 
@@ -218,6 +247,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.end_offset(turn),
             Self::Codex(open) => open.book.end_offset(turn),
+            Self::Qwen(open) => open.book.offset(open.book.turn(turn).next_back()?),
         }
     }
 
@@ -227,6 +257,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.path(),
             Self::Codex(open) => open.path(),
+            Self::Qwen(open) => open.path(),
         }
     }
 
@@ -236,6 +267,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.find(record_id),
             Self::Codex(open) => open.book.find(owner, record_id),
+            Self::Qwen(open) => open.book.find(record_id),
         }
     }
 
@@ -243,7 +275,7 @@ impl Opened {
     #[must_use]
     pub fn may_hold(&self, own: &str, owner: &str) -> bool {
         match self {
-            Self::Claude(_) => own == owner,
+            Self::Claude(_) | Self::Qwen(_) => own == owner,
             Self::Codex(_) => true,
         }
     }
@@ -254,6 +286,7 @@ impl Opened {
         let (damages, compacted, missing) = match self {
             Self::Claude(open) => (open.book.damages, open.book.cut_by_compaction, None),
             Self::Codex(open) => (open.book.damages, false, open.missing.as_ref()),
+            Self::Qwen(open) => (open.book.damages(), false, None),
         };
         let source = missing.map(|missing| Loss::Source {
             upstream_id: missing.upstream_id.clone(),
@@ -271,6 +304,7 @@ impl Opened {
         match self {
             Self::Claude(open) => open.book.unknown,
             Self::Codex(_) => 0,
+            Self::Qwen(open) => open.book.unknown(),
         }
     }
 
@@ -282,6 +316,7 @@ impl Opened {
         match self {
             Self::Claude(open) => Ok(open.message(message)?.map(TranscriptMessage::from)),
             Self::Codex(open) => open.message(message),
+            Self::Qwen(open) => open.message(message),
         }
     }
 

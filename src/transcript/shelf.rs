@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::codex::rollout_name;
 use super::library::Identity;
 use super::meter::Tally;
+use super::qwen;
 use ends::{Buffers, entry, on_threads};
 use find::{Finding, Found};
 
@@ -37,14 +38,35 @@ pub enum Format {
     Claude,
     /// `sessions/**/rollout-<time>-<id>.jsonl`, and the same below `archived_sessions`.
     Codex,
+    /// `projects/<folder>/chats/<id>.jsonl`.
+    Qwen,
 }
 
 impl Format {
+    /// All formats.
+    pub const ALL: [Self; 3] = [Self::Claude, Self::Codex, Self::Qwen];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Qwen => "qwen",
+        }
+    }
+
+    /// The format of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
     /// The folders below a root in which everything is.
     #[must_use]
     pub fn tops(self, root: &Path) -> Vec<PathBuf> {
         let names: &[&str] = match self {
-            Self::Claude => &["projects"],
+            Self::Claude | Self::Qwen => &["projects"],
             Self::Codex => &["sessions", "archived_sessions"],
         };
         names.iter().map(|name| root.join(name)).collect()
@@ -64,6 +86,7 @@ impl Format {
                 .strip_suffix(".jsonl")
                 .filter(|id| !id.is_empty() && !name.starts_with(SUBAGENT_PREFIX)),
             Self::Codex => rollout_name(name).map(|name| name.upstream_id),
+            Self::Qwen => qwen::upstream_id(name),
         }
     }
 }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use notify::event::ModifyKind;
 use notify::{Config, ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
+use super::qwen::CHATS;
 use super::shelf::Format;
 
 /// How many paths wait until they are asked for. More than are touched in the milliseconds until then; past it all files
@@ -142,11 +143,7 @@ impl Pending {
 fn is_of_no_interest(event: &notify::Event) -> bool {
     let is_transcript = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| {
-            [Format::Claude, Format::Codex]
-                .iter()
-                .any(|format| format.is_transcript(name))
-        })
+        name.is_some_and(|name| Format::ALL.iter().any(|format| format.is_transcript(name)))
     };
     match event.kind {
         EventKind::Access(_) => true,
@@ -365,6 +362,11 @@ impl Watch {
                 .iter()
                 .any(|root| root.format == format && format.tops(&root.path).iter().any(|top| top == folder)),
             Format::Codex => true,
+            Format::Qwen => {
+                let is_near = |top: &PathBuf| top == folder || folder.parent() == Some(top);
+                let mut roots = self.roots.iter().filter(|root| root.format == format);
+                roots.any(|root| format.tops(&root.path).iter().any(is_near))
+            }
         }
     }
 
@@ -424,6 +426,11 @@ impl Root {
                 Format::Claude if depth == 1 => Place::Way,
                 Format::Claude if depth != 2 || is_folder => Place::Nothing,
                 Format::Codex if is_folder => Place::Folder,
+                Format::Qwen if depth == 1 || depth == 2 && name == Some(CHATS) => match is_folder {
+                    true => Place::Folder,
+                    false => Place::Way,
+                },
+                Format::Qwen if depth != 3 || is_folder => Place::Nothing,
                 _ if name.is_some_and(|name| self.format.is_transcript(name)) => Place::File,
                 Format::Codex if path.is_symlink() => Place::Way,
                 _ => Place::Nothing,

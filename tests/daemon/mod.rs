@@ -111,6 +111,7 @@ mod pass_through;
 mod portable;
 mod prompts;
 mod queued_prompts;
+mod qwen;
 mod removed_folders;
 mod repairing;
 mod repeats;

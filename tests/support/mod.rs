@@ -9,6 +9,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 pub(crate) mod acp_client;
+pub(crate) mod chat;
 pub(crate) mod claude;
 pub(crate) mod codex;
 pub(crate) mod entry;
@@ -16,6 +17,7 @@ pub(crate) mod http;
 pub(crate) mod model_server;
 pub(crate) mod npm;
 pub(crate) mod prefix;
+pub(crate) mod qwen;
 pub(crate) mod responses;
 pub(crate) mod said;
 pub(crate) mod script;

@@ -1,4 +1,4 @@
-//! A model in place of Anthropic's (the Messages API) or OpenAI's (see [`super::responses`]) on a loopback
+//! A model in place of Anthropic's (the Messages API) or OpenAI's (see [`super::responses`] and [`super::chat`]) on a loopback
 //! port, scripted from the prompt (see [`super::script`]), keeping every request. What it received is the
 //! only proof of which history an agent really runs on: [`ModelServer::asked`] tells it.
 //!
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::chat;
 use super::http::{self, Request};
 use super::responses;
 pub(crate) use super::said::{Said, What, model, tool_result, tool_use, user};
@@ -43,6 +44,7 @@ pub(super) struct Shared {
 enum Wire {
     Messages,
     Responses,
+    Chat,
 }
 
 #[derive(Default)]
@@ -71,6 +73,11 @@ impl ModelServer {
     /// The same in place of OpenAI's.
     pub(crate) fn start_responses() -> ModelServer {
         Self::start_with(Wire::Responses)
+    }
+
+    /// The same behind the chat completions API.
+    pub(crate) fn start_chat() -> ModelServer {
+        Self::start_with(Wire::Chat)
     }
 
     fn start_with(wire: Wire) -> ModelServer {
@@ -252,6 +259,7 @@ impl Wire {
         match self {
             Wire::Messages => conversation_of(body),
             Wire::Responses => responses::conversation_of(body),
+            Wire::Chat => chat::conversation_of(body),
         }
     }
 }
@@ -325,6 +333,7 @@ fn serve(connection: TcpStream, shared: &Shared) -> io::Result<()> {
         let keep = match shared.wire {
             Wire::Messages => answer(&mut writer, &request, shared)?,
             Wire::Responses => responses::answer(&mut writer, &request, shared)?,
+            Wire::Chat => chat::answer(&mut writer, &request, shared)?,
         };
         if !keep {
             writer.shutdown(Shutdown::Both)?;

@@ -32,6 +32,13 @@ const CODEX: Installation = Installation {
     script: "@agentclientprotocol/codex-acp/dist/index.js",
 };
 
+// Its own dependencies are bundled.
+const QWEN: Installation = Installation {
+    packages: &["node@22", "@qwen-code/qwen-code@0.24.4"],
+    folder: "qwen-code-0.24.4-node-22",
+    script: "@qwen-code/qwen-code/cli-entry.js",
+};
+
 /// Overrides the folder that installations are kept in, which is otherwise Cargo's for tests.
 const CACHE_VARIABLE: &str = "SESSION_BRIDGE_NPM_CACHE";
 
@@ -63,6 +70,11 @@ pub(crate) fn claude_adapter() -> Result<Adapter, Skip> {
 /// Codex', likewise.
 pub(crate) fn codex_adapter() -> Result<Adapter, Skip> {
     adapter(&CODEX)
+}
+
+/// Qwen Code, which needs no adapter, likewise.
+pub(crate) fn qwen_code() -> Result<Adapter, Skip> {
+    adapter(&QWEN)
 }
 
 fn adapter(wanted: &Installation) -> Result<Adapter, Skip> {

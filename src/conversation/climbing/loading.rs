@@ -91,15 +91,7 @@ fn count(
     };
     // For a transcript that can be cut, the ladder itself counts what is missing.
     let lost = (!dialect.can().cut).then(|| lost(&own.losses())).flatten();
-    let prompts = match dialect.can().cut {
-        true => {
-            dialect
-                .standing(&services.library, own.path())
-                .map_err(damaged)?
-                .prompts
-        }
-        false => None,
-    };
+    let prompts = own.prompts();
     let head = record.chain.head().filter(|head| head.upstream_id == *id);
     let recorded = own.turns_recorded_at_most();
     let lacking = match (recorded, head.filter(|_| is_restored)) {

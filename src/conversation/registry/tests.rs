@@ -96,6 +96,7 @@ impl Stage {
                 ..Launch::default()
             },
             transcripts: None,
+            transcript_format: None,
             interrupts: InterruptPolicy::Ask,
         };
         let registry = registry_with(folder.path(), entry);

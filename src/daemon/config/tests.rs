@@ -12,6 +12,7 @@ use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::keeping::KeepRules;
+use crate::transcript::shelf::Format;
 
 /// A machine with a folder on `PATH` and variables.
 struct Machine {
@@ -361,6 +362,23 @@ fn a_generic_agent_has_no_transcripts_unless_configured() {
 }
 
 #[test]
+fn a_configured_format_is_how_transcripts_are_read() {
+    let machine = Machine::with(&[]);
+    let format = |more: &str| {
+        let text = format!("[agents.mine]\ncommand = \"m\"\ntranscripts = \"/t\"{more}");
+        let agent = machine.agent(&text, "mine");
+        agent.listed_transcripts().map(|(_, format)| format)
+    };
+    assert_eq!(format(""), None);
+    for known in Format::ALL {
+        assert_eq!(
+            format(&format!("\ntranscript_format = \"{}\"", known.name())),
+            Some(known)
+        );
+    }
+}
+
+#[test]
 fn a_tilde_is_the_home_folder() {
     let mut machine = Machine::with(&[]);
     let text = "[agents.mine]\ncommand = \"~/bin/agent\"";
@@ -396,6 +414,18 @@ fn invalid_settings_are_refused_with_a_hint() {
         (
             "[agents.mine]\ncommand = \"m\"\nkind = \"clade\"",
             "agent \"mine\": unknown agent kind \"clade\": known are claude, codex, gemini, opencode, loopback, generic",
+        ),
+        (
+            "[agents.mine]\ncommand = \"m\"\ntranscripts = \"/t\"\ntranscript_format = \"qwne\"",
+            "agent \"mine\": unknown transcript_format \"qwne\": known are claude, codex, qwen",
+        ),
+        (
+            "[agents.mine]\ncommand = \"m\"\ntranscript_format = \"qwen\"",
+            "agent \"mine\": transcript_format needs the folder of the transcripts, as transcripts = \"…\"",
+        ),
+        (
+            "[agents.claude]\ntranscript_format = \"qwen\"",
+            "agent \"claude\": transcript_format is fixed for the kind \"claude\"; remove it",
         ),
         (
             "[agents.loopback]\ntranscripts = \"/t\"",
@@ -459,6 +489,7 @@ fn a_wrong_type_is_reported_in_plain_words() {
         ("agents.mine.env.A", "a string"),
         ("agents.mine.kind", "a string"),
         ("agents.mine.transcripts", "a string"),
+        ("agents.mine.transcript_format", "a string"),
         ("agents.mine.interrupts", "a string"),
         ("limits", "a table"),
         ("limits.idle_minutes", NUMBER),

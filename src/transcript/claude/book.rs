@@ -113,6 +113,12 @@ impl Book {
         }
     }
 
+    /// How many prompts the transcript has, those of abandoned branches too.
+    #[must_use]
+    pub fn prompts(&self) -> u64 {
+        self.index.prompts()
+    }
+
     /// Whether the transcript's last line breaks off.
     #[must_use]
     pub fn ends_torn(&self) -> bool {

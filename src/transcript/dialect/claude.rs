@@ -36,6 +36,7 @@ impl Dialect for Claude {
             cut: true,
             by_folder: true,
             by_reference: false,
+            stays: false,
         }
     }
 

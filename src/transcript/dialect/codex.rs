@@ -32,6 +32,7 @@ impl Dialect for Codex {
             cut: false,
             by_folder: false,
             by_reference: true,
+            stays: false,
         }
     }
 

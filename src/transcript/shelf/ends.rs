@@ -12,6 +12,7 @@ use super::find::Found;
 use super::{Format, ShelfEntry};
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, rollout_name};
+use crate::transcript::qwen;
 use crate::transcript::reading::open_file;
 use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
@@ -78,6 +79,10 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
         Format::Claude => {
             let id = name.strip_suffix(".jsonl").unwrap_or(name).to_owned();
             (id, read(found, summary::claude, buffers)?)
+        }
+        Format::Qwen => {
+            let id = qwen::upstream_id(name).unwrap_or_default().to_owned();
+            (id, read(found, qwen::summary, buffers)?)
         }
         Format::Codex => {
             let Some(name) = rollout_name(name) else {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::Format;
 use super::ends::on_threads;
 use crate::transcript::library::Identity;
+use crate::transcript::qwen::CHATS;
 
 /// A file that was found.
 #[derive(Debug)]
@@ -77,6 +78,9 @@ impl Finding {
         let mut finding = Self::default();
         let folders = match format {
             Format::Claude => vec![folder.to_owned()],
+            Format::Qwen if folder.ends_with(CHATS) => vec![folder.to_owned()],
+            // One that has come with all that is in it.
+            Format::Qwen => vec![folder.join(CHATS)],
             Format::Codex => finding.tree(vec![folder.to_owned()]),
         };
         finding.files(&folders, format);
@@ -89,6 +93,10 @@ impl Finding {
         match format {
             Format::Claude => tops.iter().flat_map(|top| self.folders_in(top)).collect(),
             Format::Codex => self.tree(tops),
+            Format::Qwen => {
+                let projects: Vec<_> = tops.iter().flat_map(|top| self.folders_in(top)).collect();
+                projects.iter().map(|project| project.join(CHATS)).collect()
+            }
         }
     }
 

@@ -181,6 +181,33 @@ fn rollouts_are_heard_of_however_deep() {
 }
 
 #[test]
+fn the_chats_of_qwen_are_heard_of_and_what_lies_beside_them_is_not() {
+    let (_held, root) = folder();
+    let project = |name: &str| root.join("projects").join(name);
+    let name = format!("{CODEX_ID}.jsonl");
+    let old = project("-a").join("chats").join(&name);
+    write(&old, "x\n");
+    let mut watched = Watched::new(&root, Format::Qwen);
+    watched.hear_growth(&old);
+    write(&project("-a").join("meta.json"), "{}");
+    write(&project("-a").join("memory").join(&name), "x");
+    write(&old.with_extension("ledger.jsonl"), "x");
+    append(&old, "y\n");
+    let told = watched.until(|all| all.files.contains(&old));
+    assert_eq!(
+        (told.files, told.folders),
+        (BTreeSet::from([old]), BTreeSet::new())
+    );
+    // A project that comes with its first session: what is in it already is found in the folder that is told.
+    let new = project("-b").join("chats").join(&name);
+    write(&new, "x\n");
+    let is_found =
+        |folder: &PathBuf| crate::transcript::shelf::files(folder, Format::Qwen).any(|file| file == new);
+    watched.until(|all| all.everything || all.folders.iter().any(is_found));
+    watched.hear_growth(&new);
+}
+
+#[test]
 fn a_root_that_comes_or_is_replaced_is_heard_of() {
     let (_held, folder) = folder();
     let root = folder.join("a/b/root");

@@ -115,9 +115,11 @@ fn leaving<'a>(
             let count = entries.filter(|entry| !held.contains(&entry.upstream_id)).count();
             if count > 0 {
                 let agent = &root.agent;
-                left_out.push(format!(
-                    "{count} of {agent}'s sessions, which {agent} finds by id and not by folder"
-                ));
+                let why = match root.format.dialect().can().stays {
+                    true => format!("{agent} resumes only in the folders in which they began"),
+                    false => format!("{agent} finds by id and not by folder"),
+                };
+                left_out.push(format!("{count} of {agent}'s sessions, which {why}"));
             }
             continue;
         }

@@ -181,6 +181,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
         kind: AgentKind::Claude,
         launch,
         transcripts: Some(root.to_owned()),
+        transcript_format: None,
         interrupts: InterruptPolicy::Ask,
     };
     registry_with(data, entry)

@@ -9,6 +9,8 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::HOME;
+use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::Opened;
@@ -122,27 +124,35 @@ fn damaged(mut content: Vec<u8>, damage: &Damage) -> Vec<u8> {
 }
 
 /// The numbers of the lines that are no record for the agent: Claude Code replaces bytes that are not UTF-8, and passes over
-/// NUL bytes and byte order marks before a record; Codex takes neither.
+/// NUL bytes and byte order marks before a record, as does Qwen Code; Codex takes neither.
 fn garbage(content: &[u8], format: Format) -> BTreeSet<u64> {
     let is_garbage = |line: &[u8]| {
         let passed_over: &[char] = match format {
-            Format::Claude => &[' ', '\t', '\r', '\n', '\0'],
+            Format::Claude | Format::Qwen => &[' ', '\t', '\r', '\n', '\0'],
             Format::Codex => &[' ', '\t', '\r', '\n'],
         };
         let text = match format {
-            Format::Claude => String::from_utf8_lossy(line),
+            Format::Claude | Format::Qwen => String::from_utf8_lossy(line),
             Format::Codex => match std::str::from_utf8(line) {
                 Ok(text) => text.into(),
                 Err(_) => return true,
             },
         };
         let mut record = text.trim_matches(passed_over);
-        while format == Format::Claude
+        while format != Format::Codex
             && let Some(behind) = record.strip_prefix('\u{feff}')
         {
             record = behind.trim_start_matches(passed_over);
         }
-        !record.is_empty() && !matches!(serde_json::from_str(record), Ok(Value::Object(_)))
+        let is_object = |value: Result<Value, _>| matches!(value, Ok(Value::Object(_)));
+        let is_record = match format {
+            // It finds several in one line.
+            Format::Qwen => serde_json::Deserializer::from_str(record)
+                .into_iter()
+                .all(is_object),
+            Format::Claude | Format::Codex => is_object(serde_json::from_str(record)),
+        };
+        !record.is_empty() && !is_record
     };
     let numbered = (1..).zip(lines(content));
     numbered
@@ -155,6 +165,7 @@ fn corpus(format: Format) -> Vec<(String, Vec<u8>)> {
     let kind = match format {
         Format::Claude => "claude",
         Format::Codex => "codex",
+        Format::Qwen => "qwen",
     };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/transcripts")
@@ -172,7 +183,7 @@ fn corpus(format: Format) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// The agent's folder, as each of the two formats has it.
+/// The agent's folder, as each of the formats has it.
 struct Root {
     folder: TempDir,
     format: Format,
@@ -181,7 +192,7 @@ struct Root {
 impl Root {
     fn new(format: Format) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir_all(folder.path().join("projects/-home-u-project")).unwrap();
+        fs::create_dir_all(folder.path().join("projects/-home-u-project/chats")).unwrap();
         fs::create_dir_all(folder.path().join("sessions/2026/11/01")).unwrap();
         Self { folder, format }
     }
@@ -190,6 +201,7 @@ impl Root {
         let name = match self.format {
             Format::Claude => format!("projects/-home-u-project/{id}.jsonl"),
             Format::Codex => format!("sessions/2026/11/01/rollout-2026-11-01T10-00-00-{id}.jsonl"),
+            Format::Qwen => format!("projects/-home-u-project/chats/{id}.jsonl"),
         };
         self.folder.path().join(name)
     }
@@ -198,6 +210,12 @@ impl Root {
         match self.format {
             Format::Claude => Opened::claude(library, &self.path(id), None),
             Format::Codex => Opened::codex(library, self.folder.path(), id, None),
+            Format::Qwen => {
+                let root = self.folder.path();
+                self.format
+                    .dialect()
+                    .open(Home { library, root }.session(Some(HOME), id), None)
+            }
         }
     }
 
@@ -206,6 +224,10 @@ impl Root {
         let report = match self.format {
             Format::Claude => reading::check(&self.path(id)),
             Format::Codex => rollouts::check(self.folder.path(), id),
+            Format::Qwen => self
+                .format
+                .dialect()
+                .check_copy(self.folder.path(), Path::new(HOME), id),
         };
         let findings = report.unwrap().findings.into_iter();
         let kinds = [
@@ -297,6 +319,15 @@ proptest! {
     ) {
         any_damage(Format::Codex, which, &damages, grown_from)?;
     }
+
+    #[test]
+    fn what_qwen_wrote_and_something_damaged(
+        which in any::<Index>(),
+        damages in proptest::collection::vec(damage(), 1..4),
+        grown_from in 0.0..1.0_f64,
+    ) {
+        any_damage(Format::Qwen, which, &damages, grown_from)?;
+    }
 }
 
 fn any_damage(
@@ -313,7 +344,7 @@ fn any_damage(
 
 #[test]
 fn what_nobody_damaged_is_whole() {
-    for format in [Format::Claude, Format::Codex] {
+    for format in [Format::Claude, Format::Codex, Format::Qwen] {
         for (name, content) in corpus(format) {
             let root = Root::new(format);
             let id = id_of(&content, format);
@@ -336,7 +367,7 @@ fn what_nobody_damaged_is_whole() {
 /// The session's id, which is the first text of this name.
 fn id_of(content: &[u8], format: Format) -> String {
     let name = match format {
-        Format::Claude => "sessionId",
+        Format::Claude | Format::Qwen => "sessionId",
         Format::Codex => "id",
     };
     fn found(value: &Value, name: &str) -> Option<String> {

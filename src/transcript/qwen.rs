@@ -1,0 +1,117 @@
+//! Qwen Code's transcripts: `projects/<folder>/chats/<session id>.jsonl`, a tree of records in a file that is only appended to.
+//!
+//! Owns the names of files and folders, and what a list shows of a file. Facts as of Qwen Code 0.24.4: a session id is a UUID (32 to
+//! 36 hexadecimal digits and hyphens), and the folder is the working directory with `-` for every other character. A session
+//! resumes only in the folder that its first record names. Every record but some notes is part of the chain, also telemetry.
+//! Except for `locate`, pure.
+
+mod book;
+mod check;
+mod dialect;
+mod index;
+mod message;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use super::TranscriptError;
+use super::fields::Fields;
+use super::locate::{file_name, project_folders};
+use super::record::line_text;
+use super::summary::{Ends, TranscriptSummary, title_of};
+pub use book::OpenQwen;
+pub(super) use book::QwenBooks;
+pub(super) use dialect::Qwen;
+use message::prompt_text;
+use record::Kind;
+
+/// The folder of a project in which its transcripts are. Archived ones are in a folder below it and are not looked for.
+pub(super) const CHATS: &str = "chats";
+
+/// How many characters an id has.
+const ID_CHARS: std::ops::RangeInclusive<usize> = 32..=36;
+
+/// The session whose transcript has this name. Other files lie beside transcripts: `<id>.ledger.jsonl`, `<id>.worktree.json`.
+pub(super) fn upstream_id(name: &str) -> Option<&str> {
+    name.strip_suffix(".jsonl").filter(|id| is_id(id))
+}
+
+fn is_id(id: &str) -> bool {
+    let is_part = |byte: u8| byte == b'-' || byte.is_ascii_hexdigit();
+    ID_CHARS.contains(&id.len()) && id.bytes().all(is_part)
+}
+
+/// The folder in which the agent keeps the transcripts of a working directory, which it takes as it is given, links and all.
+fn own_folder(root: &Path, cwd: &str) -> PathBuf {
+    let plain = |unit: u16| u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
+    let name: String = cwd
+        .encode_utf16()
+        .map(|unit| plain(unit).map_or('-', char::from))
+        .collect();
+    root.join("projects").join(name).join(CHATS)
+}
+
+/// All transcripts of a session, sorted by path.
+///
+/// # Errors
+/// [`TranscriptError::InvalidId`] for what is no id of a session, [`TranscriptError::Io`] when none was found and a folder cannot be
+/// read.
+fn locate(root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+    if !is_id(id) {
+        return Err(TranscriptError::InvalidId { id: id.to_owned() });
+    }
+    let name = file_name(id)?;
+    let (mut found, mut failure) = (Vec::new(), None);
+    for folder in project_folders(root)? {
+        let path = folder.join(CHATS).join(&name);
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => found.push(path),
+            Err(error) if !crate::files::is_absence(&error) => {
+                failure = Some(TranscriptError::io("look for a transcript at", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    if let Some(failure) = failure.filter(|_| found.is_empty()) {
+        return Err(failure);
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// What a list shows of a transcript. The id is the file's name.
+pub(super) fn summary(ends: Ends<'_>) -> TranscriptSummary {
+    let mut summary = TranscriptSummary::default();
+    for line in ends.from_start() {
+        let text = line_text(line);
+        let Some(fields) = Fields::parse(&text) else {
+            continue;
+        };
+        summary.cwd = summary.cwd.or_else(|| fields.text("cwd"));
+        let source = || fields.object("forkedFrom")?.text("sessionId");
+        summary.forked_from = summary.forked_from.or_else(source);
+        if Kind::of(&fields) == Kind::Prompt {
+            summary.title = prompt_text(&fields).and_then(|text| title_of(&text));
+        }
+        if summary.title.is_some() {
+            break;
+        }
+    }
+    let mut given = None;
+    for line in ends.from_end() {
+        let may_name = given.is_none() && memchr::memmem::find(line, b"custom_title").is_some();
+        if summary.last_at.is_some() && !may_name {
+            continue;
+        }
+        let text = line_text(line);
+        let Some(fields) = Fields::parse(&text) else {
+            continue;
+        };
+        summary.last_at = summary.last_at.or_else(|| fields.text("timestamp"));
+        given = given.or_else(|| record::given_title(&fields));
+    }
+    summary.title = given.and_then(|title| title_of(&title)).or(summary.title);
+    summary
+}

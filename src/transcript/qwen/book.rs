@@ -1,0 +1,343 @@
+//! A branch of a transcript as messages and turns, and the transcripts that were read, kept for later readers.
+//!
+//! Owns when a file must be read again: if it was touched, and completely unless it has only grown. Blocks.
+
+use std::collections::hash_map::RandomState;
+use std::fs::File;
+use std::io::{self, BufReader, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::index::{Branch, Index};
+use super::message::{kept_messages, message};
+use super::record::{Kind, given_title, with_records};
+use crate::transcript::TranscriptError;
+use crate::transcript::cache::Cache;
+use crate::transcript::fields::Fields;
+use crate::transcript::library::{Identity, tail_hash};
+use crate::transcript::lines::Lines;
+use crate::transcript::message::TranscriptMessage;
+use crate::transcript::meter::Metered;
+use crate::transcript::origin::{ForkedFrom, Origin};
+use crate::transcript::reading::{READ_BYTES, open_file};
+use crate::transcript::record::TurnEnd;
+
+/// How many bytes of indexes are kept: a record takes about a hundred, so this is some hundred thousand turns.
+const KEPT_BYTES: usize = 32 * 1024 * 1024;
+
+/// The transcripts that were read.
+#[derive(Debug)]
+pub(in crate::transcript) struct QwenBooks {
+    hasher: RandomState,
+    kept: Cache<PathBuf, Volume>,
+}
+
+/// A file that was read.
+#[derive(Debug)]
+struct Volume {
+    identity: Identity,
+    tail: Option<u64>,
+    index: Arc<Index>,
+}
+
+impl Default for QwenBooks {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            kept: Cache::new(KEPT_BYTES, KEPT_BYTES),
+        }
+    }
+}
+
+impl QwenBooks {
+    /// Opens a transcript up to a record, or with the branch that the agent continues.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] if there is no such record.
+    pub(super) fn open(&self, path: &Path, until: Option<&str>) -> Result<OpenQwen, TranscriptError> {
+        let (index, file) = self.read(path)?;
+        let not_found = || TranscriptError::RecordNotFound {
+            path: path.to_owned(),
+            uuid: until.unwrap_or_default().to_owned(),
+        };
+        let branch = match index.branch(until) {
+            Some(branch) => branch,
+            None if until.is_none() => Branch::default(),
+            None => return Err(not_found()),
+        };
+        Ok(OpenQwen {
+            book: Book::of(index, branch),
+            path: path.to_owned(),
+            reader: BufReader::with_capacity(READ_BYTES, file),
+        })
+    }
+
+    fn read(&self, path: &Path) -> Result<(Arc<Index>, File), TranscriptError> {
+        let bytes = |volume: &Volume| volume.index.memory_bytes();
+        self.kept.look(&path.to_owned(), bytes, |known| {
+            let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
+            let volume = self.refreshed(known.take(), &file, Identity::of(&metadata));
+            let volume = volume.map_err(TranscriptError::io("read", path))?;
+            Ok((Arc::clone(&known.insert(volume).index), file))
+        })
+    }
+
+    fn refreshed(
+        &self,
+        known: Option<Volume>,
+        mut file: &File,
+        mut identity: Identity,
+    ) -> io::Result<Volume> {
+        let mut index = match known {
+            Some(known) if known.identity == identity => return Ok(known),
+            Some(known) if self.has_only_grown(&known, &identity, file)? => Arc::unwrap_or_clone(known.index),
+            _ => Index::default(),
+        };
+        file.seek(SeekFrom::Start(index.whole_bytes))?;
+        let length = identity.bytes.saturating_sub(index.whole_bytes);
+        // What is appended from now on is read the next time.
+        let piece = io::Read::take(Metered::new(file, length), length);
+        index.extend(BufReader::with_capacity(READ_BYTES, piece))?;
+        identity.bytes = index.bytes;
+        Ok(Volume {
+            identity,
+            tail: tail_hash(&self.hasher, file, index.whole_bytes)?,
+            index: Arc::new(index),
+        })
+    }
+
+    fn has_only_grown(&self, known: &Volume, now: &Identity, file: &File) -> io::Result<bool> {
+        if !now.may_have_grown_from(&known.identity) || !known.index.can_extend() || known.tail.is_none() {
+            return Ok(false);
+        }
+        Ok(tail_hash(&self.hasher, file, known.index.whole_bytes)? == known.tail)
+    }
+
+    /// How many turns a transcript has, if it was read and has not changed since. Does not wait for a reader.
+    pub(in crate::transcript) fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
+        let slot = self.kept.get(&path.to_owned())?;
+        let known = slot.try_lock().ok()?;
+        let volume = known.as_ref().filter(|volume| volume.identity == *identity)?;
+        let branch = volume.index.branch(None)?;
+        Some(Book::of(Arc::clone(&volume.index), branch).turns() as u64)
+    }
+}
+
+/// The messages of a branch.
+#[derive(Debug)]
+pub(in crate::transcript) struct Book {
+    index: Arc<Index>,
+    branch: Branch,
+    /// The entries that are messages, in the order of the branch.
+    messages: Vec<u32>,
+    /// The message with which each turn begins.
+    turns: Vec<usize>,
+}
+
+impl Book {
+    fn of(index: Arc<Index>, branch: Branch) -> Self {
+        let kind = |position: u32| index.entries[position as usize].kind;
+        let is_message = |position: &u32| kind(*position).is_message();
+        let messages: Vec<u32> = branch.positions.iter().copied().filter(is_message).collect();
+        let is_prompt = |message: &usize| kind(messages[*message]) == Kind::Prompt;
+        let turns = (0..messages.len()).filter(is_prompt).collect();
+        Self {
+            index,
+            branch,
+            messages,
+            turns,
+        }
+    }
+
+    pub(in crate::transcript) fn messages(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(in crate::transcript) fn turns(&self) -> usize {
+        self.turns.len()
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The turns on all branches.
+    pub(in crate::transcript) fn prompts(&self) -> u64 {
+        self.index.prompts
+    }
+
+    pub(in crate::transcript) fn turn(&self, turn: usize) -> Range<usize> {
+        let start_of = |turn: usize| self.turns.get(turn).copied().unwrap_or(self.messages.len());
+        start_of(turn)..start_of(turn + 1)
+    }
+
+    pub(in crate::transcript) fn turn_of(&self, message: usize) -> Option<usize> {
+        self.turns
+            .partition_point(|start| *start <= message)
+            .checked_sub(1)
+    }
+
+    /// The uuid of a message's record; empty if there is no such message.
+    pub(in crate::transcript) fn uuid(&self, message: usize) -> String {
+        let position = self.messages.get(message);
+        position.map_or_else(String::new, |position| self.index.text(*position))
+    }
+
+    pub(in crate::transcript) fn end_of_turn(&self, turn: usize) -> String {
+        self.uuid(self.turn(turn).end.saturating_sub(1))
+    }
+
+    /// Where the record of a message begins.
+    pub(in crate::transcript) fn offset(&self, message: usize) -> Option<u64> {
+        let position = self.messages.get(message)?;
+        Some(self.index.entries[*position as usize].offset)
+    }
+
+    pub(in crate::transcript) fn find(&self, uuid: &str) -> Option<usize> {
+        let position = self.index.find(uuid)?;
+        self.messages.iter().position(|message| *message == position)
+    }
+
+    /// How many records are damaged or missing.
+    pub(in crate::transcript) fn damages(&self) -> u64 {
+        let broken = u64::from(self.branch.broken_at.is_some());
+        self.index.garbage_lines.max(broken)
+    }
+
+    pub(in crate::transcript) fn ends_torn(&self) -> bool {
+        self.index.ends_torn
+    }
+
+    /// How many records of the branch are of kinds that are not known.
+    pub(in crate::transcript) fn unknown(&self) -> u64 {
+        self.entries().filter(|(_, kind)| *kind == Kind::Unknown).count() as u64
+    }
+
+    fn entries(&self) -> impl DoubleEndedIterator<Item = (u32, Kind)> {
+        let entries = &self.index.entries;
+        let positions = self.branch.positions.iter();
+        positions.map(|position| (*position, entries[*position as usize].kind))
+    }
+
+    /// Whether the last turn is over. Notes may follow its end.
+    pub(super) fn turn_end(&self) -> TurnEnd {
+        let notes = [Kind::Note, Kind::Title, Kind::Unknown];
+        let last = self.entries().rev().find(|(_, kind)| !notes.contains(kind));
+        match last {
+            Some((_, Kind::End | Kind::Compaction)) => TurnEnd::Over,
+            // A cancelled turn has no other end.
+            Some((_, Kind::Reply)) => TurnEnd::Unsaid,
+            _ => TurnEnd::Open,
+        }
+    }
+
+    /// How many bytes were read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.index.bytes
+    }
+}
+
+/// An open transcript.
+#[derive(Debug)]
+pub struct OpenQwen {
+    pub(in crate::transcript) book: Book,
+    path: PathBuf,
+    reader: BufReader<File>,
+}
+
+impl OpenQwen {
+    pub(in crate::transcript) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a message; none if the file was changed meanwhile.
+    pub(in crate::transcript) fn message(
+        &mut self,
+        number: usize,
+    ) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let Some(position) = self.book.messages.get(number).copied() else {
+            return Ok(None);
+        };
+        self.record(position, message)
+    }
+
+    /// How many messages the agent loads: those after the last compaction, and what that left.
+    pub(in crate::transcript) fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+        let is_compaction = |(_, kind): &(u32, Kind)| *kind == Kind::Compaction;
+        let Some((last, _)) = self.book.entries().rev().find(is_compaction) else {
+            return Ok(self.book.messages());
+        };
+        let later = self
+            .book
+            .messages
+            .iter()
+            .rev()
+            .take_while(|message| **message != last)
+            .count();
+        let kept = self.record(last, |fields, _, _| kept_messages(fields).len())?;
+        Ok(later + kept.unwrap_or_default())
+    }
+
+    /// What the transcript says of itself.
+    pub(super) fn origin(&mut self) -> Result<Origin, TranscriptError> {
+        let first = (!self.book.index.entries.is_empty()).then_some(0);
+        let is_title = |(_, kind): &(u32, Kind)| *kind == Kind::Title;
+        let title = self
+            .book
+            .entries()
+            .rev()
+            .find(is_title)
+            .map(|(position, _)| position);
+        let entries = &self.book.index.entries;
+        let is_copied = |position: &&u32| entries[**position as usize].is_copied;
+        let copied = self.book.messages.iter().rev().find(is_copied).copied();
+        let source = |fields: &Fields<'_>| {
+            let source = fields.object("forkedFrom")?;
+            Some(ForkedFrom {
+                session_id: source.text("sessionId")?,
+                record_uuid: source.text("messageUuid"),
+            })
+        };
+        Ok(Origin {
+            cwd: self.said(first, |fields| fields.text("cwd"))?,
+            title: self.said(title, given_title)?,
+            forked_from: self.said(copied, source)?,
+            turns: self.book.turns(),
+            breaks: usize::from(self.book.branch.broken_at.is_some()),
+        })
+    }
+
+    fn said<T>(
+        &mut self,
+        position: Option<u32>,
+        tell: impl FnOnce(&Fields<'_>) -> Option<T>,
+    ) -> Result<Option<T>, TranscriptError> {
+        let Some(position) = position else { return Ok(None) };
+        Ok(self.record(position, |fields, _, _| tell(fields))?.flatten())
+    }
+
+    /// Reads a record: its members, its uuid and its length. None if something else is there by now.
+    fn record<T>(
+        &mut self,
+        position: u32,
+        tell: impl FnOnce(&Fields<'_>, String, u64) -> T,
+    ) -> Result<Option<T>, TranscriptError> {
+        let uuid = self.book.index.text(position);
+        let offset = self.book.index.entries[position as usize].offset;
+        let read = || -> io::Result<Option<T>> {
+            self.reader.seek(SeekFrom::Start(offset))?;
+            let mut lines = Lines::new(&mut self.reader, offset);
+            let Some(line) = lines.next_line()? else {
+                return Ok(None);
+            };
+            let bytes = line.bytes.len() as u64;
+            Ok(with_records(line.bytes, |records| {
+                let (_, fields) = records.found.first()?;
+                let is_it = fields.text("uuid").is_some_and(|found| found == uuid);
+                is_it.then(|| tell(fields, uuid.clone(), bytes))
+            }))
+        };
+        read().map_err(TranscriptError::io("read", &self.path))
+    }
+}

@@ -1,0 +1,242 @@
+//! What is wrong with a transcript, and what that does to a resume.
+//!
+//! What a resume makes of damage was seen at the model with Qwen Code 0.24.4: it passes over lines that are no records, blank
+//! lines and byte order marks; it fills in the result of a call that has none, and leaves out a result without a call; of two
+//! records with one uuid it sends both. It sends nothing that stands before a missing parent. A line that breaks off does no
+//! harm until the agent writes its next record behind it, in the same line. It refuses a transcript whose records name
+//! several sessions or another one, and one that began in another folder. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, BufRead};
+
+use bridge_protocol::check::{Finding, FindingKind};
+
+use super::index::{Branch, Index};
+use super::record::{Header, Kind, with_records};
+use crate::transcript::check::{Report, Strange, Stranges, quoted};
+use crate::transcript::fields::Fields;
+use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
+use crate::transcript::message::Part;
+
+/// What is known of the file from where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The session, by the file's name.
+    pub(super) id: &'a str,
+    /// The folder in which the session runs, if it is known, and whether the file is where the agent looks for it then.
+    pub(super) cwd: Option<(&'a str, bool)>,
+}
+
+#[derive(Default)]
+struct Checker {
+    report: Report,
+    told: HashMap<FindingKind, usize>,
+    stranges: Stranges,
+    /// The line of each entry of the index.
+    lines: Vec<u64>,
+    /// The calls and results: the line, the id, and the tool of a call.
+    items: Vec<(u64, String, Option<String>)>,
+    /// The folder that the first record names.
+    first_cwd: Option<Option<String>>,
+    is_foreign: bool,
+}
+
+/// Checks a transcript, from its first byte on; `index` is its own.
+///
+/// # Errors
+/// What the reader answers.
+pub(super) fn check(reader: impl BufRead, index: &Index, place: Place<'_>) -> io::Result<Report> {
+    let mut checker = Checker::default();
+    let (mut lines, mut number) = (Lines::new(reader, 0), 0);
+    while let Some(line) = lines.next_line()? {
+        number += 1;
+        if line.oversized {
+            let mib = LINE_LIMIT_BYTES >> 20;
+            let detail = format!("longer than {mib} MiB and not read here; the agent may fail to read it");
+            checker.find(number, FindingKind::OversizedLine, detail);
+            continue;
+        }
+        let has_garbage = with_records(line.bytes, |records| {
+            for (_, fields) in &records.found {
+                checker.record(number, fields, place);
+            }
+            records.has_garbage
+        });
+        match (has_garbage, line.ended) {
+            (false, _) => {}
+            (true, true) => checker.find(
+                number,
+                FindingKind::GarbageLine,
+                "not a record: a resume passes over it, and what it said is lost",
+            ),
+            (true, false) => checker.find(
+                number,
+                FindingKind::TornLine,
+                "breaks off within a record: its writer was stopped, or still writes. The agent appends its next record to this \
+                 line, and the resume after that loses all that stands before; end the line with a line break to keep it",
+            ),
+        }
+    }
+    Ok(checker.finish(index, place))
+}
+
+impl Checker {
+    fn find(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
+        let told = self.told.entry(kind).or_default();
+        *told += 1;
+        self.report.add(*told, line, kind, detail.into());
+    }
+
+    /// The same of what makes the agent refuse the session.
+    fn refuse(&mut self, line: u64, kind: FindingKind, detail: String) {
+        self.report.refusals.push(Finding {
+            line,
+            kind,
+            detail: detail.clone(),
+        });
+        self.find(line, kind, detail);
+    }
+
+    fn record(&mut self, line: u64, fields: &Fields<'_>, place: Place<'_>) {
+        self.first_cwd.get_or_insert_with(|| fields.text("cwd"));
+        let Some(header) = Header::of(fields) else { return };
+        self.lines.push(line);
+        if header.session != place.id && !self.is_foreign {
+            self.is_foreign = true;
+            let detail = format!(
+                "names session {} as its own, and the file is of another: Qwen Code refuses to resume it",
+                quoted(&header.session)
+            );
+            self.refuse(line, FindingKind::ForeignSessionId, detail);
+        }
+        match header.kind {
+            Kind::Unknown => {
+                let kind = fields.text("type").unwrap_or_default();
+                self.stranges.add(line, Strange::Kind(kind), || {
+                    fields.text("version").map(|version| format!("version {version}"))
+                });
+            }
+            Kind::Compaction => {}
+            kind if kind.is_message() => self.message(line, fields),
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, line: u64, fields: &Fields<'_>) {
+        for part in super::message::message(fields, String::new(), 0).parts {
+            match part {
+                Part::ToolCall { id, name, .. } => self.items.push((line, id, Some(name))),
+                Part::ToolResult { call_id, .. } => self.items.push((line, call_id, None)),
+                Part::Other { kind, .. } => self.stranges.add(line, Strange::Part(kind), || None),
+                _ => {}
+            }
+        }
+    }
+
+    fn finish(mut self, index: &Index, place: Place<'_>) -> Report {
+        let branch = index.branch(None);
+        let is_empty = !index.entries.iter().any(|entry| entry.kind.is_message());
+        if is_empty || branch.is_none() {
+            let detail = "holds no message of a conversation: Qwen Code refuses to resume it".to_owned();
+            self.refuse(0, FindingKind::NothingToResume, detail);
+        } else if let Some((cwd, is_there)) = place.cwd {
+            let began = self.first_cwd.clone().flatten();
+            if !is_there || began.as_deref() != Some(cwd) {
+                let began = began.map_or_else(|| "no folder".to_owned(), |began| quoted(&began));
+                let detail = format!(
+                    "it began in {began}, and its session is to run in {cwd}: Qwen Code resumes a session only where it began"
+                );
+                self.refuse(0, FindingKind::OtherCopy, detail);
+            }
+        }
+        let branch = branch.unwrap_or_default();
+        self.chain(index, &branch);
+        self.calls(index, &branch);
+        for (line, detail) in std::mem::take(&mut self.stranges).told() {
+            self.find(line, FindingKind::UnknownRecord, detail);
+        }
+        self.report.findings.sort_by_key(|finding| finding.line);
+        self.report
+    }
+
+    /// The line of an entry; the file may have grown or shrunk since it was indexed.
+    fn line_of(&self, position: u32) -> u64 {
+        self.lines.get(position as usize).copied().unwrap_or_default()
+    }
+
+    fn chain(&mut self, index: &Index, branch: &Branch) {
+        for position in (0..).take(index.entries.len()) {
+            let entry = &index.entries[position as usize];
+            if index.is_repeated(position) {
+                let detail = "the uuid stood before: a resume sends the model what both records say";
+                self.find(self.line_of(position), FindingKind::DuplicateUuid, detail);
+                continue;
+            }
+            let is_end = branch.broken_at == Some(position);
+            let is_missing = entry.parent.is_some_and(|parent| !index.holds(parent));
+            if !is_end && !is_missing {
+                continue;
+            }
+            let parent = index.parent_text(position);
+            let effect = match is_end {
+                true => "a resume begins here, and what stands before is not sent to the model",
+                false => "a resume does not come here",
+            };
+            let what = match is_missing {
+                true => format!("the parent {parent} is missing"),
+                false => format!("the parents lead in a circle through {parent}"),
+            };
+            self.find(
+                self.line_of(position),
+                FindingKind::BrokenParent,
+                format!("{what}: {effect}"),
+            );
+        }
+    }
+
+    /// Calls and results without each other, on the branch that a resume continues.
+    fn calls(&mut self, index: &Index, branch: &Branch) {
+        let compacted = |position: &&u32| index.entries[**position as usize].kind == Kind::Compaction;
+        let first = branch
+            .positions
+            .iter()
+            .rposition(|position| compacted(&position))
+            .unwrap_or(0);
+        let lines: HashSet<u64> = branch.positions[first.min(branch.positions.len())..]
+            .iter()
+            .map(|position| self.line_of(*position))
+            .collect();
+        let items: Vec<_> = std::mem::take(&mut self.items)
+            .into_iter()
+            .filter(|(line, ..)| lines.contains(line))
+            .collect();
+        let calls: HashSet<&str> = items
+            .iter()
+            .filter(|item| item.2.is_some())
+            .map(|item| item.1.as_str())
+            .collect();
+        let results: HashSet<&str> = items
+            .iter()
+            .filter(|item| item.2.is_none())
+            .map(|item| item.1.as_str())
+            .collect();
+        for (line, id, tool) in &items {
+            match tool {
+                Some(tool) if !results.contains(id.as_str()) => self.find(
+                    *line,
+                    FindingKind::ToolUseWithoutResult,
+                    format!(
+                        "the call of {} has no result: a resume fills in that it was not recorded",
+                        quoted(tool)
+                    ),
+                ),
+                None if !calls.contains(id.as_str()) => self.find(
+                    *line,
+                    FindingKind::ResultWithoutToolUse,
+                    "the call of this result is missing: a resume leaves the result out",
+                ),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What is asked of transcripts, answered for those of Qwen Code.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use bridge_protocol::check::{Finding, FindingKind};
+
+use super::check::{Place, check};
+use super::{OpenQwen, locate, own_folder};
+use crate::transcript::TranscriptError;
+use crate::transcript::blank::is_blank;
+use crate::transcript::check::Report;
+use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing};
+use crate::transcript::library::Library;
+use crate::transcript::opened::Opened;
+use crate::transcript::origin::Origin;
+use crate::transcript::parts::{Parts, rollout_part};
+use crate::transcript::reading::open;
+use crate::transcript::record::TurnEnd;
+use crate::transcript::rollouts::{HistoryFiles, MissingSource};
+
+/// As Qwen Code writes them.
+#[derive(Debug)]
+pub(crate) struct Qwen;
+
+impl Dialect for Qwen {
+    fn can(&self) -> Abilities {
+        Abilities {
+            cut: false,
+            by_folder: false,
+            by_reference: false,
+            stays: true,
+        }
+    }
+
+    fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
+        locate(root, id)
+    }
+
+    /// The one in the folder of `cwd`, which the agent takes; else the one with the most turns.
+    fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError> {
+        let own = session.cwd.map(|cwd| own_folder(session.home.root, cwd));
+        best(session.home, session.id, |path| {
+            own.is_some() && path.parent() == own.as_deref()
+        })
+    }
+
+    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
+        let path = self.find(session)?;
+        let origin = read(session.home.library, &path)?.origin()?;
+        Ok((path, origin))
+    }
+
+    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
+        Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
+    }
+
+    fn is_gone(&self, root: &Path, id: &str) -> bool {
+        let found = locate(root, id);
+        found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
+    }
+
+    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
+        let path = self.find(session)?;
+        let until = until.map(|until| until.record_uuid.as_str());
+        session.home.library.qwen.open(&path, until).map(Opened::qwen)
+    }
+
+    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
+        let mut failure = TranscriptError::NotFound {
+            upstream_id: place.upstream_id.clone(),
+            root: home.root.to_owned(),
+        };
+        for path in locate(home.root, &place.upstream_id)? {
+            match home.library.qwen.open(&path, Some(&place.record_uuid)) {
+                Err(error) if error.is_absence() => {}
+                Err(error) => failure = error,
+                Ok(opened) => return Ok(Opened::qwen(opened)),
+            }
+        }
+        Err(failure)
+    }
+
+    fn check(&self, session: Session<'_>, path: &Path) -> Result<Report, TranscriptError> {
+        let Session { home, cwd, id } = session;
+        let is_there = |cwd| path.parent() == Some(own_folder(home.root, cwd).as_path());
+        let place = Place {
+            id,
+            cwd: cwd.map(|cwd| (cwd, is_there(cwd))),
+        };
+        let opened = read(home.library, path)?;
+        let report = check(open(path)?, opened.book.index(), place);
+        report.map_err(TranscriptError::io("read", path))
+    }
+
+    fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<Report, TranscriptError> {
+        let library = &Library::default();
+        let home = Home { library, root };
+        let path = best(home, id, |_| false)?;
+        self.check(home.session(None, id), &path)
+    }
+
+    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
+        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
+        Ok(Parts {
+            files: vec![rollout_part(&path)?],
+            left_out: Vec::new(),
+        })
+    }
+
+    /// Where it was: the agent resumes a session only in the folder in which it began.
+    fn place(&self, root: &Path, _cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
+        root.join(folder).join(name)
+    }
+
+    fn obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding> {
+        let report = self.check(session, path);
+        report.map(|report| report.refusals).unwrap_or_default()
+    }
+
+    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+        let opened = read(library, path)?;
+        let turn_end = opened.book.turn_end();
+        Ok(Standing {
+            is_answered: turn_end == TurnEnd::Over,
+            turn_end,
+            prompts: Some(opened.book.prompts()),
+            bytes: opened.book.bytes(),
+        })
+    }
+
+    fn mends(&self, _kind: FindingKind) -> bool {
+        false
+    }
+
+    fn repair_target(
+        &self,
+        _root: &Path,
+        _folder: &Path,
+        source: &Path,
+        _id: &str,
+    ) -> Result<(String, PathBuf), TranscriptError> {
+        Err(unsupported("repair", source))
+    }
+
+    fn repair(
+        &self,
+        _session: Session<'_>,
+        source: &Path,
+        _target: &Path,
+        _new_id: &str,
+    ) -> Result<RepairedCopy, TranscriptError> {
+        Err(unsupported("repair", source))
+    }
+
+    fn parts(
+        &self,
+        session: Session<'_>,
+    ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError> {
+        Err(unsupported("export", &self.find(session)?))
+    }
+}
+
+/// The transcript of a session that is preferred; else the one with the most turns, of equal ones the first.
+fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Result<PathBuf, TranscriptError> {
+    let found = locate(home.root, id)?;
+    let turns = |path: &Path| read(home.library, path).map_or(0, |opened| opened.book.turns());
+    let best = match found.as_slice() {
+        [only] => Some(only),
+        several => several
+            .iter()
+            .rev()
+            .max_by_key(|path| (is_preferred(path), turns(path))),
+    };
+    best.cloned().ok_or_else(|| TranscriptError::NotFound {
+        upstream_id: id.to_owned(),
+        root: home.root.to_owned(),
+    })
+}
+
+fn read(library: &Library, path: &Path) -> Result<OpenQwen, TranscriptError> {
+    library.qwen.open(path, None)
+}
+
+fn unsupported(action: &'static str, path: &Path) -> TranscriptError {
+    let why = "this version only reads and backs up transcripts of Qwen Code";
+    TranscriptError::io(action, path)(io::Error::new(io::ErrorKind::Unsupported, why))
+}

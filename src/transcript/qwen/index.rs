@@ -1,0 +1,196 @@
+//! Where the records of a transcript stand, and the branch that leads to one of them.
+//!
+//! The agent (Qwen Code 0.24.4) continues with the last record of the file, whatever it is, and follows the parents from there. A
+//! parent that is missing ends the history: what stands before it is not sent. Of records with one uuid the first names the
+//! parent. Pure over any buffered reader.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, BufRead};
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::record::{Header, Kind, with_records};
+use crate::transcript::lines::Lines;
+
+/// The uuid of a record; of another text a part of its digest.
+pub(super) type Id = u128;
+
+/// One record of the chain.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) offset: u64,
+    pub(super) id: Id,
+    pub(super) parent: Option<Id>,
+    pub(super) kind: Kind,
+    pub(super) is_copied: bool,
+}
+
+/// All records of the chain, in the order of the file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index {
+    pub(super) entries: Vec<Entry>,
+    /// The first entry of each id.
+    places: HashMap<Id, u32>,
+    /// The ids that are not uuids.
+    texts: HashMap<Id, Box<str>>,
+    pub(super) bytes: u64,
+    /// Where the last line ends that has a newline.
+    pub(super) whole_bytes: u64,
+    /// Whether a record was taken from the last line, which has no newline.
+    took_unended: bool,
+    pub(super) garbage_lines: u64,
+    pub(super) ends_torn: bool,
+    pub(super) prompts: u64,
+}
+
+/// The records that lead to one of them.
+#[derive(Debug, Default)]
+pub(super) struct Branch {
+    /// Their entries, the first one first.
+    pub(super) positions: Vec<u32>,
+    /// The first one, if its parent is missing or leads back to it.
+    pub(super) broken_at: Option<u32>,
+}
+
+impl Index {
+    /// Reads the lines behind [`Index::whole_bytes`]; the reader's next byte is the one there. A last line without a newline counts
+    /// if it is a record.
+    ///
+    /// # Errors
+    /// What the reader answers. The index is of no use then.
+    pub(super) fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
+        let mut lines = Lines::new(reader, self.whole_bytes);
+        self.ends_torn = false;
+        while let Some(line) = lines.next_line()? {
+            let (offset, ended) = (line.offset, line.ended);
+            let has_garbage = with_records(line.bytes, |records| {
+                for (place, fields) in &records.found {
+                    self.took_unended |= !ended;
+                    if let Some(header) = Header::of(fields) {
+                        self.push(offset + *place as u64, &header);
+                    }
+                }
+                records.has_garbage || line.oversized
+            });
+            match ended {
+                true => self.garbage_lines += u64::from(has_garbage),
+                false => self.ends_torn = has_garbage,
+            }
+            if ended {
+                self.whole_bytes = lines.offset();
+            }
+        }
+        self.bytes = lines.offset();
+        Ok(())
+    }
+
+    fn push(&mut self, offset: u64, header: &Header) {
+        let id = self.id(&header.uuid);
+        let parent = header.parent.as_deref().map(|parent| self.id(parent));
+        let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        self.places.entry(id).or_insert(position);
+        self.prompts += u64::from(header.kind == Kind::Prompt);
+        self.entries.push(Entry {
+            offset,
+            id,
+            parent,
+            kind: header.kind,
+            is_copied: header.is_copied,
+        });
+    }
+
+    fn id(&mut self, text: &str) -> Id {
+        let id = id_of(text);
+        if uuid_of(text).is_none() {
+            self.texts.entry(id).or_insert_with(|| text.into());
+        }
+        id
+    }
+
+    /// Whether what is appended can be taken by itself: it may continue a record that has no newline yet.
+    pub(super) fn can_extend(&self) -> bool {
+        !self.took_unended
+    }
+
+    /// About how much memory this takes, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let texts: usize = self.texts.values().map(|text| text.len() + size_of::<Id>()).sum();
+        let place = size_of::<(Id, u32)>();
+        texts + self.entries.capacity() * size_of::<Entry>() + self.places.capacity() * place
+    }
+
+    /// The text of an entry's uuid.
+    pub(super) fn text(&self, position: u32) -> String {
+        self.text_of(self.entries[position as usize].id)
+    }
+
+    fn text_of(&self, id: Id) -> String {
+        let text = self.texts.get(&id).map(ToString::to_string);
+        text.unwrap_or_else(|| Uuid::from_u128(id).hyphenated().to_string())
+    }
+
+    /// Whether there is a record of this id.
+    pub(super) fn holds(&self, id: Id) -> bool {
+        self.places.contains_key(&id)
+    }
+
+    /// The text of the uuid of an entry's parent; empty if it has none.
+    pub(super) fn parent_text(&self, position: u32) -> String {
+        let parent = self.entries[position as usize].parent;
+        parent.map_or_else(String::new, |id| self.text_of(id))
+    }
+
+    /// The entry of this uuid.
+    pub(super) fn find(&self, uuid: &str) -> Option<u32> {
+        self.places.get(&id_of(uuid)).copied()
+    }
+
+    /// Whether another entry with the uuid of this one stands before it.
+    pub(super) fn is_repeated(&self, position: u32) -> bool {
+        self.places.get(&self.entries[position as usize].id) != Some(&position)
+    }
+
+    /// The branch that ends with a record, or with the last one; none if there is no such record.
+    pub(super) fn branch(&self, until: Option<&str>) -> Option<Branch> {
+        let leaf = match until {
+            Some(uuid) => self.find(uuid)?,
+            None => *self.places.get(&self.entries.last()?.id)?,
+        };
+        let (mut branch, mut seen) = (Branch::default(), HashSet::new());
+        let mut next = Some(leaf);
+        while let Some(position) = next.take() {
+            seen.insert(position);
+            branch.positions.push(position);
+            let Some(parent) = self.entries[position as usize].parent else {
+                break;
+            };
+            next = self.places.get(&parent).copied();
+            if next.is_none_or(|parent| seen.contains(&parent)) {
+                branch.broken_at = Some(position);
+                break;
+            }
+        }
+        branch.positions.reverse();
+        Some(branch)
+    }
+}
+
+fn uuid_of(text: &str) -> Option<Uuid> {
+    // Only the form that is written back in the same way, or two ids could become one.
+    let uuid = Uuid::try_parse(text).ok()?;
+    let mut buffer = Uuid::encode_buffer();
+    (*uuid.hyphenated().encode_lower(&mut buffer) == *text).then_some(uuid)
+}
+
+fn id_of(text: &str) -> Id {
+    uuid_of(text).map_or_else(
+        || {
+            let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+            let mut half = [0; 16];
+            half.copy_from_slice(&digest[..16]);
+            Id::from_be_bytes(half)
+        },
+        |uuid| uuid.as_u128(),
+    )
+}

@@ -1,0 +1,110 @@
+//! A message as one record of Qwen Code has it, in the shapes of Google's API: parts with a text, a call or its response.
+
+use super::record::Kind;
+use crate::transcript::fields::Json;
+use crate::transcript::fields::{Fields, lenient_text};
+use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+
+/// The message of a record, `bytes` long.
+pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> TranscriptMessage {
+    let kind = Kind::of(fields);
+    let source = fields.object("forkedFrom");
+    TranscriptMessage {
+        record_id,
+        speaker: match kind {
+            Kind::Reply | Kind::Call => Speaker::Model,
+            _ => Speaker::User,
+        },
+        sort: match kind {
+            Kind::Prompt => Sort::Prompt,
+            Kind::Aside => Sort::Aside,
+            Kind::Compaction => Sort::Summary,
+            _ => Sort::Ordinary,
+        },
+        at: fields.text("timestamp"),
+        parts: match kind {
+            Kind::Compaction => kept_messages(fields)
+                .iter()
+                .flat_map(|json| parts_of(json.get()))
+                .collect(),
+            _ => fields
+                .raw("message")
+                .map_or_else(Vec::new, |message| parts_of(message.get())),
+        },
+        copied_from: source.and_then(|source| source.text("sessionId").zip(source.text("messageUuid"))),
+        bytes,
+    }
+}
+
+/// What a compaction left for the model.
+pub(super) fn kept_messages<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
+    let payload = fields.object("systemPayload");
+    payload
+        .and_then(|payload| payload.array("compressedHistory"))
+        .unwrap_or_default()
+}
+
+/// The first text of a record's message.
+pub(super) fn prompt_text(fields: &Fields<'_>) -> Option<String> {
+    let parts = parts_of(fields.raw("message")?.get());
+    parts.into_iter().find_map(|part| match part {
+        Part::Text(text) => Some(text),
+        _ => None,
+    })
+}
+
+fn parts_of(message: &str) -> Vec<Part> {
+    match Fields::parse(message).and_then(|message| message.array("parts")) {
+        Some(parts) => parts.into_iter().map(|part| part_of(part.get())).collect(),
+        None => vec![other(message)],
+    }
+}
+
+fn part_of(json: &str) -> Part {
+    let Some(part) = Fields::parse(json) else {
+        return other(json);
+    };
+    let called = || {
+        let call = part.object("functionCall")?;
+        Some(Part::ToolCall {
+            id: call.text("id").unwrap_or_default(),
+            name: call.text("name")?,
+            input_json: call.raw("args").map_or("{}", |args| args.get()).to_owned(),
+        })
+    };
+    let answered = || {
+        let response = part.object("functionResponse")?;
+        let answer = response.object("response");
+        let said = |name| {
+            let value = answer.as_ref()?.raw(name)?.get();
+            Some(lenient_text(value).unwrap_or_else(|| value.to_owned()))
+        };
+        let error = said("error");
+        Some(Part::ToolResult {
+            call_id: response.text("id")?,
+            is_error: Some(error.is_some()),
+            text: error.or_else(|| said("output")).unwrap_or_default(),
+        })
+    };
+    let pictured = || {
+        let data = part.object("inlineData")?;
+        let mime_type = data.text("mimeType").filter(|name| name.starts_with("image/"))?;
+        Some(Part::Image {
+            mime_type,
+            data: data.text("data")?,
+        })
+    };
+    let said = || match (part.text("text")?, part.flag("thought")) {
+        (thought, true) => Some(Part::Thought(thought)),
+        (text, false) => Some(Part::Text(text)),
+    };
+    let known = called().or_else(answered).or_else(pictured).or_else(said);
+    known.unwrap_or_else(|| other(json))
+}
+
+fn other(json: &str) -> Part {
+    Part::Other {
+        kind: String::new(),
+        json: json.to_owned(),
+    }
+}

@@ -1,0 +1,135 @@
+//! The real Qwen Code against a scripted model: what the bridge reads of its transcripts, and what a resume of a damaged one sends.
+//! The proof is what the model was sent.
+//!
+//! They install the agent by npm (about 250 MB, once), so a plain `cargo test` leaves them out.
+
+// The exemption for tests covers test functions only, not what they call.
+#![allow(clippy::expect_used)]
+
+mod damage;
+
+use std::fs;
+use std::path::PathBuf;
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, Via};
+
+use crate::bridge_of::Lab;
+use crate::reading::{prompts, said};
+use crate::support::model_server::{ModelServer, Said};
+use crate::support::qwen::QwenLab;
+
+type Bridge = crate::bridge_of::Bridge<QwenLab>;
+
+impl Lab for QwenLab {
+    const AGENT: &'static str = "qwen";
+    const FORMAT: Option<&'static str> = Some("qwen");
+
+    fn command(&self) -> (PathBuf, Vec<PathBuf>) {
+        QwenLab::command(self)
+    }
+
+    fn model(&self) -> &ModelServer {
+        &self.model
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        QwenLab::environment(self)
+    }
+
+    fn transcript_root(&self) -> PathBuf {
+        QwenLab::transcript_root(self)
+    }
+
+    fn scratch(&self) -> PathBuf {
+        QwenLab::scratch(self)
+    }
+
+    fn project(&self) -> PathBuf {
+        QwenLab::project(self)
+    }
+
+    fn transcript(&self, session_id: &str) -> Option<PathBuf> {
+        QwenLab::transcript(self, session_id)
+    }
+}
+
+impl Bridge {
+    /// None, with the reason printed, when the agent cannot be had.
+    fn start() -> Option<Bridge> {
+        Some(Bridge::of(QwenLab::new()?, |_| {}))
+    }
+
+    /// What the model was sent before a prompt.
+    fn sent_before(&self, prompt: &str) -> Vec<Said> {
+        let mut sent = self.lab.model.asked(prompt);
+        sent.pop().expect("the prompt");
+        sent
+    }
+
+    /// The history is what the model was sent before the last turn, and that turn.
+    fn tells_what_was_sent(&self, id: ConversationId, prompt: &str) {
+        let told = said(&self.history(id));
+        let sent = self.sent_before(prompt);
+        assert_eq!(told[..sent.len()], sent, "before {prompt}");
+        assert_eq!(told.len(), sent.len() + 2, "{told:?}");
+    }
+}
+
+mod smoke {
+    use super::*;
+
+    /// Read, resumed after a restart and from a backup; a move is refused, since the agent would refuse the session then.
+    #[test]
+    #[ignore = "installs the real adapter"]
+    fn a_session_of_qwen_code_is_read_resumed_and_restored() {
+        let mut bridge = or_skip!(Bridge::start());
+        let id = bridge.conversation(Settings::default());
+        let note = bridge.lab.project().join("note.txt");
+        let tool = format!(
+            r#"second [[tool write_file {{"file_path":{:?},"content":"one"}}]] [[text written]]"#,
+            note.to_str().expect("a path in UTF-8")
+        );
+        bridge.prompted(id, "the first words");
+        bridge.prompted(id, &tool);
+        assert_eq!(fs::read_to_string(&note).expect("the note"), "one");
+        bridge.saved_until(id, &tool);
+        bridge.stop_daemon();
+        bridge.start_daemon();
+        let resumed = bridge.prompted(id, "the third").resumed.expect("a resume");
+        assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+        bridge.saved_until(id, "the third");
+        bridge.tells_what_was_sent(id, "the third");
+        assert_eq!(
+            prompts(&bridge.checkpoints(id)),
+            ["the first words", &tool, "the third"]
+        );
+        let head = bridge.head(id);
+        assert_eq!(bridge.found(&head), []);
+        let listed = bridge.listed_of(&head);
+        assert_eq!(
+            (listed.title.as_str(), listed.cwd.as_str()),
+            ("the first words", bridge.lab.project().to_str().expect("a path"))
+        );
+
+        // While its agent runs, a move is refused as busy.
+        bridge.stop_daemon();
+        bridge.start_daemon();
+        let elsewhere = bridge.lab.scratch().join("elsewhere");
+        fs::create_dir_all(&elsewhere).expect("a folder");
+        let moved = bridge.move_to(id, &elsewhere);
+        assert_eq!(moved.expect_err("it stays").kind, ErrorKind::Unsupported);
+        bridge.keep(id);
+        let transcript = bridge.lab.transcript(&head).expect("the transcript");
+        let whole = fs::read(&transcript).expect("the transcript");
+        fs::remove_file(&transcript).expect("the transcript");
+        let resumed = bridge.prompted(id, "the fourth").resumed.expect("a resume");
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Archive, Fidelity::Full));
+        assert!(fs::read(&transcript).expect("the transcript").starts_with(&whole));
+        bridge.saved_until(id, "the fourth");
+        bridge.tells_what_was_sent(id, "the fourth");
+        assert_eq!(bridge.foreign_writers(id), 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! A place for the real Qwen Code to work in: a scripted model, a scratch home, a project folder, and the settings and
+//! environment that keep it from the outside world.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::acp_client::AcpClient;
+use super::claude::initialize_params;
+use super::model_server::ModelServer;
+use super::npm::{self, Adapter};
+
+/// One test's agent, model and folders. All end with it.
+pub(crate) struct QwenLab {
+    // Dropped in this order: the model first, so that no late request finds the folders gone.
+    pub(crate) model: ModelServer,
+    adapter: Adapter,
+    scratch: TempDir,
+}
+
+impl QwenLab {
+    /// None, with the reason printed, when the agent cannot be had.
+    pub(crate) fn new() -> Option<QwenLab> {
+        let adapter = match npm::qwen_code() {
+            Ok(adapter) => adapter,
+            Err(npm::Skip(reason)) => {
+                eprintln!("skipped: {reason}");
+                return None;
+            }
+        };
+        let lab = QwenLab {
+            model: ModelServer::start_chat(),
+            adapter,
+            scratch: tempfile::tempdir().expect("a scratch folder"),
+        };
+        for folder in [lab.project(), lab.transcript_root()] {
+            fs::create_dir_all(folder).expect("a folder in the scratch folder");
+        }
+        let settings = json!({
+            "security": {"auth": {"selectedType": "openai"}}, "privacy": {"usageStatisticsEnabled": false},
+            "general": {"disableAutoUpdate": true}, "tools": {"approvalMode": "yolo"},
+        });
+        let path = lab.transcript_root().join("settings.json");
+        fs::write(path, settings.to_string()).expect("the settings");
+        Some(lab)
+    }
+
+    /// The folder that sessions work in, without symbolic links.
+    pub(crate) fn project(&self) -> PathBuf {
+        self.scratch().join("project")
+    }
+
+    /// Where it keeps everything, its transcripts among it.
+    pub(crate) fn transcript_root(&self) -> PathBuf {
+        self.scratch().join("home/.qwen")
+    }
+
+    /// A folder of this lab.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.scratch.path().canonicalize().expect("the scratch folder")
+    }
+
+    /// Program and arguments of the agent.
+    pub(crate) fn command(&self) -> (PathBuf, Vec<PathBuf>) {
+        let arguments = vec![self.adapter.script.clone(), "--acp".into()];
+        (self.adapter.node.clone(), arguments)
+    }
+
+    /// The agent's whole environment: none of the user's, so none of the user's settings, keys or account.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+        let node_folder = text(self.adapter.node.parent().expect("the folder of node"));
+        let own = |name: &str, value: String| (name.to_owned(), value);
+        vec![
+            own("PATH", format!("{node_folder}:/usr/local/bin:/usr/bin:/bin")),
+            own("HOME", text(&self.scratch().join("home"))),
+            own("LANG", "C.UTF-8".to_owned()),
+            own("OPENAI_BASE_URL", format!("{}/v1", self.model.url())),
+            own("OPENAI_API_KEY", "test-key".to_owned()),
+            own("OPENAI_MODEL", "scripted".to_owned()),
+            // One process in place of two: the inner one outlives the outer.
+            own("QWEN_CODE_NO_RELAUNCH", "true".to_owned()),
+        ]
+    }
+
+    /// A new process of the agent, initialized.
+    pub(crate) fn adapter(&self) -> AcpClient {
+        let (program, arguments) = self.command();
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(self.environment())
+            .current_dir(self.project());
+        let client = AcpClient::start(&mut command);
+        client
+            .call("initialize", initialize_params())
+            .expect("initialize");
+        client
+    }
+
+    /// The transcript of a session, if there is one.
+    pub(crate) fn transcript(&self, session_id: &str) -> Option<PathBuf> {
+        let projects = fs::read_dir(self.transcript_root().join("projects"))
+            .into_iter()
+            .flatten();
+        let name = format!("{session_id}.jsonl");
+        let mut found = projects.map(|project| project.expect("an entry").path().join("chats").join(&name));
+        found.find(|path| path.is_file())
+    }
+}
