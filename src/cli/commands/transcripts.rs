@@ -148,14 +148,12 @@ pub(in crate::cli) async fn that_begins(
         ..Default::default()
     };
     let (listed, _) = pages(usize::MAX, async |cursor, limit| {
-        let page = daemon
-            .call(method::ListTranscripts {
-                cursor,
-                limit,
-                ..wanted.clone()
-            })
-            .await;
-        let page = page.map_err(|error| unknown_agent(error.into()))?;
+        let call = method::ListTranscripts {
+            cursor,
+            limit,
+            ..wanted.clone()
+        };
+        let page = daemon.call(call).await.map_err(unknown_agent)?;
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
