@@ -408,7 +408,7 @@ fn pour(
     let mut source = Summed::of(text.take(bytes));
     let mut written = Summed::of(to);
     let reader = BufReader::with_capacity(BUFFER_BYTES, &mut source);
-    let unchanged = relocate(reader, &mut written, |line, edits| relocation.edit(line, edits))?;
+    let unchanged = relocate(reader, &mut written, relocation)?;
     if unchanged > 0 {
         tracing::warn!(
             unchanged,
