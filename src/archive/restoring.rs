@@ -288,7 +288,7 @@ fn pour(
         io::copy(&mut source, &mut written)?;
     } else {
         let reader = BufReader::with_capacity(BUFFER_BYTES, &mut source);
-        let unchanged = relocate(reader, &mut written, |line, edits| relocation.edit(line, edits))?;
+        let unchanged = relocate(reader, &mut written, relocation)?;
         if unchanged > 0 {
             tracing::warn!(
                 unchanged,

@@ -44,6 +44,17 @@ pub struct Part {
 }
 
 impl Part {
+    /// A file that is not compressed, under its own name.
+    fn plain(path: &Path, name: String, bytes: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            name,
+            bytes,
+            packed: false,
+            known_as: None,
+        }
+    }
+
     /// Its content from the beginning, behind [`Part::bytes`] too.
     ///
     /// # Errors
@@ -102,13 +113,10 @@ pub struct Parts {
 pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     let id = transcript.file_stem().unwrap_or_default().to_string_lossy();
     let mut parts = Parts::default();
-    parts.files.push(Part {
-        bytes: whole_lines(transcript)?,
-        name: format!("{id}.jsonl"),
-        path: transcript.to_owned(),
-        packed: false,
-        known_as: None,
-    });
+    let bytes = whole_lines(transcript)?;
+    parts
+        .files
+        .push(Part::plain(transcript, format!("{id}.jsonl"), bytes));
     let beside = transcript.with_extension("");
     let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", beside.display()));
     match beside.symlink_metadata() {
@@ -180,13 +188,7 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
             return;
         } else {
             match size(&path) {
-                Ok(bytes) => parts.files.push(Part {
-                    path,
-                    name,
-                    bytes,
-                    packed: false,
-                    known_as: None,
-                }),
+                Ok(bytes) => parts.files.push(Part::plain(&path, name, bytes)),
                 Err(error) => leave(&format!("cannot be read ({error})")),
             }
         }
@@ -196,13 +198,7 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
 /// A file that lies anywhere, under this name; none when there is no regular file that can be read.
 pub(super) fn side_part(path: &Path, name: String) -> Option<Part> {
     path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
-    Some(Part {
-        bytes: size(path).ok()?,
-        path: path.to_owned(),
-        name,
-        packed: false,
-        known_as: None,
-    })
+    Some(Part::plain(path, name, size(path).ok()?))
 }
 
 fn size(path: &Path) -> io::Result<u64> {

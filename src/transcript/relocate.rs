@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Write};
 
 use super::check::PERSISTED_RESULT;
 use super::fields::{Fields, Json, lenient_text};
-use super::rewrite::{Edits, Record, Rewriter, Verdict, token};
+use super::rewrite::{Change, Edits, Record, Rewriter, Verdict, token};
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
 /// pictures stay far below.
@@ -57,25 +57,6 @@ impl Relocation {
         ))
     }
 
-    /// Edits a line, without its newline, for the new place. One that is no record stays as it is.
-    pub fn edit(&self, line: &[u8], edits: &mut Edits) {
-        let Some(record) = std::str::from_utf8(line).ok().and_then(Record::parse) else {
-            return;
-        };
-        let mut look = |way: &[&str], to: &dyn Fn(&str) -> Option<String>| {
-            if let Some((old, place)) = record.text(way)
-                && let Some(new) = to(&old).filter(|new| *new != old)
-            {
-                edits.replace(place, token(&new));
-            }
-        };
-        let session = |id: &str| self.sessions.get(id).cloned();
-        look(&["cwd"], &|path| self.folder(path));
-        look(&["sessionId"], &session);
-        look(&["forkedFrom", "sessionId"], &session);
-        self.edit_results(line, &record, edits);
-    }
-
     /// Edits the paths of tools' results in a record.
     pub(super) fn edit_results(&self, line: &[u8], record: &Record<'_>, edits: &mut Edits) {
         if self.results.is_empty() {
@@ -107,6 +88,29 @@ impl Relocation {
     /// Where the result of a tool is now, by the path that it had.
     fn result(&self, path: &str) -> Option<String> {
         self.results.get(result_name(path)?).cloned()
+    }
+}
+
+impl Change for Relocation {
+    fn edit(&self, line: &[u8], edits: &mut Edits) {
+        if self.is_nothing() {
+            return;
+        }
+        let Some(record) = std::str::from_utf8(line).ok().and_then(Record::parse) else {
+            return;
+        };
+        let mut look = |way: &[&str], to: &dyn Fn(&str) -> Option<String>| {
+            if let Some((old, place)) = record.text(way)
+                && let Some(new) = to(&old).filter(|new| *new != old)
+            {
+                edits.replace(place, token(&new));
+            }
+        };
+        let session = |id: &str| self.sessions.get(id).cloned();
+        look(&["cwd"], &|path| self.folder(path));
+        look(&["sessionId"], &session);
+        look(&["forkedFrom", "sessionId"], &session);
+        self.edit_results(line, &record, edits);
     }
 }
 
@@ -162,21 +166,17 @@ fn inner(text: &str) -> String {
     token[1..token.len() - 1].to_owned()
 }
 
-/// Writes lines as they stand in the new place, which is what `edit` makes of each. Lines longer than
-/// [`HELD_LINE_LIMIT_BYTES`] are written as they are; returns how many those are.
+/// Writes lines with a change to each. Lines longer than [`HELD_LINE_LIMIT_BYTES`] are written as they are; returns how many
+/// those are.
 ///
 /// # Errors
 /// The errors of the reader and the writer.
-pub fn relocate(
-    reader: impl BufRead,
-    writer: &mut dyn Write,
-    edit: impl Fn(&[u8], &mut Edits),
-) -> io::Result<u64> {
+pub fn relocate(reader: impl BufRead, writer: &mut dyn Write, change: &impl Change) -> io::Result<u64> {
     let mut unchanged = 0;
     let lines = Rewriter::new(reader, HELD_LINE_LIMIT_BYTES).leaving_the_end();
     lines.all(writer, |line, edits| {
         match line.bytes {
-            Some(bytes) => edit(bytes, edits),
+            Some(bytes) => change.edit(bytes, edits),
             None => unchanged += 1,
         }
         Ok(Verdict::Keep)
@@ -205,11 +205,8 @@ mod tests {
     }
 
     fn moved(text: &str) -> String {
-        let (mut written, relocation) = (Vec::new(), relocation());
-        relocate(text.as_bytes(), &mut written, |line, edits| {
-            relocation.edit(line, edits)
-        })
-        .unwrap();
+        let mut written = Vec::new();
+        relocate(text.as_bytes(), &mut written, &relocation()).unwrap();
         String::from_utf8(written).unwrap()
     }
 
@@ -278,10 +275,8 @@ mod tests {
     fn whatever_stands_between_goes_through_byte_for_byte() {
         let text = b"@@@\n\n{\"cwd\":\"/home/u/a\"}\n\xff\xfe\0\n{\"cwd\":\"/home/u/a\"}";
         let expected = b"@@@\n\n{\"cwd\":\"/srv/b\"}\n\xff\xfe\0\n{\"cwd\":\"/srv/b\"}";
-        let (mut written, relocation) = (Vec::new(), relocation());
-        let unchanged = relocate(&text[..], &mut written, |line, edits| {
-            relocation.edit(line, edits)
-        });
+        let mut written = Vec::new();
+        let unchanged = relocate(&text[..], &mut written, &relocation());
         assert_eq!((unchanged.unwrap(), &written[..]), (0, &expected[..]));
     }
 

@@ -81,6 +81,12 @@ impl Edits {
     }
 }
 
+/// A change to lines each of which stays, such as to another folder.
+pub trait Change {
+    /// Edits a line, which comes without its newline. A line that is no record stays as it is.
+    fn edit(&self, line: &[u8], edits: &mut Edits);
+}
+
 /// Reads lines one after another and writes what becomes of them.
 #[derive(Debug)]
 pub struct Rewriter<R> {

@@ -271,9 +271,7 @@ impl<'a> SideFiles<'a> {
         let mut target = NewFile::create(&target)?;
         let mut reader = BufReader::new(file.take(part.bytes));
         if is_said(part) {
-            relocate(reader, &mut target, |line, edits| {
-                self.relocation.edit(line, edits)
-            })?;
+            relocate(reader, &mut target, &self.relocation)?;
         } else {
             io::copy(&mut reader, &mut target)?;
         }

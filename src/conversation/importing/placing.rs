@@ -18,7 +18,7 @@ use crate::files::identity::{Hashed, Identity};
 use crate::files::intent::{Intent, NewName, Step};
 use crate::transcript::meter::Stepped;
 use crate::transcript::relocate::{Relocation, relocate};
-use crate::transcript::rewrite::Edits;
+use crate::transcript::rewrite::Change;
 use crate::transcript::{TranscriptError, copy, parts};
 
 /// How much is read at once, in bytes.
@@ -158,12 +158,10 @@ fn write_relocated(
     progress: &Progress,
 ) -> Result<u64, Trouble> {
     let is_edited = !relocation.is_nothing() && parts::is_lines(target);
-    let too_long = write(source, target, writer, progress, |line, edits| {
-        if is_edited {
-            relocation.edit(line, edits);
-        }
-    })?;
-    Ok(if is_edited { too_long } else { 0 })
+    match is_edited {
+        true => write(source, target, writer, progress, relocation),
+        false => write(source, target, writer, progress, &Relocation::default()).map(|_| 0),
+    }
 }
 
 /// Writes a file of the bundle with edited lines. Returns how many lines were too long to be edited.
@@ -172,12 +170,12 @@ pub(super) fn write(
     target: &Path,
     writer: &mut dyn Write,
     progress: &Progress,
-    edit: impl Fn(&[u8], &mut Edits),
+    change: &impl Change,
 ) -> Result<u64, Trouble> {
     let file = File::open(source).map_err(TranscriptError::io("open", source))?;
     let file = Stepped::new(file, |bytes| progress.step_io(bytes));
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    relocate(reader, writer, edit).map_err(|error| write_trouble(target, error))
+    relocate(reader, writer, change).map_err(|error| write_trouble(target, error))
 }
 
 /// Why a write failed: the import was cancelled, or the file cannot be written.

@@ -79,9 +79,7 @@ pub(super) fn place(
     };
     let mut unchanged = 0;
     placed.file(&target, new_id, |writer| {
-        unchanged = write(source, &target, writer, progress, |line, edits| {
-            renaming.edit(line, edits)
-        })?;
+        unchanged = write(source, &target, writer, progress, &renaming)?;
         Ok(())
     })?;
     Ok(if stays { 0 } else { unchanged })

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::line::{LineKind, RolloutLine};
-use crate::transcript::rewrite::{Edits, Record, token};
+use crate::transcript::rewrite::{Change, Edits, Record, token};
 
 /// The members of a record that name a session, each by the way to it. Of the first line of a session also `id`.
 const NAMES: [&[&str]; 8] = [
@@ -37,9 +37,11 @@ impl Renaming {
             tokens: tokens.filter(|(old, new)| old.len() == new.len()).collect(),
         }
     }
+}
 
-    /// Edits a line, without its newline, so that it is under the new ids. One that is no record stays as it is.
-    pub fn edit(&self, line: &[u8], edits: &mut Edits) {
+/// The line is under the new ids then.
+impl Change for Renaming {
+    fn edit(&self, line: &[u8], edits: &mut Edits) {
         if self.tokens.is_empty() {
             return;
         }
@@ -79,10 +81,7 @@ mod tests {
 
     fn renamed_by(renaming: &Renaming, line: &str) -> String {
         let mut written = Vec::new();
-        relocate(line.as_bytes(), &mut written, |line, edits| {
-            renaming.edit(line, edits)
-        })
-        .unwrap();
+        relocate(line.as_bytes(), &mut written, renaming).unwrap();
         String::from_utf8(written).unwrap()
     }
 

@@ -364,7 +364,7 @@ fn fill(
     let source = Stepped::new(source.take(bytes), watch);
     let reader = BufReader::with_capacity(BUFFER_BYTES, source);
     let relocation = step.relocation();
-    let written = relocate(reader, writer, |line, edits| relocation.edit(line, edits));
+    let written = relocate(reader, writer, &relocation);
     let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
     Ok(match relocation.is_nothing() {
         true => 0,

@@ -97,10 +97,8 @@ fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
 pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
     let file = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let relocation = step.relocation();
     let mut matcher = Matcher::open(&step.to)?;
-    relocate(reader, &mut matcher, |line, edits| relocation.edit(line, edits))
-        .map_err(TranscriptError::io("read", &step.from))?;
+    relocate(reader, &mut matcher, &step.relocation()).map_err(TranscriptError::io("read", &step.from))?;
     matcher.was_all().map_err(TranscriptError::io("read", &step.to))
 }
 

@@ -413,10 +413,7 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
 
     let moved = steps.last().unwrap().relocation();
     let mut same = Vec::new();
-    relocate(text(OLD).as_bytes(), &mut same, |line, edits| {
-        moved.edit(line, edits)
-    })
-    .unwrap();
+    relocate(text(OLD).as_bytes(), &mut same, &moved).unwrap();
     stage.put("-home-u-other/s2.jsonl", std::str::from_utf8(&same).unwrap());
     let before = stage.tree();
     check_free(&steps).unwrap();

@@ -16,7 +16,7 @@ use crate::transcript::codex::rename::Renaming;
 use crate::transcript::copy::{COPY, create_in, session_of};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::repair::Repaired;
-use crate::transcript::rewrite::{Rewriter, Verdict};
+use crate::transcript::rewrite::{Change, Rewriter, Verdict};
 
 /// Whether a repaired copy does not have what was found.
 #[must_use]

@@ -63,6 +63,6 @@ pub(super) fn relocated(content: &[u8], from: &str, to: &str) -> Vec<u8> {
         ..Relocation::default()
     };
     let mut moved = Vec::new();
-    relocate(content, &mut moved, |line, edits| relocation.edit(line, edits)).unwrap();
+    relocate(content, &mut moved, &relocation).unwrap();
     moved
 }
