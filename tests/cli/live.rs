@@ -15,6 +15,15 @@ use super::printed::{check_printed, check_shown};
 use super::terminal::Terminal;
 use super::text;
 
+/// What a prompt prints that waits for another turn.
+const IS_QUEUED: &str = "another turn is running; this prompt is queued";
+
+/// What it prints of that turn's question.
+const WAITS_FOR_ANSWER: &str = "the running turn waits for an answer: First?";
+
+/// What others print of it.
+const ONE_IS_QUEUED: &str = "1 prompt is queued";
+
 #[test]
 fn an_unknown_agent_is_told_with_those_that_are_known() {
     let home = Home::new();
@@ -163,17 +172,15 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
             .find(|line| line.contains(words))
             .unwrap_or_else(|| panic!("{words} is told"))
     };
-    until("another turn is running; this prompt is queued");
-    until("the running turn waits for an answer: First?");
+    until(IS_QUEUED);
+    until(WAITS_FOR_ANSWER);
     // Others see it there, once its place is on disk: what was told so far was told before it was asked for.
     home.once(&id, |shown| {
         shown["queue"].as_array().is_some_and(|queue| !queue.is_empty())
     });
-    let shown = home.said(&["show", &id]);
-    let in_line = shown.lines().find(|line| line.starts_with("queued "));
-    assert!(in_line.is_some_and(|line| line.contains(" turn ")), "{shown}");
-    let listed = home.said(&["ls"]);
-    assert!(listed.contains("\tawaiting (1 question, 1 queued)\t"), "{listed}");
+    let turn = home.shown(&id)["queue"][0]["turnId"].as_str().unwrap().to_owned();
+    assert!(home.said(&["show", &id]).contains(&turn[..8]));
+    assert!(home.said(&["ls"]).contains("awaiting"));
     let mut attached = home
         .command(&["attach", &id])
         .stdout(Stdio::null())
@@ -181,8 +188,8 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
         .spawn()
         .unwrap();
     let told = BufReader::new(attached.stderr.take().unwrap()).lines();
-    let in_line = told.map(Result::unwrap).find(|line| line.contains(" queued"));
-    assert_eq!(in_line.as_deref(), Some("1 prompt is queued"));
+    let in_line = told.map(Result::unwrap).find(|line| line == ONE_IS_QUEUED);
+    assert!(in_line.is_some());
     kill_process(Pid::from_child(&attached), Signal::INT).unwrap();
     attached.wait().unwrap();
     let how = until("sessionctl answer");

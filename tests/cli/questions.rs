@@ -12,6 +12,12 @@ use super::stub::{ID, Stub};
 use super::terminal::{ASKED, MARK, Terminal};
 use super::{run, sessionctl, text};
 
+/// How the line about a question that needs no answer any more begins.
+const WITHDRAWN: &str = "question withdrawn";
+
+/// What is shown when a command starts the next daemon.
+const STARTS_AGAIN: &str = "starting it again";
+
 fn plain(stub: &Stub) -> Terminal {
     let mut command = sessionctl(&stub.home(), &["send", ID, "split"]);
     Terminal::of(80, command.env("NO_COLOR", "1"))
@@ -51,9 +57,8 @@ fn a_tool_that_is_cancelled_at_its_question_is_named() {
     let (shown, code) = terminal.seen();
     assert_eq!(code, Some(1), "{shown}");
     // The agent may say that its tool was cancelled before the daemon withdraws the question, or after it.
-    let (mut withdrawn, rest): (Vec<&str>, Vec<&str>) = shown
-        .lines()
-        .partition(|line| line.starts_with("question withdrawn"));
+    let (mut withdrawn, rest): (Vec<&str>, Vec<&str>) =
+        shown.lines().partition(|line| line.starts_with(WITHDRAWN));
     assert_eq!(withdrawn.len(), 1, "{shown}");
     withdrawn.extend(rest);
     check_seen("cancelling at a question", &withdrawn.join("\n"));
@@ -67,7 +72,7 @@ fn a_turn_whose_daemon_dies_is_picked_up() {
     let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
     terminal.until("Begun");
     kill_daemon(&home);
-    terminal.until("starting it again");
+    terminal.until(STARTS_AGAIN);
     terminal.check_end("send whose daemon is killed", 0);
     let history = home.said(&["history", &id]);
     assert_eq!(history.matches("[[hang]]").count(), 1, "{history}");

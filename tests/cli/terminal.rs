@@ -14,6 +14,12 @@ use crate::screen::Screen;
 /// What Ctrl-C sends.
 const CTRL_C: &str = "\x03";
 
+/// What is shown after a key that does nothing.
+const NO_SUCH_KEY: &str = "Other keys do nothing.";
+
+/// What is shown while a cancelled turn has not ended.
+const LEAVES_NEXT: &str = "Ctrl-C again leaves at once";
+
 /// What Ctrl-D sends.
 const CTRL_D: &str = "\x04";
 
@@ -119,7 +125,7 @@ fn a_key_answers_a_question_and_others_do_nothing() {
         terminal.until(ASKED);
         // No keys of this question, the arrow up, and text that is pasted.
         terminal.type_in("9aq\r\x1b[A\x1b[200~yes\x1b[201~?");
-        terminal.until("Other keys do nothing.");
+        terminal.until(NO_SUCH_KEY);
         terminal.type_in(key);
         let shown = terminal.exits(0);
         assert_eq!(shown.contains("Done it"), allowed, "{key:?}: {shown:?}");
@@ -152,7 +158,7 @@ fn a_typed_word_answers_only_as_a_whole() {
         let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
         terminal.until(ASKED);
         terminal.type_in(&format!("{}\r", words[0]));
-        terminal.until("Other keys do nothing.");
+        terminal.until(NO_SUCH_KEY);
         terminal.type_in(&format!("{}\r", words[1]));
         let (shown, code) = terminal.ended();
         assert_eq!(shown.contains("Done it"), allowed, "{words:?}: {shown:?}");
@@ -187,7 +193,7 @@ fn the_first_ctrl_c_cancels_the_turn_and_the_second_leaves() {
     let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[say Begun]] [[deaf]] [[hang]]"]);
     terminal.until("Begun");
     terminal.type_in(CTRL_C);
-    terminal.until("Ctrl-C again leaves at once");
+    terminal.until(LEAVES_NEXT);
     terminal.type_in(CTRL_C);
     let shown = terminal.exits(1);
     assert!(

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -309,19 +308,6 @@ pub(crate) fn signal(pid: u32, which: Signal) {
 /// Whether the process ends within this time. One that is gone already has.
 pub(crate) fn ends_within(pid: u32, limit: Duration) -> bool {
     signs::descriptor_of(pid).is_none_or(|process| signs::ends_within(process, limit))
-}
-
-/// The program by a shell, which runs this before; the program's name and arguments follow as `"$@"`.
-pub(crate) fn through_shell(home: &Home, script: &str) -> Command {
-    let inner = home.command();
-    let mut command = Command::new("sh");
-    command.env_clear().envs(home.environment()).current_dir("/");
-    command
-        .args(["-c", script, "sh"])
-        .arg(inner.get_program())
-        .args(inner.get_args());
-    command.process_group(0);
-    command
 }
 
 fn contains(text: &[u8], needle: &[u8]) -> bool {

@@ -2,7 +2,6 @@
 //! for an agent that has died is told at once.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::client::{Client, Line};
-use super::home::{Daemon, Home, ends_within, signal, through_shell};
+use super::home::{Home, ends_within, signal};
 use crate::signs::Watched;
 
 /// A loopback agent with a family: a child that ignores SIGTERM, a grandchild in a session of its own, and a
@@ -201,6 +200,11 @@ fn wait_for_words(client: &mut Client) {
     }
 }
 
+fn wait_for_state(client: &mut Client, state: &str) {
+    let is_it = |line: Line| matches!(line, Line::Event(event) if event["event"]["state"] == state);
+    while !is_it(client.read().unwrap()) {}
+}
+
 fn answer_to(client: &mut Client, request: u64) -> Value {
     loop {
         if let Line::Answer(id, answer) = client.read().unwrap()
@@ -285,41 +289,15 @@ fn a_second_signal_cuts_a_stop_short() {
             .unwrap()
             .replace("[limits]\ncancel_grace_ms = 500\n", "")
     ));
-    let (mut daemon, mut log) = start_with_log(&home);
+    let mut daemon = home.start();
     let mut client = Client::connect(&home.socket()).unwrap();
     hang(&home, &mut client);
     daemon.signal(Signal::TERM);
     // From here on an hour passes, or another signal comes.
-    while !next_line(&mut log).contains("the daemon stops") {}
+    wait_for_state(&mut client, "cancelling");
     daemon.signal(Signal::TERM);
-    // Whoever reads the log no longer must not hold the daemon up.
-    let reader =
-        std::thread::spawn(move || while log.read_line(&mut String::new()).is_ok_and(|read| read > 0) {});
     assert!(daemon.wait().success());
-    reader.join().unwrap();
     home.assert_at_rest();
-}
-
-type Log = BufReader<std::io::PipeReader>;
-
-/// A daemon whose log can be read while it runs.
-fn start_with_log(home: &Home) -> (Daemon, Log) {
-    let (log, writer) = std::io::pipe().unwrap();
-    // The shell hands its own output to the daemon as the place for its log.
-    let mut command = through_shell(home, "exec \"$@\" 2>&1");
-    command.stdout(writer);
-    let mut daemon = Daemon::spawn(command);
-    assert!(daemon.wait_ready());
-    (daemon, BufReader::new(log))
-}
-
-fn next_line(log: &mut Log) -> String {
-    let mut line = String::new();
-    assert!(
-        log.read_line(&mut line).unwrap() > 0,
-        "the daemon has closed its log"
-    );
-    line
 }
 
 #[test]

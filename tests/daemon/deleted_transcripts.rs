@@ -16,6 +16,7 @@ use crate::codex::{DEEP_ID, ROOT_ID, rollout, write};
 use crate::codex_rollouts::{self, adopt, said};
 use crate::home::Home;
 use crate::keeping::{keep, lose, once_kept};
+use crate::signs::Watched;
 use crate::support::{App, refused};
 
 /// What there is to read of a conversation, by the ways in which it is read.
@@ -381,11 +382,6 @@ async fn what_is_unpacked_does_not_stay() {
     assert_eq!(texts(), 1);
     daemon.kill();
     let (_daemon, app) = home.opened().await;
-    crate::support::within(async {
-        while texts() > 0 {
-            app.get(other).await;
-        }
-    })
-    .await;
+    Watched::below(&home.data()).wait_for("end of the unpacked files", || (texts() == 0).then_some(()));
     assert_eq!(app.messages(other).await.len(), 2);
 }

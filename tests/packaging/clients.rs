@@ -366,6 +366,9 @@ fn check(printed: &str) {
     }
 }
 
+/// What the programs print when the daemon no longer has all events.
+const MISSED: &str = "(events were missed)";
+
 /// A turn with a daemon of its own, one for each loss, and everything that goes wrong otherwise.
 fn check_program(program: &Program) {
     let daemon = Daemon::start();
@@ -380,7 +383,7 @@ fn check_program(program: &Program) {
         check(&said(&format!("{:?} {loss:?}", program.command), &output));
         assert_eq!(daemon.conversations().len(), 2, "{loss:?}");
         assert_eq!(daemon.texts("user"), [PROMPT], "{loss:?}");
-        let reports_gap = String::from_utf8_lossy(&output.stderr).contains("(events were missed)");
+        let reports_gap = String::from_utf8_lossy(&output.stderr).contains(MISSED);
         assert_eq!(reports_gap, loss == Loss::Gap, "{loss:?}");
     }
     check_failures(program, &daemon);
