@@ -80,7 +80,7 @@ pub(super) fn place(
     let mut unchanged = 0;
     placed.file(&target, new_id, |writer| {
         unchanged = write(source, &target, writer, progress, |line, edits| {
-            renaming.edit(line, edits)
+            renaming.edit(line, edits);
         })?;
         Ok(())
     })?;
