@@ -214,15 +214,12 @@ impl Actor {
                 if let Some(progress) = progress {
                     progress.end_early();
                 }
-                match AssertUnwindSafe(work).catch_unwind().await {
-                    Ok(done) => {
-                        self.made.files = done.made.files;
-                        if let Some(copy) = done.made.copy {
-                            copy.remove().await;
-                        }
+                // A job that panicked has left nothing, or what the next start settles.
+                if let Ok(done) = AssertUnwindSafe(work).catch_unwind().await {
+                    self.made.files = done.made.files;
+                    if let Some(copy) = done.made.copy {
+                        copy.remove().await;
                     }
-                    // It has left nothing, or what the next start settles.
-                    Err(_) => {}
                 }
             }
             other => {

@@ -350,7 +350,6 @@ impl<R> Model<R> {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     fn update(
         &mut self,
         title: Option<String>,

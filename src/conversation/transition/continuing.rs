@@ -18,7 +18,6 @@ use crate::store::{PendingContinuation, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
     /// Schedules a continuation, or cancels it.
-    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     pub(super) fn continue_at(
         &mut self,
         at: Option<ContinueAt>,

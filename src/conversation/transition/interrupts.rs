@@ -114,7 +114,6 @@ impl<R> Model<R> {
     }
 
     /// Someone answers.
-    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     pub(super) fn respond(
         &mut self,
         id: &InterruptId,
@@ -199,7 +198,6 @@ impl<R> Model<R> {
 
     /// Removes a question whose agent has ended. Only the record contains it: if the record cannot be written, the question
     /// stays open.
-    #[expect(clippy::too_many_arguments, reason = "the members of one call")]
     fn refuse_orphan(&mut self, id: &InterruptId, outcome: RawJson, by: &str, caller: Caller<R>) {
         let before = self.record.clone();
         if self.record.interrupts.len() == 1 {
@@ -357,7 +355,6 @@ impl<R> Model<R> {
 
     /// Takes a question off the record. It is reported once that is on disk, and only then the agent gets its `answer`: what it
     /// says because of that is reported later.
-    #[expect(clippy::too_many_arguments, reason = "the members of one answer")]
     fn resolve(
         &mut self,
         id: &InterruptId,
