@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::continuing::{GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home};
-use crate::support::{App, Events, Raw, Refusal, within};
+use crate::support::{App, Events, Raw, Refusal};
 
 /// The request id of the first prompt in line.
 const NAME: &str = "the first in line";
@@ -269,24 +269,15 @@ async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
 }
 
 /// Nobody could tell those who hung up: their prompts are not lost with a reboot.
-#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_clean_stop_holds_the_prompts_of_those_who_hung_up() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let mut other = daemon.raw().await;
-    other.ask("daemon/status", json!({})).await;
-    let connections = sockets(daemon.pid());
     let (id, raw, _) = waits(&daemon, &["one"]).await;
     other.send("conversation/prompt", params(id, "two", 1)).await;
     app.once(id, |conversation| conversation.queue.len() == 2).await;
-    drop(raw);
-    let noticed = async {
-        while sockets(daemon.pid()) > connections {
-            app.call("daemon/status", json!({})).await.unwrap();
-        }
-    };
-    within(noticed).await;
+    raw.hang_up().await;
     daemon.signal(Signal::TERM);
     assert!(daemon.ended().await.success());
     let (_daemon, app) = home.opened().await;
@@ -294,16 +285,6 @@ async fn a_clean_stop_holds_the_prompts_of_those_who_hung_up() {
     goes_on(&app, id, 2).await;
     let asked = asked_since(&app, &home, id).await;
     assert_eq!(asked[1..], ["one"], "{asked:?}");
-}
-
-/// How many sockets a process has open.
-#[cfg(target_os = "linux")]
-fn sockets(pid: u32) -> usize {
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let targets = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
-    targets
-        .filter(|target| target.to_string_lossy().starts_with("socket:"))
-        .count()
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use bridge_protocol::method::{
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::os::fd::AsFd;
 use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use jsonrpsee::core::client::{Error as ClientError, Subscription};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::Shutdown;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -379,6 +382,26 @@ impl Raw {
         self.asked.insert(id, method.to_owned());
         self.write(format!("{request}\n")).await;
         id
+    }
+
+    /// Reads nothing any more, and waits until the daemon has closed the connection: it does so when it cannot send an answer.
+    pub(crate) async fn hang_up(mut self) {
+        let stream = self
+            .lines
+            .get_ref()
+            .as_ref()
+            .as_fd()
+            .try_clone_to_owned()
+            .unwrap();
+        rustix::net::shutdown(&stream, Shutdown::Read).unwrap();
+        self.send("daemon/status", json!({})).await;
+        let closed = tokio::task::spawn_blocking(move || {
+            // Without a flag only the peer's close is reported.
+            let mut watched = [PollFd::new(&stream, PollFlags::empty())];
+            let limit = Timespec::try_from(DEADLINE).unwrap();
+            poll(&mut watched, Some(&limit)).unwrap() > 0
+        });
+        assert!(closed.await.unwrap(), "the daemon keeps a client that has left");
     }
 
     /// The next line, without its end.
