@@ -52,7 +52,7 @@ error_kinds! {
     Ambiguous = 1002,
     /// Another turn is running, or a limit of the daemon is reached.
     Busy = 1003,
-    /// The folder is missing, is not a folder, or is not an absolute path.
+    /// The folder is missing or is not a folder.
     InvalidCwd = 1004,
     /// The checkpoint does not exist.
     CheckpointNotFound = 1005,

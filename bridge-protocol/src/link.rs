@@ -110,7 +110,7 @@ words! {
     Fidelity {
         /// None of it: a new session. Happens only on request.
         None,
-        /// A summary as text.
+        /// The last turns as text.
         #[default]
         Text,
         /// An older state: the last turns are missing.
