@@ -596,10 +596,11 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.agent_works_on() {
+                let is_apart = matches!(&self.model.session, Session::Live(live) if live.is_apart);
                 let idle = match self.model.rules.idle_ms {
-                    // A process of its own is given up all the same.
-                    0 => BACKGROUND_LOOK,
-                    milliseconds => Duration::from_millis(milliseconds),
+                    milliseconds if milliseconds > 0 && !is_apart => Duration::from_millis(milliseconds),
+                    // A process of its own is stopped as soon as nothing runs in it.
+                    _ => BACKGROUND_LOOK,
                 };
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;

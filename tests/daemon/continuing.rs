@@ -564,6 +564,57 @@ async fn f23_turns_that_died_together_go_on_apart() {
     assert_eq!(app.send(id, "after").await.stop_reason, StopReason::EndTurn);
 }
 
+/// A process that runs one conversation only is stopped after its turn. A command that still runs in it delays that until the
+/// command has ended, and not by the time for which a conversation may be idle.
+#[tokio::test]
+async fn f23_a_process_apart_is_stopped_when_its_last_command_has_ended() {
+    const COMMAND: &str = "tail -f /dev/null";
+    let home = Home::new();
+    let starts_commands = home.path().join("starts-commands");
+    // The command runs before the agent answers anything.
+    let script = format!(
+        "if [ -e {place} ]; then mkfifo {place}-$$; \
+         sh -c '{COMMAND} & echo > {place}-'$$'; wait' </dev/null >/dev/null 2>&1 & read _ < {place}-$$; fi; \
+         exec {program} loopback-agent --data {data}",
+        place = starts_commands.display(),
+        program = env!("CARGO_BIN_EXE_sessiond"),
+        data = home.data().display()
+    );
+    home.configure(&format!(
+        "default_agent = \"mine\"\n[agents.mine]\nkind = \"loopback\"\ncommand = \"sh\"\nargs = ['-c', \"{script}\"]\n"
+    ));
+    let (_daemon, app) = home.opened().await;
+    let mut conversations = Vec::new();
+    for _ in 0..2 {
+        let id = app.begun(&home.project(), &["before"]).await;
+        let mut events = app.events(id).await;
+        go_on(
+            &app,
+            id,
+            json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"}),
+        )
+        .await;
+        works(&mut events).await;
+        conversations.push((id, events));
+    }
+    fs::write(&starts_commands, "").unwrap();
+    kill_now(home.only_agent());
+    for (id, events) in &mut conversations {
+        assert_eq!(continued(events).await.stop_reason, StopReason::EndTurn);
+        // When the second call is answered, the conversation has seen the command.
+        for _ in 0..2 {
+            app.ask("conversation/cancel", *id).await;
+        }
+    }
+    let all = home.processes().into_iter();
+    let commands: Vec<_> = all.filter(|(_, line)| line.trim_end() == COMMAND).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    commands.iter().for_each(|(pid, _)| kill_now(*pid));
+    for (_, events) in &mut conversations {
+        events.until("closed").await;
+    }
+}
+
 /// The agent has shown something of the running turn.
 async fn works(events: &mut Events) {
     let is_of_turn = |event: &Event| matches!(event, Event::Update { turn_id: Some(_), .. }).then_some(());
