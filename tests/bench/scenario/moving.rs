@@ -64,7 +64,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         moved.push(took_us / 1_000.0);
         // The way back is not measured: what it finds is in the same places for the next round.
         client.call("transcript/move", &json!({"from": there, "to": here}))?;
-        fs::remove_dir_all(home.data().join("moves"))?;
     }
     let floor = median(&copied);
     report.add(Row {
