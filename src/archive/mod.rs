@@ -142,9 +142,8 @@ impl Archive {
         };
         let now = transcript.and_then(|(_, path)| path.parent()?.strip_prefix(&key.root).ok()?.to_str());
         let was_moved = folder.was_moved(now);
-        let is_packed = packed.is_some();
-        // The links to the file before its move have what its records named then.
-        let mut done = match is_packed || was_moved {
+        let is_packed = packed.is_some() || was_moved;
+        let mut done = match is_packed {
             true => folder.pack_links(&parts),
             false => Ok(()),
         };
@@ -160,7 +159,7 @@ impl Archive {
             }
         }
         if transcript.is_some() && done.is_ok() {
-            folder.note_kept(now, packed);
+            folder.note_kept(now, packed.or(was_moved.then_some(None)));
         }
         folder.save()?;
         done.map(|()| noticed)
