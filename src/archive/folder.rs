@@ -402,6 +402,18 @@ impl<'a> Folder<'a> {
         if part.packed {
             return self.pack(part);
         }
+        match self.add_link(part)? {
+            true => Ok(false),
+            // It is copied when the session is closed, or within a day.
+            false if newest.is_some() => Ok(false),
+            false => self.pack(part),
+        }
+    }
+
+    /// Adds a link to a file of the agent's. Returns false if its file system has no links.
+    pub(super) fn add_link(&mut self, part: &Part) -> Result<bool, TranscriptError> {
+        let failed = |error| TranscriptError::io("link", &part.path)(error);
+        let stamp = Stamp::of(&part.path).map_err(failed)?;
         let file = self.new_file("link");
         match durable::link(&part.path, &self.path.join(&file)) {
             Ok(()) => {
@@ -412,12 +424,10 @@ impl<'a> Folder<'a> {
                     ..Copy::default()
                 };
                 self.put(&part.name, link);
-                Ok(false)
+                Ok(true)
             }
-            Err(error) if !can_never_link(&error) => Err(failed(error)),
-            // It is copied when the session is closed, or within a day.
-            Err(_) if newest.is_some() => Ok(false),
-            Err(_) => self.pack(part),
+            Err(error) if can_never_link(&error) => Ok(false),
+            Err(error) => Err(failed(error)),
         }
     }
 

@@ -92,7 +92,8 @@ impl Archive {
     }
 
     /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
-    /// copies of what is not kept yet. If the transcript was moved, its records may name another folder; then everything is copied.
+    /// copies. A moved transcript is copied too, because its records may name another folder and do not continue the earlier copies.
+    /// `turns` is how many turns were acknowledged on it before, if that is known.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
@@ -101,12 +102,13 @@ impl Archive {
         key: &Key,
         dialect: &dyn Dialect,
         transcript: &Path,
+        turns: Option<u64>,
     ) -> Result<Noticed, TranscriptError> {
-        self.keep(key, Some((dialect, transcript)), None)
+        self.keep(key, Some((dialect, transcript)), turns, false)
     }
 
-    /// Copies what the agent has of a session and is not copied yet, and deletes the links. If the transcript is missing or `None`,
-    /// copies what the links hold. `turns` is how many turns were acknowledged on it before, if that is known.
+    /// Copies the part of the agent's files that no copy has yet, and deletes the links. If the transcript is missing or `None`, the
+    /// links are copied. `turns` is as for [`Archive::link`].
     ///
     /// # Errors
     /// As [`Archive::link`].
@@ -116,15 +118,15 @@ impl Archive {
         transcript: Option<(&dyn Dialect, &Path)>,
         turns: Option<u64>,
     ) -> Result<Noticed, TranscriptError> {
-        self.keep(key, transcript, Some(turns))
+        self.keep(key, transcript, turns, true)
     }
 
-    /// Links the files, or copies them if `packed` says how many turns were acknowledged on the transcript.
     fn keep(
         &self,
         key: &Key,
         transcript: Option<(&dyn Dialect, &Path)>,
-        packed: Option<Option<u64>>,
+        turns: Option<u64>,
+        is_packed: bool,
     ) -> Result<Noticed, TranscriptError> {
         let place = self.place(key)?;
         let _held = self.lock(key);
@@ -142,15 +144,20 @@ impl Archive {
         };
         let now = transcript.and_then(|(_, path)| path.parent()?.strip_prefix(&key.root).ok()?.to_str());
         let was_moved = folder.was_moved(now);
-        let is_packed = packed.is_some() || was_moved;
-        let mut done = match is_packed {
+        let is_copied = is_packed || was_moved;
+        let mut done = match is_copied {
             true => folder.pack_links(&parts),
             false => Ok(()),
         };
         for (index, part) in parts.iter().enumerate() {
-            let kept = match is_packed {
+            let kept = match is_copied {
                 true => folder.pack(part),
                 false => folder.link(part),
+            };
+            // The link has what the agent appends before the next call.
+            let kept = match is_copied && !is_packed && !part.packed {
+                true => kept.and_then(|rewritten| folder.add_link(part).map(|_| rewritten)),
+                false => kept,
             };
             // The other files are kept even if this one fails.
             match kept {
@@ -159,7 +166,7 @@ impl Archive {
             }
         }
         if transcript.is_some() && done.is_ok() {
-            folder.note_kept(now, packed.or(was_moved.then_some(None)));
+            folder.note_kept(now, is_copied.then_some(turns));
         }
         folder.save()?;
         done.map(|()| noticed)

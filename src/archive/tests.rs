@@ -61,7 +61,7 @@ impl Place {
     }
 
     fn link(&self, id: &str, path: &Path) -> Noticed {
-        self.archive.link(&self.key(id), claude(), path).unwrap()
+        self.archive.link(&self.key(id), claude(), path, None).unwrap()
     }
 
     fn pack(&self, id: &str, path: Option<&Path>) -> Noticed {
@@ -548,7 +548,7 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
     let child = rollout(&place, CHILD, Some(PARENT));
     let texts = [&parent, &child].map(|path| fs::read_to_string(path).unwrap());
     for (id, path) in [(PARENT, &parent), (CHILD, &child)] {
-        place.archive.link(&place.key(id), codex(), path).unwrap();
+        place.archive.link(&place.key(id), codex(), path, None).unwrap();
         place
             .archive
             .pack(&place.key(id), Some((codex(), path)), None)
@@ -582,7 +582,7 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     let packed = path.with_extension("jsonl.zst");
     fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    place.archive.link(&key, codex(), &packed).unwrap();
+    place.archive.link(&key, codex(), &packed, None).unwrap();
     let noticed = place.archive.pack(&key, Some((codex(), &packed)), None).unwrap();
     assert_eq!(
         (noticed, place.names(PARENT)),

@@ -189,9 +189,10 @@ pub(super) fn keep(
     for (name, path) in found {
         let key = key(root, &UpstreamId::new(name));
         let is_own = key.upstream_id == id.as_str();
+        let turns = turns.filter(|_| is_own);
         let kept = match depth {
-            Depth::Linked => archive.link(&key, format.dialect(), &path),
-            Depth::Packed => archive.pack(&key, Some((format.dialect(), &path)), turns.filter(|_| is_own)),
+            Depth::Linked => archive.link(&key, format.dialect(), &path, turns),
+            Depth::Packed => archive.pack(&key, Some((format.dialect(), &path)), turns),
         };
         let kept = kept.and_then(|noticed| match newest.filter(|_| !is_own) {
             Some(at) => archive.note_continued(&key, at.as_millisecond()),

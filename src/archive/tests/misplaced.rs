@@ -33,7 +33,7 @@ fn change_all(place: &Place, path: &Path) -> Vec<&'static str> {
             refused.push(what);
         }
     };
-    done("link", archive.link(&key, claude(), path).map(drop));
+    done("link", archive.link(&key, claude(), path, None).map(drop));
     append(path, &lines(20, 30));
     done("pack", archive.pack(&key, Some((claude(), path)), None).map(drop));
     archive.forget_unpacked();

@@ -121,3 +121,23 @@ fn a_copy_in_a_folder_of_a_shorter_name_counts_before_the_one_that_it_goes_on_fr
         assert_eq!(from.cwd.as_deref(), Some(SHORT));
     }
 }
+
+/// The agent may lose a moved transcript right after a turn: what it appended since the move is kept all the same.
+#[test]
+fn what_is_appended_after_a_move_is_kept_at_once() {
+    let place = Place::new();
+    let path = put_in(&place, LONG, "s.jsonl", &records(LONG, 1));
+    place.link("s", &path);
+    fs::remove_file(&path).unwrap();
+    let moved = put_in(&place, SHORT, "s.jsonl", &records(SHORT, 1));
+    place.link("s", &moved);
+    append(&moved, &records(SHORT, 2));
+    place.lose();
+    place
+        .restore_in("s", Some(SHORT), &Relocation::default())
+        .unwrap();
+    let expected = records(SHORT, 1) + &records(SHORT, 2);
+    assert_eq!(fs::read_to_string(&moved).unwrap(), expected);
+    let behind = place.archive.turns_behind(&place.key("s"), 3).unwrap();
+    assert_eq!(behind, Some(MissingTurns::Known(0)));
+}
