@@ -466,7 +466,7 @@ impl<'a> Folder<'a> {
         Ok(())
     }
 
-    /// Copies what is not copied yet of a file. Returns whether the file does not continue its earlier copy.
+    /// Copies the part of a file that no copy has yet. Returns true if the file does not continue its last copy.
     pub(super) fn pack(&mut self, part: &Part) -> Result<bool, TranscriptError> {
         let failed = |error| TranscriptError::io("copy", &part.path)(error);
         let stamp = Stamp::of(&part.path).map_err(failed)?;

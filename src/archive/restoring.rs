@@ -149,7 +149,7 @@ impl Archive {
                 }
                 None => match self.kept(&key) {
                     Ok(folder) => (folder.base()?, folder.state()),
-                    // It may never have been kept: whoever reads the session that continues it reports that.
+                    // It may never have been backed up. A reader of the session that continues it reports that.
                     Err(TranscriptError::NotFound { .. }) => break,
                     Err(error) => return Err(error),
                 },

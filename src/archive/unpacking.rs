@@ -1,8 +1,8 @@
-//! Kept sessions that are only read: unpacked into folders of our own that are laid out as the agent's. Whoever reads transcripts
-//! reads these in the same way, and nothing is written to the agent's folders.
+//! Unpacks backups into folders of our own with the agent's layout, so that they can be read like transcripts. Nothing is written
+//! to the agent's folders.
 //!
-//! A folder is deleted when nobody uses it. Because a history is read page by page, the folders that were used last stay, up to
-//! [`STAY_BYTES`]. What is unpacked never changes: another state of the copies gets another folder.
+//! A folder is deleted when its last user drops it. Because a history is read page by page, the folders that were used last stay,
+//! up to [`STAY_BYTES`]. A folder never changes: when the copies change, they are unpacked into another one.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -137,27 +137,27 @@ pub enum Work {
         refused: Vec<(UpstreamId, Via, String)>,
         /// Whether no caller waits for it: the conversation continues automatically.
         by_itself: bool,
-        /// Whether its process is to be shared with no other conversation.
+        /// Whether to open it in a process that no other conversation shares.
         apart: bool,
     },
     /// Make a branch.
     Branch {
-        /// The session to branch off. If a place is named, the place decides.
+        /// The session to branch off. If `at` is given, that decides.
         from: UpstreamId,
-        /// The place to leave it at, if not its end.
+        /// Where the branch begins. `None` for the end of the session.
         at: Option<PlaceRef>,
         /// The branch's folder.
         cwd: String,
-        /// Whether a turn runs, so that the branch has to leave out what is not finished.
+        /// Whether a turn runs. The branch then omits that turn.
         busy: bool,
-        /// The least that the branch has to keep.
+        /// The least fidelity that is acceptable.
         min_fidelity: Fidelity,
     },
     /// Make the branch of an edit, and open it.
     Edit {
         /// A place in the turn to replace.
         at: PlaceRef,
-        /// The least that the branch has to keep.
+        /// The least fidelity that is acceptable.
         min_fidelity: Fidelity,
     },
     /// Read the lineage for what to undo.
@@ -176,16 +176,16 @@ pub enum Work {
     Move {
         /// Where they go.
         destination: Destination,
-        /// What is known of the folders that it leaves, by all that move together.
+        /// What is known of the old folders, shared by all conversations that move together.
         neighbours: SharedNeighbours,
-        /// Where the progress is noted.
+        /// Counts the progress.
         progress: Arc<Progress>,
     },
     /// Move them back.
     MoveBack,
     /// Make a repaired copy of the head.
     Repair {
-        /// Where the progress is noted.
+        /// Counts the progress.
         progress: Arc<Progress>,
     },
     /// Look for a prompt in the transcript of its session.

@@ -3,8 +3,8 @@
 //!
 //! A [`Stream`] belongs to the actor of one conversation. The [`Hub`] belongs to the daemon: it numbers the events of
 //! all conversations and serves subscribers to all of them. Numbers are unique in the daemon, so a cursor is valid for
-//! both kinds of subscription. Nothing here waits for a subscriber: one that is too slow is told the last event that it
-//! got, and is dropped.
+//! both kinds of subscription. Nothing here waits for a subscriber: one that is too slow is sent `lagged` with its
+//! last cursor, and is dropped.
 
 mod ring;
 

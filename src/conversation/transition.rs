@@ -371,7 +371,7 @@ impl<R> Model<R> {
         self.answer(caller, result);
     }
 
-    /// Records what is on disk and what is not, and reports what waited for it.
+    /// Records whether a write succeeded, and reports the events that waited for it.
     fn note_written(&mut self, milestone: &Milestone<R>, ledger: Ledger, is_on_disk: bool) {
         if matches!(milestone, Milestone::Saved) && self.saving == Saving::UnderWay {
             self.saving = Saving::AtOnce;

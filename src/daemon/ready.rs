@@ -1,4 +1,4 @@
-//! Notifies whoever started the daemon that its sockets are listening.
+//! Notifies the program that started the daemon that the sockets are listening.
 
 use std::io;
 use std::os::fd::AsFd;

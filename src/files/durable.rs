@@ -16,13 +16,12 @@ use uuid::Uuid;
 /// How many bytes are written at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// The name beside `target` under which a file is written before it gets that name. It is another each time.
+/// A temporary name in the folder of `target`, different in each call.
 pub(crate) fn temporary_beside(target: &Path) -> PathBuf {
     target.with_file_name(format!(".{}.tmp", Uuid::new_v4()))
 }
 
-/// The name under which a file or a folder is written before it gets its own. It is the same each time, so that whoever knows
-/// whose it is finds what a kill has left.
+/// A temporary name in `folder`, the same in each call, so that a later start can find and delete what a kill left.
 pub(crate) fn unfinished(folder: &Path, owner: &str, what: &str) -> PathBuf {
     folder.join(format!(".{owner}.{what}.tmp"))
 }

@@ -24,8 +24,8 @@ pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
     })
 }
 
-/// Whether a process with the mark of a data folder belongs to a daemon: it is one, or the first of its parents without the mark
-/// is. The first process is nobody's daemon here, because it adopts the orphans of all. False if the system does not show that.
+/// Whether a process with the mark of a data folder belongs to a daemon: it is one itself, or its first parent without the mark is
+/// one. Process 1 does not count, because it adopts the orphans of all daemons. False if the system does not show the parents.
 #[must_use]
 pub fn is_of_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
     while pid > 1 {

@@ -509,20 +509,10 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
 async fn f23_turns_that_died_together_go_on_apart() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let mut conversations = Vec::new();
-    for _ in 0..2 {
-        let id = app.begun(&home.project(), &["before"]).await;
-        let mut events = app.events(id).await;
-        go_on(
-            &app,
-            id,
-            json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"}),
-        )
-        .await;
-        works(&mut events).await;
+    let mut conversations = both_hang(&home, &app).await;
+    for (id, _) in &conversations {
         // What the transcript lacks is said again, and hangs again; what it has would not be.
-        cut_before(&home.transcript_of(&app, id).await, "[[say on it]]");
-        conversations.push((id, events));
+        cut_before(&home.transcript_of(&app, *id).await, "[[say on it]]");
     }
     let shared = home.only_agent();
     kill_now(shared);
@@ -541,9 +531,7 @@ async fn f23_turns_that_died_together_go_on_apart() {
     assert!(own.len() == 2 && !own.contains(&shared), "{own:?}");
     kill_now(own[0]);
     // One of them ends now, and says that it does not go on.
-    let [(one, of_one), (other, of_other)] = &mut conversations[..] else {
-        unreachable!()
-    };
+    let [(one, of_one), (other, of_other)] = &mut conversations;
     let (turn, id, sibling) = tokio::select! {
         turn = ended(of_one) => (turn, *one, *other),
         turn = ended(of_other) => (turn, *other, *one),
@@ -584,19 +572,7 @@ async fn f23_a_process_apart_is_stopped_when_its_last_command_has_ended() {
         "default_agent = \"mine\"\n[agents.mine]\nkind = \"loopback\"\ncommand = \"sh\"\nargs = ['-c', \"{script}\"]\n"
     ));
     let (_daemon, app) = home.opened().await;
-    let mut conversations = Vec::new();
-    for _ in 0..2 {
-        let id = app.begun(&home.project(), &["before"]).await;
-        let mut events = app.events(id).await;
-        go_on(
-            &app,
-            id,
-            json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"}),
-        )
-        .await;
-        works(&mut events).await;
-        conversations.push((id, events));
-    }
+    let mut conversations = both_hang(&home, &app).await;
     fs::write(&starts_commands, "").unwrap();
     kill_now(home.only_agent());
     for (id, events) in &mut conversations {
@@ -613,6 +589,20 @@ async fn f23_a_process_apart_is_stopped_when_its_last_command_has_ended() {
     for (_, events) in &mut conversations {
         events.until("closed").await;
     }
+}
+
+/// Two conversations whose scheduled turns hang in one process.
+async fn both_hang(home: &Home, app: &App) -> [(ConversationId, Events); 2] {
+    let mut hanging = Vec::new();
+    for _ in 0..2 {
+        let id = app.begun(&home.project(), &["before"]).await;
+        let mut events = app.events(id).await;
+        let turn = json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"});
+        go_on(app, id, turn).await;
+        works(&mut events).await;
+        hanging.push((id, events));
+    }
+    hanging.try_into().unwrap_or_else(|_| unreachable!())
 }
 
 /// The agent has shown something of the running turn.

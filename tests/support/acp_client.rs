@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -53,6 +54,28 @@ pub(crate) struct Notification {
 }
 
 impl AcpClient {
+    /// Starts an agent with these arguments and no other environment, and initializes it.
+    pub(crate) fn initialized(
+        (program, arguments): (PathBuf, Vec<PathBuf>),
+        environment: Vec<(String, String)>,
+        folder: &Path,
+    ) -> AcpClient {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment)
+            .current_dir(folder);
+        let client = AcpClient::start(&mut command);
+        let params = json!({
+            "protocolVersion": 1,
+            "clientInfo": {"name": "contract-tests", "version": "1.0.0"},
+            "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
+        });
+        client.call("initialize", params).expect("initialize");
+        client
+    }
+
     /// Starts the agent in a process group of its own.
     pub(crate) fn start(command: &mut Command) -> AcpClient {
         let piped = command

@@ -3,9 +3,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::acp_client::AcpClient;
@@ -111,53 +110,31 @@ impl ClaudeLab {
         (self.adapter.node.clone(), vec![self.adapter.script.clone()])
     }
 
-    /// The adapter's whole environment: none of the user's, so none of the user's settings, keys or account.
+    /// The adapter's whole environment.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
-        let node_folder = text(self.adapter.node.parent().expect("the folder of node"));
-        let mut environment = vec![
-            (
-                "PATH".to_owned(),
-                format!("{node_folder}:/usr/local/bin:/usr/bin:/bin"),
-            ),
-            ("HOME".to_owned(), text(&self.home())),
-            ("LANG".to_owned(), "C.UTF-8".to_owned()),
-            ("ANTHROPIC_BASE_URL".to_owned(), self.model.url()),
-            ("CLAUDE_CONFIG_DIR".to_owned(), text(&self.transcript_root())),
-            // A failure is told after one retry, not after three minutes.
-            ("CLAUDE_CODE_MAX_RETRIES".to_owned(), "1".to_owned()),
-        ];
-        let switches = [
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-            "DISABLE_TELEMETRY",
-            "DISABLE_AUTOUPDATER",
-            "DISABLE_ERROR_REPORTING",
-        ];
-        environment.extend(switches.map(|name| (name.to_owned(), "1".to_owned())));
-        environment.push(match self.account {
-            Account::Key => ("ANTHROPIC_API_KEY".to_owned(), "test-key".to_owned()),
-            Account::Subscription => (
-                "CLAUDE_CODE_OAUTH_TOKEN".to_owned(),
-                "sk-ant-oat01-test".to_owned(),
-            ),
-        });
-        environment
+        let (server, root) = (self.model.url(), self.transcript_root());
+        self.adapter.environment(
+            &self.home(),
+            &[
+                ("ANTHROPIC_BASE_URL", server.as_str()),
+                ("CLAUDE_CONFIG_DIR", root.to_str().expect("a path in UTF-8")),
+                // A failure is reported after one retry, not after three minutes.
+                ("CLAUDE_CODE_MAX_RETRIES", "1"),
+                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+                ("DISABLE_TELEMETRY", "1"),
+                ("DISABLE_AUTOUPDATER", "1"),
+                ("DISABLE_ERROR_REPORTING", "1"),
+                match self.account {
+                    Account::Key => ("ANTHROPIC_API_KEY", "test-key"),
+                    Account::Subscription => ("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-test"),
+                },
+            ],
+        )
     }
 
     /// A new adapter process, initialized.
     pub(crate) fn adapter(&self) -> AcpClient {
-        let (program, arguments) = self.command();
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(self.environment())
-            .current_dir(self.project());
-        let client = AcpClient::start(&mut command);
-        client
-            .call("initialize", initialize_params())
-            .expect("initialize");
-        client
+        AcpClient::initialized(self.command(), self.environment(), &self.project())
     }
 
     /// The transcript of a session, in whichever project folder it is.
@@ -187,13 +164,4 @@ impl ClaudeLab {
     fn home(&self) -> PathBuf {
         self.scratch().join("home")
     }
-}
-
-/// The parameters of `initialize` for a client that offers nothing.
-pub(crate) fn initialize_params() -> Value {
-    json!({
-        "protocolVersion": 1,
-        "clientInfo": {"name": "contract-tests", "version": "1.0.0"},
-        "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
-    })
 }

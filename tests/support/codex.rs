@@ -3,13 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::acp_client::AcpClient;
-use super::claude::initialize_params;
 use super::model_server::ModelServer;
 use super::npm::{self, Adapter};
 
@@ -70,36 +68,23 @@ impl CodexLab {
         (self.adapter.node.clone(), vec![self.adapter.script.clone()])
     }
 
-    /// The adapter's whole environment: none of the user's, so none of the user's settings, keys or account.
+    /// The adapter's whole environment.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
-        let node_folder = text(self.adapter.node.parent().expect("the folder of node"));
-        let own = |name: &str, value: String| (name.to_owned(), value);
-        vec![
-            own("PATH", format!("{node_folder}:/usr/local/bin:/usr/bin:/bin")),
-            own("HOME", text(&self.home())),
-            own("LANG", "C.UTF-8".to_owned()),
-            own("CODEX_HOME", text(&self.transcript_root())),
-            own("SCRIPTED_KEY", "test-key".to_owned()),
-            own("OPENAI_API_KEY", "test-key".to_owned()),
-            own("NO_BROWSER", "1".to_owned()),
-        ]
+        let root = self.transcript_root();
+        self.adapter.environment(
+            &self.home(),
+            &[
+                ("CODEX_HOME", root.to_str().expect("a path in UTF-8")),
+                ("SCRIPTED_KEY", "test-key"),
+                ("OPENAI_API_KEY", "test-key"),
+                ("NO_BROWSER", "1"),
+            ],
+        )
     }
 
     /// A new adapter process, initialized.
     pub(crate) fn adapter(&self) -> AcpClient {
-        let (program, arguments) = self.command();
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(self.environment())
-            .current_dir(self.project());
-        let client = AcpClient::start(&mut command);
-        client
-            .call("initialize", initialize_params())
-            .expect("initialize");
-        client
+        AcpClient::initialized(self.command(), self.environment(), &self.project())
     }
 
     /// The transcript of a session: the file whose name ends with its id.

@@ -51,6 +51,19 @@ pub(crate) struct Adapter {
     pub(crate) script: PathBuf,
 }
 
+impl Adapter {
+    /// The whole environment of a process of it: none of the user's, so none of the user's settings, keys or account.
+    pub(crate) fn environment(&self, home: &Path, own: &[(&str, &str)]) -> Vec<(String, String)> {
+        let node = self.node.parent().expect("the folder of node").display();
+        let path = format!("{node}:/usr/local/bin:/usr/bin:/bin");
+        let home = home.to_str().expect("a path in UTF-8");
+        let common = [("PATH", path.as_str()), ("HOME", home), ("LANG", "C.UTF-8")];
+        let all = common.iter().chain(own);
+        all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+}
+
 /// Why there is no adapter: npm cannot be reached. Nothing else is a reason to skip.
 #[derive(Debug)]
 pub(crate) struct Skip(pub(crate) String);

@@ -2,14 +2,12 @@
 //! environment that keep it from the outside world.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::acp_client::AcpClient;
-use super::claude::initialize_params;
 use super::model_server::ModelServer;
 use super::npm::{self, Adapter};
 
@@ -69,37 +67,24 @@ impl QwenLab {
         (self.adapter.node.clone(), arguments)
     }
 
-    /// The agent's whole environment: none of the user's, so none of the user's settings, keys or account.
+    /// The agent's whole environment.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
-        let node_folder = text(self.adapter.node.parent().expect("the folder of node"));
-        let own = |name: &str, value: String| (name.to_owned(), value);
-        vec![
-            own("PATH", format!("{node_folder}:/usr/local/bin:/usr/bin:/bin")),
-            own("HOME", text(&self.scratch().join("home"))),
-            own("LANG", "C.UTF-8".to_owned()),
-            own("OPENAI_BASE_URL", format!("{}/v1", self.model.url())),
-            own("OPENAI_API_KEY", "test-key".to_owned()),
-            own("OPENAI_MODEL", "scripted".to_owned()),
-            // One process in place of two: the inner one outlives the outer.
-            own("QWEN_CODE_NO_RELAUNCH", "true".to_owned()),
-        ]
+        let server = format!("{}/v1", self.model.url());
+        self.adapter.environment(
+            &self.scratch().join("home"),
+            &[
+                ("OPENAI_BASE_URL", server.as_str()),
+                ("OPENAI_API_KEY", "test-key"),
+                ("OPENAI_MODEL", "scripted"),
+                // One process in place of two: the inner one outlives the outer.
+                ("QWEN_CODE_NO_RELAUNCH", "true"),
+            ],
+        )
     }
 
     /// A new process of the agent, initialized.
     pub(crate) fn adapter(&self) -> AcpClient {
-        let (program, arguments) = self.command();
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(self.environment())
-            .current_dir(self.project());
-        let client = AcpClient::start(&mut command);
-        client
-            .call("initialize", initialize_params())
-            .expect("initialize");
-        client
+        AcpClient::initialized(self.command(), self.environment(), &self.project())
     }
 
     /// The transcript of a session, if there is one.

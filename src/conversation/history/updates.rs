@@ -1,8 +1,8 @@
 //! Converts messages to ACP updates, as an agent sends them when it loads a session, for clients that show updates
 //! anyway.
 //!
-//! Owns which updates a message becomes. Omits what is not part of the conversation: text that the agent wrote on behalf
-//! of the user, and the daemon's own retelling of an earlier session. Pure.
+//! Owns which updates a message becomes. Omits text that is not part of the conversation: what the agent wrote on behalf
+//! of the user, and the history that the daemon sent as text. Pure.
 
 use std::collections::HashMap;
 

@@ -61,7 +61,7 @@ const ASIDE: usize = 64;
 
 /// When a transcript is read again after the end of a turn that is not reported yet, or after a failed read. Without a
 /// watched folder nothing else would cause it, and a read may fail for reasons that do not change the file. The last record
-/// is written some 60 to 100 ms after the last update, and later on a slow disk. What is not on disk by the last of these
+/// is written some 60 to 100 ms after the last update, and later on a slow disk. A turn that is not on disk after the last of these
 /// times is reported with the next change, or after the next turn.
 const LATE: [Duration; 3] = [
     Duration::from_millis(150),
