@@ -195,7 +195,7 @@ pub struct Actor {
     deliver: Deliver,
     /// The open session.
     session: Option<UpstreamSession>,
-    /// What the last job made, until it is taken into use, kept or undone.
+    /// What the last job made, until it is used, kept or undone.
     made: Resource,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
@@ -359,9 +359,7 @@ impl Actor {
                 }
                 Woken::Closed(done) => {
                     self.closing = None;
-                    // It makes nothing; another job may have.
-                    let (job, found) = (done.number, done.found);
-                    self.input(Input::Worked { job, found });
+                    self.job_done(done);
                 }
                 Woken::Elapsed => self.deadlines_elapsed(),
                 Woken::Lines => {
@@ -611,7 +609,10 @@ impl Actor {
 
     fn job_done(&mut self, done: JobDone) {
         let JobDone { number, found, made } = done;
-        self.made = made;
+        // A job that made nothing leaves what another has made.
+        self.made.session = made.session.or(self.made.session.take());
+        self.made.copy = made.copy.or(self.made.copy.take());
+        self.made.files = made.files.or(self.made.files.take());
         self.input(Input::Worked { job: number, found });
     }
 }

@@ -74,7 +74,7 @@ pub enum Input<R> {
         turn_id: TurnId,
         /// The end; none where it cannot be read.
         anchor: Option<Anchor>,
-        /// Whether the prompt that was cut short earlier is in the transcript, where there is one.
+        /// Whether the earlier interrupted prompt, if any, is in the transcript.
         earlier: Option<Arrival>,
     },
     /// The scheduled continuation is due, and begins this turn.
@@ -375,11 +375,23 @@ pub struct CallChange<R> {
     pub answer: Answer,
     /// What is reported before the answer, if the change could be written.
     pub events: Vec<Event>,
-    /// The record before the change, which holds again if the change cannot be written; none if the record of another
-    /// conversation is written.
+    /// The record before the change, restored if the change cannot be written. `None` if the change is a new conversation.
     pub before: Option<Box<ConversationRecord>>,
     /// What the change has made besides the record.
     pub made: Made,
+}
+
+impl<R> CallChange<R> {
+    /// A change of the record only, which was this before.
+    pub fn new(caller: Caller<R>, answer: Answer, before: ConversationRecord) -> Self {
+        Self {
+            caller,
+            answer,
+            events: Vec::new(),
+            before: Some(Box::new(before)),
+            made: Made::Nothing,
+        }
+    }
 }
 
 /// What a change has made besides the record: kept if the change could be written, and otherwise undone.
@@ -387,8 +399,8 @@ pub struct CallChange<R> {
 pub enum Made {
     /// Nothing.
     Nothing,
-    /// A branch: a session, a copy, or both.
-    Branch(Box<Branched>),
+    /// A branch that is part of this conversation: a session, a copy, or both.
+    Branch(Box<Branched>, ConversationId),
     /// Files in another folder.
     Move,
     /// A repaired copy, which is the head now.
@@ -441,8 +453,8 @@ pub enum Deadline {
     reason = "an effect is carried out where it is made"
 )]
 pub enum Effect<R> {
-    /// Make the record durable as it stands behind the step. A step has one of these: of two lines that a kill comes between,
-    /// the first would have the record of both, and only its own ledger.
+    /// Make the record durable as it is after the step. A step has at most one: a kill could come between two, and the first
+    /// would then have the record of both, but only its own ledger.
     Write(Vec<WritePart<R>>),
     /// Make the record of a new conversation durable.
     WriteNew {
@@ -457,11 +469,11 @@ pub enum Effect<R> {
     Announce(Box<Conversation>),
     /// Tell a caller.
     Answer(R, Result<Answer, ConversationError>),
-    /// Climb the ladder.
+    /// Begin work outside the state machine, as the job with this number.
     Work(u64, Work),
     /// What was moved stays.
     KeepMove,
-    /// Leave it to the next life whether what was moved stays.
+    /// Keep neither the move nor its undo: the next start decides whether the move stands.
     LeaveMove,
     /// The copy that was made stays.
     KeepCopy,
@@ -470,7 +482,7 @@ pub enum Effect<R> {
     /// The copy from which the session that arrived was opened stays, since a later write may name it. If none does, the next start
     /// deletes it.
     LeaveCopy,
-    /// Look where the head's transcript ends: a prompt of this turn is to go out behind it.
+    /// Look where the head's transcript ends, before the prompt of this turn is sent.
     Anchor(TurnId),
     /// Drop a job whose result is no longer needed.
     AbandonJob,

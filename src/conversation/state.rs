@@ -187,7 +187,7 @@ pub enum Session {
 /// Work that is done outside the state machine; one piece at a time.
 #[derive(Debug)]
 pub struct Job<R> {
-    /// Tells this piece from earlier ones, whose results come too late.
+    /// Distinguishes it from earlier ones, whose results come too late.
     pub number: u64,
     /// What it is.
     pub kind: JobKind<R>,
@@ -219,7 +219,7 @@ pub enum JobKind<R> {
     },
     /// The files of the conversation go into another folder.
     Moving(MoveCall<R>),
-    /// They go back, since the move could not be written down.
+    /// The files are being moved back because the move could not be recorded.
     MovingBack {
         /// Who made the call.
         caller: Caller<R>,
@@ -242,7 +242,7 @@ pub enum JobKind<R> {
 /// A session that is being closed.
 #[derive(Debug)]
 pub struct Closing<R> {
-    /// Tells this closing from earlier ones.
+    /// Distinguishes it from earlier ones.
     pub number: u64,
     /// Who waits for it.
     pub callers: Vec<Caller<R>>,

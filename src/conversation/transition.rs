@@ -38,27 +38,6 @@ use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
 /// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
 pub(super) const REWRITE_AFTER_MS: u64 = 5_000;
 
-/// What a call has changed.
-struct Changed {
-    /// The record as it was, one revision before.
-    before: Box<ConversationRecord>,
-    /// What goes down with the record.
-    ledger: Ledger,
-    /// Events to send once it is on disk.
-    events: Vec<Event>,
-}
-
-impl Changed {
-    /// A change of nothing but the record.
-    fn from(before: ConversationRecord) -> Self {
-        Self {
-            before: Box::new(before),
-            ledger: Ledger::default(),
-            events: Vec::new(),
-        }
-    }
-}
-
 impl<R> Model<R> {
     /// Takes one input and returns the effects, answers last.
     pub fn apply(&mut self, input: Input<R>, now: Now) -> Effects<R> {
@@ -241,24 +220,10 @@ impl<R> Model<R> {
         self.saving = Saving::UnderWay;
     }
 
-    /// Answers a call when what it has changed is on disk. What could not be written is taken back, unless something else has
-    /// changed since.
-    fn answer_change(&mut self, caller: Caller<R>, answer: Answer, changed: Changed) {
-        let Changed {
-            before,
-            ledger,
-            events,
-        } = changed;
-        self.write_change(
-            ledger,
-            CallChange {
-                caller,
-                answer,
-                events,
-                before: Some(before),
-                made: Made::Nothing,
-            },
-        );
+    /// Answers a call that changed the record only when the change is on disk. A change that could not be written is taken back,
+    /// unless something else has changed since.
+    fn answer_change(&mut self, caller: Caller<R>, answer: Answer, before: ConversationRecord) {
+        self.write_change(Ledger::default(), CallChange::new(caller, answer, before));
     }
 
     /// Writes down what a call has changed.
@@ -335,34 +300,30 @@ impl<R> Model<R> {
             made,
         } = change;
         let is_written = result.is_ok();
-        if !matches!(made, Made::Nothing | Made::Deletion) {
+        if matches!(made, Made::Branch(..) | Made::Move | Made::Repair) {
             self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
         }
         if is_written {
-            if let Answer::Forked(fork) = &answer
-                && fork.conversation.id != self.record.id
-            {
+            if let (Answer::Forked(fork), None) = (&answer, &before) {
                 self.out
                     .push(Effect::Announce(Box::new(fork.conversation.clone())));
             }
-            for event in events {
-                self.out.emit(event);
-            }
+            events.into_iter().for_each(|event| self.out.emit(event));
         }
         match made {
             Made::Nothing => {}
-            Made::Branch(branched) => self.branch_recorded(*branched, &answer, is_written),
-            Made::Move => {
-                let Err(failure) = &result else {
-                    self.moving = false;
-                    self.out.push(Effect::KeepMove);
-                    return self.answer(caller, Ok(answer));
-                };
-                if self.takes_move_back(before.as_deref()) {
-                    let failure = failure.clone();
-                    return self.start_job(JobKind::MovingBack { caller, failure }, Work::MoveBack);
-                }
+            Made::Branch(branched, id) => self.branch_recorded(*branched, id, is_written),
+            Made::Move if is_written => {
+                self.moving = false;
+                self.out.push(Effect::KeepMove);
             }
+            Made::Move if self.takes_move_back(before.as_deref()) => {
+                if let Err(failure) = result {
+                    self.start_job(JobKind::MovingBack { caller, failure }, Work::MoveBack);
+                }
+                return;
+            }
+            Made::Move => {}
             Made::Repair => self.repair_recorded(before.as_deref(), is_written),
             Made::Deletion if is_written => self.out.push(Effect::End),
             Made::Deletion => self.deleting = false,
@@ -401,9 +362,9 @@ impl<R> Model<R> {
         self.publish_chain();
     }
 
-    /// A write failed: what it said goes out with the next, but for what a caller is told has failed.
+    /// A write failed: its ledger is written with the next, except what its caller is told has failed.
     fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger) {
-        // That a turn has begun is not worth telling: it failed before it did anything.
+        // A turn that failed before it did anything is not recorded as begun.
         ledger
             .requests
             .retain(|request| request.result.is_some() || request.turn_id.is_none());

@@ -29,7 +29,7 @@ use crate::transcript::moving::Moving;
 use super::{Actor, Job, Message, Reply};
 
 /// How many panics within [`FAULTS_WITHIN`] make a conversation refuse calls: one that panics at each message would otherwise
-/// begin anew without end, and one that panics without any message would keep a thread busy.
+/// restart endlessly, and one that panics without any message would keep a thread busy.
 pub(in crate::conversation) const FAULTS_LIMIT: usize = 5;
 
 /// See [`FAULTS_LIMIT`].
@@ -134,6 +134,8 @@ impl Actor {
     pub(super) async fn begin_anew(&mut self, why: &str) {
         let id = self.id();
         tracing::error!(conversation = %id, why, "the task of a conversation failed");
+        // What a step had caused before it panicked does not happen.
+        drop(self.model.take_effects());
         self.end_jobs().await;
         self.let_go();
         let recorded = self.settle_writes().await;
@@ -293,6 +295,9 @@ impl Actor {
             Milestone::Changed(change) => {
                 if matches!(change.made, Made::Move) {
                     self.keep_move();
+                }
+                if let (Answer::Forked(fork), None) = (&change.answer, &change.before) {
+                    self.services.announce_new(fork.conversation.clone());
                 }
                 for event in &change.events {
                     self.stream.emit(event, at);

@@ -223,7 +223,7 @@ impl<R> Model<R> {
         };
         let change = branch_change(branching.caller, answer, branched, None);
         let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
-        // The branch's session waits for the write where any other that is opened would come to lie.
+        // No other job may start before the write: its session would replace the branch's.
         self.occupy(JobKind::Recording);
         let ledger = Ledger {
             lineage: appended.entries,
@@ -243,9 +243,8 @@ impl<R> Model<R> {
         self.out.push(Effect::WriteNew { record, part });
     }
 
-    /// The branch is on disk, or could not be written: its session is used here or in the new conversation, or is let go of.
-    pub(super) fn branch_recorded(&mut self, branched: Branched, answer: &Answer, is_written: bool) {
-        let Answer::Forked(fork) = answer else { return };
+    /// The branch of this conversation is on disk, or could not be written: its session is used there, or closed.
+    pub(super) fn branch_recorded(&mut self, branched: Branched, id: ConversationId, is_written: bool) {
         // If something has changed since, the branch goes out with the next write.
         let is_kept = is_written || self.record.chain.contains(&branched.upstream_id);
         if !is_written {
@@ -257,7 +256,6 @@ impl<R> Model<R> {
                 false => Effect::DropCopy,
             });
         }
-        let id = fork.conversation.id;
         match branched.open.filter(|_| is_written) {
             Some(opened) if id == self.record.id => self.announce(*opened),
             Some(opened) => self.out.push(Effect::HandOver(id, opened)),
@@ -283,16 +281,17 @@ fn branch_change<R>(
     branched: Branched,
     before: Option<Box<ConversationRecord>>,
 ) -> CallChange<R> {
+    let id = answer.conversation.id;
     let forked = answer.link.clone().map(|link| Event::Forked {
         link,
-        conversation_id: answer.conversation.id,
+        conversation_id: id,
     });
     CallChange {
         caller,
         answer: Answer::Forked(Box::new(answer)),
         events: forked.into_iter().collect(),
         before,
-        made: Made::Branch(Box::new(branched)),
+        made: Made::Branch(Box::new(branched), id),
     }
 }
 

@@ -16,8 +16,6 @@ use crate::conversation::state::{
 };
 use crate::store::RequestRecord;
 
-use super::Changed;
-
 impl<R> Model<R> {
     /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
     pub(super) fn admit(
@@ -265,8 +263,8 @@ impl<R> Model<R> {
         let again = std::mem::replace(&mut turn.cancelled, true);
         match turn.phase {
             TurnPhase::Waiting => {
-                // No agent has the prompt. The climb goes on, since one that is let go of would close the session at the
-                // agent while the next climb opens it; though not for ever.
+                // No agent has the prompt. The climb continues: dropping it would close the session while the next climb
+                // opens it. `Deadline::Climb` limits it.
                 self.drop_turn_unsent();
                 self.spare_climb();
             }
@@ -313,9 +311,8 @@ impl<R> Model<R> {
         self.drop_unsent(turn.asked, result, refused, cancels);
         self.end_empty_line();
         for caller in durably {
-            // Whoever hears that it was cancelled must not see it go out in the daemon's next life.
-            let changed = Changed::from(before.clone());
-            self.answer_change(caller, Answer::Cancelled(true), changed);
+            // A caller that learns of the cancellation must not see the prompt sent after a restart.
+            self.answer_change(caller, Answer::Cancelled(true), before.clone());
         }
         self.arm_idle();
     }
@@ -406,7 +403,7 @@ impl<R> Model<R> {
         }
         self.touch();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
-        self.answer_change(caller, answer, Changed::from(before));
+        self.answer_change(caller, answer, before);
     }
 }
 

@@ -6,7 +6,6 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::CONTINUE_PROMPT;
 
-use super::Changed;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Caller, Request};
@@ -44,10 +43,10 @@ impl<R> Model<R> {
         let answer = Answer::Continued(ContinueAnswer {
             continuation: self.record.continuation.as_ref().map(Continuation::from),
         });
-        self.answer_change(caller, answer, Changed::from(before));
+        self.answer_change(caller, answer, before);
     }
 
-    /// Keeps a continuation that is about to go out from going out.
+    /// Stops a continuation that is about to be sent.
     fn call_off(&mut self) -> Result<(), ConversationError> {
         self.call_line_off();
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.asked.continues) else {
@@ -185,7 +184,7 @@ impl<R> Model<R> {
     pub(super) fn ascertained(&mut self, job: u64, arrival: Arrival) {
         match self.finish_job(job) {
             Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival),
-            // Who came meanwhile goes first; at a stop the next life goes on with it.
+            // Who came meanwhile goes first; at a stop the next start continues it.
             Some(JobKind::Ascertaining(None)) if self.turn.is_none() && !self.stopping => {
                 let arrival = self.as_known(arrival);
                 self.go_on(arrival);
@@ -225,7 +224,7 @@ impl<R> Model<R> {
         }
         let cut = self.record.cut.as_ref();
         let mut request = None;
-        // What somebody wants to be said is said, be it behind the prompt.
+        // A text given by the user is always sent, after the prompt if there is one.
         let with_text = |prompt: PromptContent| match &text {
             Some(text) => prompt.followed_by(text),
             None => prompt,
@@ -346,7 +345,7 @@ impl<R> Model<R> {
         })
     }
 
-    /// Its session was not to be had for a limit: the prompt goes out when that is over, as one that met it itself.
+    /// The session could not be opened because of a limit: the prompt goes out when that is over, as one that met it itself.
     pub(super) fn wait_for_limit(&mut self, message: &str, limit: &Limit) {
         let Some(turn) = &mut self.turn else { return };
         self.record.turn = Some(turn.asked.pending(self.now));

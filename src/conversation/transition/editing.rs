@@ -12,7 +12,7 @@ use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::edit::{Edit, Edited, link_of};
-use crate::conversation::effect::{Deadline, Effect, Ledger, Now, Work};
+use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Saving, Session, Turn, TurnPhase};
@@ -20,8 +20,6 @@ use crate::conversation::work::Progress;
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
-
-use super::Changed;
 
 impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, unless something runs.
@@ -282,7 +280,7 @@ impl<R> Model<R> {
             return;
         };
         self.lose_session();
-        let before = Box::new(self.record.clone());
+        let before = self.record.clone();
         let mut events = self.leave_history("undo");
         self.record.cwd = cwd;
         self.record.chain = chain;
@@ -304,12 +302,11 @@ impl<R> Model<R> {
             upstream: vec![held],
             ..Ledger::default()
         };
-        let changed = Changed {
-            before,
-            ledger,
+        let change = CallChange {
             events,
+            ..CallChange::new(caller, answer, before)
         };
-        self.answer_change(caller, answer, changed);
+        self.write_change(ledger, change);
     }
 }
 

@@ -136,7 +136,7 @@ impl<R> Model<R> {
             .chain
             .head()
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
-        // With the session gone they are orphans; an agent that lives wants to hear that nobody answers.
+        // Without the session they are orphans. A living agent must be told that there is no answer.
         if self.session != Session::Closed {
             self.cancel_questions();
         }

@@ -9,13 +9,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{AgentAnswer, Effect, Ledger, Milestone, SettledQuestion};
+use crate::conversation::effect::{AgentAnswer, CallChange, Effect, Ledger, Milestone, SettledQuestion};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{Model, OrphanAnswer};
 use crate::store::{AnsweredInterrupt, RequestRecord, Resting};
-
-use super::Changed;
 
 /// How many answered questions are remembered, so that a late answer is refused with the name of who answered first.
 const REMEMBERED_ANSWERS: usize = 64;
@@ -211,12 +209,11 @@ impl<R> Model<R> {
             by: by.to_owned(),
             outcome,
         };
-        let changed = Changed {
+        let change = CallChange {
             events: vec![resolved],
-            ..Changed::from(before)
+            ..CallChange::new(caller, Answer::Responded(None), before)
         };
-        let answer = Answer::Responded(None);
-        self.answer_change(caller, answer, changed);
+        self.write_change(Ledger::default(), change);
     }
 
     /// The turn whose last question was refused counts as cancelled by the user.

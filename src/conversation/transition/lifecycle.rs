@@ -11,8 +11,6 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Session, TurnPhase};
 use crate::store::{Reported, Resting};
 
-use super::Changed;
-
 impl<R> Model<R> {
     /// Closes the session; the next prompt brings it back.
     pub(super) fn close(&mut self, caller: Caller<R>) {
@@ -194,7 +192,7 @@ impl<R> Model<R> {
             AfterClose::Move(call) => self.move_files(call),
             AfterClose::Repair(call) => self.repair_files(call),
             AfterClose::Reset(caller) => {
-                let before = Box::new(self.record.clone());
+                let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Reset);
                 self.record.resting = Resting::Idle;
                 self.record.limit = None;
@@ -210,15 +208,14 @@ impl<R> Model<R> {
                 self.record.reported = Reported::default();
                 self.touch();
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
-                let changed = Changed {
-                    before,
-                    ledger,
+                let change = CallChange {
                     events,
+                    ..CallChange::new(caller, answer, before)
                 };
-                self.answer_change(caller, answer, changed);
+                self.write_change(ledger, change);
             }
             AfterClose::Delete(caller) => {
-                let before = Box::new(self.record.clone());
+                let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
                 self.record.interrupts.clear();
@@ -227,16 +224,12 @@ impl<R> Model<R> {
                 ledger.requests.extend(self.forget_held());
                 self.due = None;
                 self.touch();
-                self.write_change(
-                    ledger,
-                    CallChange {
-                        caller,
-                        answer: Answer::Deleted(DeleteAnswer { remaining }),
-                        events: vec![Event::Deleted {}],
-                        before: Some(before),
-                        made: Made::Deletion,
-                    },
-                );
+                let change = CallChange {
+                    events: vec![Event::Deleted {}],
+                    made: Made::Deletion,
+                    ..CallChange::new(caller, Answer::Deleted(DeleteAnswer { remaining }), before)
+                };
+                self.write_change(ledger, change);
             }
         }
     }

@@ -265,8 +265,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Tells who waits for prompts that they are not sent, once that is on disk: who has heard of it must not find them in
-    /// line again, nor start one by asking again, also not in the daemon's next life.
+    /// Answers the callers of dropped prompts after the drop is on disk: a caller that has the answer must not find its prompt in the
+    /// queue again, nor start it by repeating the call, even after a restart.
     fn drop_prompts(&mut self, prompts: Vec<Dropped<R>>, cancels: Vec<Caller<R>>) {
         let done = |prompt: &Dropped<R>| {
             let answer = prompt.result.as_ref().ok()?;
@@ -424,7 +424,7 @@ impl<R> Model<R> {
         true
     }
 
-    /// A turn has made up for what was cut short: what is held comes next, where that was asked for.
+    /// A turn has settled the interrupted prompt: what is held comes next, where that was asked for.
     pub(super) fn settle_line(&mut self, continues: bool, stop_reason: &StopReason) {
         if self.turn.as_ref().is_some_and(|turn| turn.asked.is_let_out) {
             // What comes up next has its own time.

@@ -10,8 +10,6 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, JobKind, Model, MoveCall, Session};
 use crate::store::ConversationRecord;
 
-use super::Changed;
-
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
     pub(super) fn hold(&mut self, caller: Caller<R>) {
@@ -35,9 +33,9 @@ impl<R> Model<R> {
                 left_out: Vec::new(),
                 kept: Vec::new(),
             }));
-            let changed = Changed::from(self.record.clone());
+            let before = self.record.clone();
             self.touch();
-            self.answer_change(call.caller, answer, changed);
+            self.answer_change(call.caller, answer, before);
             return;
         }
         self.moving = true;
@@ -101,7 +99,7 @@ impl<R> Model<R> {
                 return;
             }
         };
-        let before = Box::new(self.record.clone());
+        let before = self.record.clone();
         let reason = match call.undoes {
             true => LinkReason::Undone,
             false => LinkReason::Moved,
@@ -133,11 +131,9 @@ impl<R> Model<R> {
             events.push(Event::Undone { link, dropped: 0 });
         }
         let change = CallChange {
-            caller: call.caller,
-            answer,
             events,
-            before: Some(before),
             made: Made::Move,
+            ..CallChange::new(call.caller, answer, before)
         };
         let ledger = Ledger {
             lineage: moved.entries,
@@ -146,8 +142,8 @@ impl<R> Model<R> {
         self.write_change(ledger, change);
     }
 
-    /// A move could not be written. Whether the files go back: not if something has changed since, because the move goes out with
-    /// the next write then, and nobody knows until then.
+    /// A move could not be written. Returns whether the files are moved back. If the record has changed since, the next write may
+    /// still record the move, so they stay.
     pub(super) fn takes_move_back(&mut self, before: Option<&ConversationRecord>) -> bool {
         let is_as_before =
             before.is_some_and(|before| self.record.cwd == before.cwd && self.record.chain == before.chain);

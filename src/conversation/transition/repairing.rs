@@ -11,8 +11,6 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{AfterClose, JobKind, Model, RepairCall, Session};
 use crate::store::{ConversationRecord, Resting};
 
-use super::Changed;
-
 impl<R> Model<R> {
     /// Begins a repair, unless something else has to end first.
     pub(super) fn repair(&mut self, call: RepairCall<R>) {
@@ -49,17 +47,17 @@ impl<R> Model<R> {
             }
         };
         let Some(made) = made else {
-            // The same call is told the same, whatever has become of the transcript since.
+            // A repeated call gets the same answer, even if the transcript has changed.
             if call.caller.request.is_none() {
                 self.answer(call.caller, Ok(answer));
                 return;
             }
-            let changed = Changed::from(self.record.clone());
+            let before = self.record.clone();
             self.touch();
-            self.answer_change(call.caller, answer, changed);
+            self.answer_change(call.caller, answer, before);
             return;
         };
-        let before = Box::new(self.record.clone());
+        let before = self.record.clone();
         let link = NewLink {
             upstream_id: made.upstream_id.clone(),
             agent: self.record.agent.clone(),
@@ -99,16 +97,13 @@ impl<R> Model<R> {
         self.write_change(
             ledger,
             CallChange {
-                caller: call.caller,
-                answer,
-                events: Vec::new(),
-                before: Some(before),
                 made: Made::Repair,
+                ..CallChange::new(call.caller, answer, before)
             },
         );
     }
 
-    /// The copy is the head on disk, or could not be written down as that: then it is deleted.
+    /// The copy is recorded as the head, or could not be recorded and is deleted.
     pub(super) fn repair_recorded(&mut self, before: Option<&ConversationRecord>, is_written: bool) {
         let head = |record: &ConversationRecord| record.chain.head().map(|head| head.upstream_id.clone());
         // If something has changed since, it goes out with the next write.

@@ -30,7 +30,7 @@ impl<R> Model<R> {
             "the agent ended {MAX_DEATHS} times before it could be sent the prompt; the last time: {last}"
         ));
         self.note_failed(&error);
-        // What goes out by itself has words of its own for it.
+        // A continuation replaces this error by its own.
         self.fail_waiting(&error);
     }
 
@@ -209,7 +209,7 @@ impl<R> Model<R> {
             is_to_move: false,
             is_apart: self.turn.as_ref().is_some_and(|turn| turn.is_apart),
         });
-        // What was cut short still is: only a turn makes up for it.
+        // The interrupted prompt stays recorded until a turn settles it.
         let is_cut = self.record.cut.is_some();
         let is_told_so = self.record.resting == Resting::Interrupted && is_cut;
         if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) && !is_told_so {

@@ -62,7 +62,7 @@ impl<R> Model<R> {
         );
         self.note_said();
         let earlier = self.record.continuation.take();
-        // What somebody wants at a time of its own is none of this turn's business.
+        // What somebody wants at a time of its own is not affected by this turn.
         let is_later = |earlier: &PendingContinuation| !continues && earlier.at > self.now;
         let is_kept = earlier.as_ref().is_some_and(is_later);
         let has_text = earlier.as_ref().is_some_and(|earlier| earlier.text.is_some());
@@ -199,7 +199,7 @@ impl<R> Model<R> {
     }
 }
 
-/// A continuation that was cut short, for its next time; what comes after it, where it has been sent too often.
+/// Schedules an interrupted continuation again, or what follows it after too many attempts.
 fn try_again(
     earlier: PendingContinuation,
     resets_at: Option<Timestamp>,

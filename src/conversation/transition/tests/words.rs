@@ -39,7 +39,7 @@ fn part_words(part: &WritePart<u32>) -> String {
         Milestone::QuestionSettled(..) => "settled",
         Milestone::Changed(change) => match change.made {
             Made::Nothing => "call",
-            Made::Branch(_) => "branch",
+            Made::Branch(..) => "branch",
             Made::Move => "move",
             Made::Repair => "repair",
             Made::Deletion => "deletion",
