@@ -80,8 +80,9 @@ pub fn repair(
 ) -> Result<Repaired, TranscriptError> {
     let unanswered = unanswered(reading::open(source)?, branch);
     let unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
+    let lines = open_lines(source)?;
     let mut repairs = Repairs::default();
-    let path = with_files(source, folder, new_id, |files, writer| {
+    let path = with_files("repair", source, folder, new_id, |files, writer| {
         let mut repairer = Repairer {
             branch,
             behind: index.behind_calls(branch, unanswered.keys().copied()),
@@ -93,7 +94,7 @@ pub fn repair(
             files,
             repairs: &mut repairs,
         };
-        open_lines(source)?.all(writer, |line, edits| repairer.line(line, edits))?;
+        lines.all(writer, |line, edits| repairer.line(line, edits))?;
         repairer.end(writer)
     })?;
     repairs.left_out += u64::from(index.ends_torn());

@@ -40,19 +40,17 @@ pub(super) fn fork(
         }
     };
     let folder = source.parent().unwrap_or(Path::new("."));
+    let lines = copy::open_lines(source).map_err(RpcError::internal)?;
     copy::create_in(folder, branch_id, "fork", |writer| {
         let mut new_ids = HashMap::new();
-        let lines = copy::open_lines(source);
-        let copied = lines.and_then(|lines| {
-            lines.all(writer, |line, edits| {
-                let text = text_of_same_length(line.held()?);
-                let record = Record::parse(&text).filter(|_| selection.contains(line.offset));
-                let Some(record) = record else {
-                    return Ok(Verdict::Drop);
-                };
-                edit(&record, source_id, branch_id, &mut new_ids, edits);
-                Ok(Verdict::Keep)
-            })
+        let copied = lines.all(writer, |line, edits| {
+            let text = text_of_same_length(line.held()?);
+            let record = Record::parse(&text).filter(|_| selection.contains(line.offset));
+            let Some(record) = record else {
+                return Ok(Verdict::Drop);
+            };
+            edit(&record, source_id, branch_id, &mut new_ids, edits);
+            Ok(Verdict::Keep)
         });
         copied.map_err(TranscriptError::io("write the copy of", source))
     })
