@@ -27,7 +27,7 @@ use strings::{special, trim_cut, unfinished};
 pub(super) const ELEMENTS_LIMIT: usize = 10_000;
 
 /// The size of a pruned record from which on no elements are copied, and from which on no members are.
-const ELEMENTS_LIMIT_BYTES: usize = 8 << 20;
+pub(super) const ELEMENTS_LIMIT_BYTES: usize = 8 << 20;
 const MEMBERS_LIMIT_BYTES: usize = 2 * ELEMENTS_LIMIT_BYTES;
 
 /// The longest number that is copied, in bytes: the digits of `u64::MAX`. [`LONG_NUMBER`] replaces a longer one.
