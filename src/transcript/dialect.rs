@@ -22,7 +22,7 @@ use super::library::Library;
 use super::opened::Opened;
 use super::origin::Origin;
 use super::parts::{Part, Parts};
-use super::qwen::Qwen;
+use super::qwen::{self, Qwen};
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
@@ -305,11 +305,17 @@ impl Format {
         }
     }
 
-    /// The format of a session's transcript, by its file name.
+    /// The format of a session's transcript, by the folder below the agent's own in which it was and by its name.
     #[must_use]
-    pub fn of_name(name: &str, upstream_id: &str) -> Self {
+    pub fn of_file(folder: &str, name: &str, upstream_id: &str) -> Self {
         let is_rollout = name.starts_with("rollout-") && name.strip_suffix(".jsonl") != Some(upstream_id);
-        if is_rollout { Self::Codex } else { Self::Claude }
+        if is_rollout {
+            Self::Codex
+        } else if qwen::is_chats(Path::new(folder)) {
+            Self::Qwen
+        } else {
+            Self::Claude
+        }
     }
 }
 
@@ -318,5 +324,32 @@ pub(super) fn turns_in_words(turns: usize) -> String {
     match turns {
         1 => "1 turn".to_owned(),
         turns => format!("{turns} turns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_of_a_file_is_known_by_where_it_was() {
+        let id = "09f5b69e-2b4e-442e-890b-dfb5feff1f81";
+        let own = format!("{id}.jsonl");
+        let rollout = format!("rollout-2026-11-03T12-00-00-{id}.jsonl");
+        let table = [
+            ("projects/-home-u-project", own.as_str(), Format::Claude),
+            ("projects/chats", &own, Format::Claude),
+            // Lists of earlier versions do not say where it was.
+            ("", &own, Format::Claude),
+            ("projects/-home-u-project/chats", &own, Format::Qwen),
+            ("sessions/2026/11/03", &rollout, Format::Codex),
+            ("archived_sessions", &rollout, Format::Codex),
+            ("", &rollout, Format::Codex),
+        ];
+        for (folder, name, format) in table {
+            assert_eq!(Format::of_file(folder, name, id), format, "{folder}/{name}");
+        }
+        let named = Format::of_file("projects/-p", "rollout-1.jsonl", "rollout-1");
+        assert_eq!(named, Format::Claude);
     }
 }

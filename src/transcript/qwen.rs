@@ -14,6 +14,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
@@ -36,6 +37,14 @@ const ID_CHARS: std::ops::RangeInclusive<usize> = 32..=36;
 /// The session whose transcript has this name. Other files lie beside transcripts: `<id>.ledger.jsonl`, `<id>.worktree.json`.
 pub(super) fn upstream_id(name: &str) -> Option<&str> {
     name.strip_suffix(".jsonl").filter(|id| is_id(id))
+}
+
+/// Whether a folder, by its path below the agent's own, is one of transcripts.
+pub(super) fn is_chats(folder: &Path) -> bool {
+    let mut names = folder.iter();
+    names.next() == Some(OsStr::new("projects"))
+        && names.nth(1) == Some(OsStr::new(CHATS))
+        && names.next().is_none()
 }
 
 fn is_id(id: &str) -> bool {
