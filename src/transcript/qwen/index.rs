@@ -10,7 +10,7 @@ use std::io::{self, BufRead};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::record::{Header, Kind, with_records};
+use super::record::{Header, Kind, for_each_record};
 use crate::transcript::lines::Lines;
 
 /// The uuid of a record; of another text a part of its digest.
@@ -20,6 +20,7 @@ pub(super) type Id = u128;
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) offset: u64,
+    pub(super) bytes: u32,
     pub(super) id: Id,
     pub(super) parent: Option<Id>,
     pub(super) kind: Kind,
@@ -64,15 +65,13 @@ impl Index {
         self.ends_torn = false;
         while let Some(line) = lines.next_line()? {
             let (offset, ended) = (line.offset, line.ended);
-            let has_garbage = with_records(line.bytes, |records| {
-                for (place, fields) in &records.found {
-                    self.took_unended |= !ended;
-                    if let Some(header) = Header::of(fields) {
-                        self.push(offset + *place as u64, &header);
-                    }
+            let has_garbage = for_each_record(line.bytes, |place, fields| {
+                self.took_unended |= !ended;
+                if let Some(header) = Header::of(fields) {
+                    self.push(offset + place.start as u64, place.len(), &header);
                 }
-                records.has_garbage || line.oversized
             });
+            let has_garbage = has_garbage || line.oversized;
             match ended {
                 true => self.garbage_lines += u64::from(has_garbage),
                 false => self.ends_torn = has_garbage,
@@ -85,7 +84,7 @@ impl Index {
         Ok(())
     }
 
-    fn push(&mut self, offset: u64, header: &Header) {
+    fn push(&mut self, offset: u64, bytes: usize, header: &Header) {
         let id = self.id(&header.uuid);
         let parent = header.parent.as_deref().map(|parent| self.id(parent));
         let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
@@ -93,6 +92,8 @@ impl Index {
         self.prompts += u64::from(header.kind == Kind::Prompt);
         self.entries.push(Entry {
             offset,
+            // No line has more.
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             id,
             parent,
             kind: header.kind,
