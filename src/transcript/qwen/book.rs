@@ -251,7 +251,7 @@ impl OpenQwen {
         &self.path
     }
 
-    /// Reads a message; none if the file was changed meanwhile.
+    /// Reads a message, which the agent puts together of all records with its uuid; none if the file was changed meanwhile.
     pub(in crate::transcript) fn message(
         &mut self,
         number: usize,
@@ -259,7 +259,16 @@ impl OpenQwen {
         let Some(position) = self.book.messages.get(number).copied() else {
             return Ok(None);
         };
-        self.record(position, message)
+        let mut whole = self.record(position, message)?;
+        let index = Arc::clone(&self.book.index);
+        for repeat in index.repeats(position) {
+            let more = self.record(*repeat, message)?;
+            if let (Some(whole), Some(more)) = (&mut whole, more) {
+                whole.parts.extend(more.parts);
+                whole.bytes += more.bytes;
+            }
+        }
+        Ok(whole)
     }
 
     /// How many messages the agent loads: those after the last compaction, and what that left.

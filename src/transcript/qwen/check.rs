@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead};
+use std::iter;
 
 use bridge_protocol::check::{Finding, FindingKind};
 
@@ -200,6 +201,7 @@ impl Checker {
             .rposition(|position| compacted(&position))
             .unwrap_or(0);
         let sent = branch.positions[first.min(branch.positions.len())..].iter();
+        let sent = sent.flat_map(|position| iter::once(position).chain(index.repeats(*position)));
         let lines: HashSet<u64> = sent.map(|position| self.line_of(*position)).collect();
         let items: Vec<_> = std::mem::take(&mut self.items)
             .into_iter()

@@ -1,10 +1,10 @@
 //! Where the records of a transcript stand, and the branch that leads to one of them.
 //!
 //! The agent (Qwen Code 0.24.4) continues with the last record of the file, whatever it is, and follows the parents from there. A
-//! parent that is missing ends the history: what stands before it is not sent. Of records with one uuid the first names the
-//! parent. Pure over any buffered reader.
+//! parent that is missing ends the history: what stands before it is not sent. Records with one uuid are one message, and the first
+//! of them names the parent. Pure over any buffered reader.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead};
 
 use sha2::{Digest, Sha256};
@@ -33,6 +33,8 @@ pub(super) struct Index {
     pub(super) entries: Vec<Entry>,
     /// The first entry of each id.
     places: HashMap<Id, u32>,
+    /// The later entries of an id, by its first.
+    repeats: BTreeMap<u32, Vec<u32>>,
     /// The ids that are not uuids.
     texts: HashMap<Id, Box<str>>,
     pub(super) bytes: u64,
@@ -88,8 +90,12 @@ impl Index {
         let id = self.id(&header.uuid);
         let parent = header.parent.as_deref().map(|parent| self.id(parent));
         let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        self.places.entry(id).or_insert(position);
-        self.prompts += u64::from(header.kind == Kind::Prompt);
+        let first = *self.places.entry(id).or_insert(position);
+        if first == position {
+            self.prompts += u64::from(header.kind == Kind::Prompt);
+        } else {
+            self.repeats.entry(first).or_default().push(position);
+        }
         self.entries.push(Entry {
             offset,
             // No line has more.
@@ -145,6 +151,11 @@ impl Index {
     /// The entry of this uuid.
     pub(super) fn find(&self, uuid: &str) -> Option<u32> {
         self.places.get(&id_of(uuid)).copied()
+    }
+
+    /// The later entries with the uuid of this one, which is the first.
+    pub(super) fn repeats(&self, position: u32) -> &[u32] {
+        self.repeats.get(&position).map_or(&[], Vec::as_slice)
     }
 
     /// Whether another entry with the uuid of this one stands before it.

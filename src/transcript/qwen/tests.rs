@@ -370,6 +370,39 @@ fn damage_is_found_and_what_is_left_is_read() {
     }
 }
 
+/// As the agent sends them: in one message, where the first one stands.
+#[test]
+fn records_with_one_uuid_are_one_message() {
+    let records = lines(WHOLE);
+    let whole = Root::with(WHOLE_ID, text(&records));
+    let position = |kind: &str| {
+        let is_it = |record: &Value| record["type"] == kind && record["subtype"].is_null();
+        records.iter().position(is_it).unwrap()
+    };
+    for (number, kind) in [(0, "user"), (1, "assistant")] {
+        let mut repeated = records.clone();
+        let mut again = records[position(kind)].clone();
+        again["message"]["parts"] = json!([{"text": "again"}]);
+        again["parentUuid"] = Value::Null;
+        repeated.insert(position(kind) + 3, again.clone());
+        let root = Root::with(WHOLE_ID, text(&repeated));
+        let mut opened = root.open(WHOLE_ID);
+        assert_eq!(
+            (opened.turns(), opened.prompts()),
+            (6, whole.open(WHOLE_ID).prompts())
+        );
+        let first = whole.open(WHOLE_ID).message(number).unwrap().unwrap();
+        let message = opened.message(number).unwrap().unwrap();
+        let (last, rest) = message.parts.split_last().unwrap();
+        assert_eq!(
+            (last, rest),
+            (&Part::Text("again".to_owned()), &first.parts[..]),
+            "{kind}"
+        );
+        assert_eq!(message.bytes, first.bytes + again.to_string().len() as u64);
+    }
+}
+
 fn root_of_whole() -> Root {
     Root::with(WHOLE_ID, WHOLE)
 }
