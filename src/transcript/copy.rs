@@ -13,7 +13,7 @@ use super::TranscriptError;
 use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::locate;
 use super::meter::Metered;
-use super::rewrite::{Edits, Record, Rewriter, Verdict, token};
+use super::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
 use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
@@ -39,7 +39,7 @@ pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, Tr
         lines.all(writer, |line, edits| {
             let bytes = line.held()?;
             let text = text_of_same_length(bytes);
-            match Record::parse(&text) {
+            match EditableRecord::parse(&text) {
                 Some(record) => edit_session(&record, old_id, new_id, edits),
                 // A killed writer left it.
                 None if !line.ended => return Ok(Verdict::Drop),
@@ -245,7 +245,7 @@ pub(super) fn changed() -> io::Error {
 }
 
 /// Replaces the id of a record's session if it is the old one.
-pub(super) fn edit_session(record: &Record<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
+pub(super) fn edit_session(record: &EditableRecord<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
     if let Some((_, place)) = record.text(&["sessionId"]).filter(|(id, _)| id == old_id) {
         edits.replace(place, token(new_id));
     }

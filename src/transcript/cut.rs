@@ -28,7 +28,7 @@ use super::claude::{Index, Selection};
 use super::copy::{self, changed, edit_session, open_lines, session_of};
 use super::fields::{Fields, Json, lenient_text};
 use super::lines::text_of_same_length;
-use super::rewrite::{Edits, Line, Record, Rewriter, Verdict, token};
+use super::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
 use members::Members;
 
@@ -225,7 +225,7 @@ impl Cutter<'_, '_> {
         // What cannot be looked into is not known, and so it is kept.
         let Some(bytes) = line.bytes else { return true };
         let text = text_of_same_length(bytes);
-        let Some(record) = Record::parse(&text) else {
+        let Some(record) = EditableRecord::parse(&text) else {
             return false;
         };
         let kind = record.fields.text("type").unwrap_or_default();

@@ -9,7 +9,7 @@ mod copies;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use super::checkpoint::CheckpointRef;
 use super::library::Library;
 use super::opened::Opened;
 use super::origin::Origin;
-use super::parts::{Part, Parts};
+use super::parts::{Part, Parts, rollout_part};
 use super::qwen::{self, Qwen};
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
@@ -225,7 +225,13 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError>;
+    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
+        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
+        Ok(Parts {
+            files: vec![rollout_part(&path)?],
+            left_out: Vec::new(),
+        })
+    }
 
     /// Where the agent looks for a file of a session that runs in `cwd`. If that is unknown: in `folder`, which the transcript was
     /// in. `folder` is a path below the root, and `name` one below the folder of the transcript.

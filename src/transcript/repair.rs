@@ -23,7 +23,7 @@ use super::copy::{changed, edit_session, open_lines, session_of, with_files};
 use super::fields::{Fields, Json};
 use super::lines::{text_of_same_length, trimmed};
 use super::reading;
-use super::rewrite::{Edits, Line, Record, Verdict, token};
+use super::rewrite::{EditableRecord, Edits, Line, Verdict, token};
 use super::side_files::SideFiles;
 
 /// What the agent tells the model in place of a tool's result that it has not recorded.
@@ -127,7 +127,7 @@ impl Repairer<'_, '_> {
     fn line(&mut self, line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
         let bytes = line.held()?;
         let text = text_of_same_length(bytes);
-        let record = Record::parse(&text);
+        let record = EditableRecord::parse(&text);
         if self.left.next_if_eq(&line.offset).is_some() {
             self.record(line.offset, bytes, &record.ok_or_else(changed)?, edits)?;
             return Ok(Verdict::Keep);
@@ -145,7 +145,13 @@ impl Repairer<'_, '_> {
     }
 
     /// A record of the branch.
-    fn record(&mut self, offset: u64, line: &[u8], record: &Record<'_>, edits: &mut Edits) -> io::Result<()> {
+    fn record(
+        &mut self,
+        offset: u64,
+        line: &[u8],
+        record: &EditableRecord<'_>,
+        edits: &mut Edits,
+    ) -> io::Result<()> {
         let uuid = record.fields.str("uuid");
         if !uuid.is_some_and(|uuid| self.index.is_at(offset, &uuid)) {
             return Err(changed());
@@ -153,11 +159,11 @@ impl Repairer<'_, '_> {
         for call in self.behind.places.remove(&offset).unwrap_or_default() {
             edits.insert_before(&self.waiting.remove(&call).unwrap_or_default());
         }
-        if let Some(place) = record.place(&["sessionId"]) {
+        if let Some(place) = record.position(&["sessionId"]) {
             edits.replace(place, token(self.new_id));
         }
         if let Some(parent) = self.parent(offset)
-            && let Some(place) = record.place(&["parentUuid"])
+            && let Some(place) = record.position(&["parentUuid"])
         {
             edits.replace(place, parent.map_or("null".to_owned(), |parent| token(&parent)));
         }

@@ -247,14 +247,14 @@ impl<R: BufRead + Seek> Rewriter<R> {
 
 /// A record and where its values are in its line.
 #[derive(Debug)]
-pub struct Record<'a> {
+pub struct EditableRecord<'a> {
     /// Its members.
     pub fields: Fields<'a>,
     text: &'a str,
     start: usize,
 }
 
-impl<'a> Record<'a> {
+impl<'a> EditableRecord<'a> {
     /// The record that a line is, whatever else surrounds it; `None` if it is none.
     #[must_use]
     pub fn parse(line: &'a str) -> Option<Self> {
@@ -272,12 +272,12 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Where the value of a member is in the line. Members of members are named by the way to them.
+    /// The position in the line of the value at this path: the names of members from the outermost to the innermost.
     #[must_use]
-    pub fn place(&self, way: &[&str]) -> Option<Range<usize>> {
-        let (name, way) = way.split_last()?;
+    pub fn position(&self, path: &[&str]) -> Option<Range<usize>> {
+        let (name, outer) = path.split_last()?;
         let mut inner = None;
-        for name in way {
+        for name in outer {
             inner = Some(inner.as_ref().unwrap_or(&self.fields).object(name)?);
         }
         let place = inner.as_ref().unwrap_or(&self.fields).place(self.text, name)?;
@@ -297,10 +297,10 @@ impl<'a> Record<'a> {
         start + part.start..start + part.end
     }
 
-    /// The text of such a member, and where its value is.
+    /// The text at this path, and the position of its value.
     #[must_use]
-    pub fn text(&self, way: &[&str]) -> Option<(String, Range<usize>)> {
-        let place = self.place(way)?;
+    pub fn text(&self, path: &[&str]) -> Option<(String, Range<usize>)> {
+        let place = self.position(path)?;
         let token = &self.text[place.start - self.start..place.end - self.start];
         Some((lenient_text(token)?, place))
     }
@@ -438,13 +438,13 @@ mod tests {
     #[test]
     fn values_are_found_by_the_way_to_them() {
         let line = "\u{feff}{\"a\":{\"b\": \"\\u0078\"},\"b\":1,\"a\" : {\"b\":\"last\"}}\0";
-        let record = Record::parse(line).unwrap();
+        let record = EditableRecord::parse(line).unwrap();
         let (text, place) = record.text(&["a", "b"]).unwrap();
         assert_eq!((text.as_str(), &line[place]), ("last", "\"last\""));
-        assert_eq!(&line[record.place(&["b"]).unwrap()], "1");
+        assert_eq!(&line[record.position(&["b"]).unwrap()], "1");
         assert_eq!(record.text(&["b"]), None);
-        assert_eq!(record.place(&["b", "a"]), None);
+        assert_eq!(record.position(&["b", "a"]), None);
         assert_eq!(&line[record.end()..], "}\0");
-        assert!(Record::parse("{\"a\":1").is_none());
+        assert!(EditableRecord::parse("{\"a\":1").is_none());
     }
 }

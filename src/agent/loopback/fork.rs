@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::wire::RpcError;
 use crate::transcript::lines::text_of_same_length;
-use crate::transcript::rewrite::{Edits, Record, Verdict, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, Verdict, token};
 use crate::transcript::{TranscriptError, copy, reading};
 
 /// Writes the transcript `branch_id` with the history of `source` up to and including the message `point`: a reply's
@@ -45,7 +45,7 @@ pub(super) fn fork(
         let mut new_ids = HashMap::new();
         let copied = lines.all(writer, |line, edits| {
             let text = text_of_same_length(line.held()?);
-            let record = Record::parse(&text).filter(|_| selection.contains(line.offset));
+            let record = EditableRecord::parse(&text).filter(|_| selection.contains(line.offset));
             let Some(record) = record else {
                 return Ok(Verdict::Drop);
             };
@@ -59,13 +59,13 @@ pub(super) fn fork(
 }
 
 fn edit(
-    record: &Record<'_>,
+    record: &EditableRecord<'_>,
     source_id: &str,
     branch_id: &str,
     new_ids: &mut HashMap<String, String>,
     edits: &mut Edits,
 ) {
-    if let Some(place) = record.place(&["sessionId"]) {
+    if let Some(place) = record.position(&["sessionId"]) {
         edits.replace(place, token(branch_id));
     }
     for name in ["uuid", "parentUuid", "logicalParentUuid"] {
@@ -79,7 +79,7 @@ fn edit(
         token(&record.fields.text("uuid").unwrap_or_default()),
     );
     let origin = format!(r#"{{"sessionId":{source_id},"messageUuid":{uuid}}}"#);
-    match record.place(&["forkedFrom"]) {
+    match record.position(&["forkedFrom"]) {
         Some(place) => edits.replace(place, origin),
         None => edits.replace(record.end()..record.end(), format!(",\"forkedFrom\":{origin}")),
     }
@@ -96,7 +96,7 @@ mod tests {
         let lines = Rewriter::new(text.as_bytes(), text.len()).leaving_the_end();
         let copied = lines.all(&mut written, |_, edits| {
             edit(
-                &Record::parse(text).expect("a record"),
+                &EditableRecord::parse(text).expect("a record"),
                 "old",
                 "new",
                 &mut ids,

@@ -1,6 +1,6 @@
 //! Codex' rollouts: one file a session wherever its id is in the name, which may continue the files of others.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::transcript::dialect::{
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::{Parts, rollout_part};
+use crate::transcript::parts::rollout_part;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource};
 
@@ -152,14 +152,6 @@ impl Dialect for Codex {
             })
         });
         Ok((sessions.collect::<Result<_, TranscriptError>>()?, missing))
-    }
-
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
-        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
-        Ok(Parts {
-            files: vec![rollout_part(&path)?],
-            left_out: Vec::new(),
-        })
     }
 
     fn place(&self, root: &Path, _cwd: Option<&Path>, _folder: &Path, name: &Path) -> PathBuf {
