@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind, Repairs};
 
 use super::TranscriptError;
+use super::blank::is_blank;
 use super::check::Report;
 use super::checkpoint::CheckpointRef;
 use super::library::Library;
@@ -145,10 +146,15 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::find`].
-    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError>;
+    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
+        Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
+    }
 
     /// Whether the transcript of a session is missing or blank, or one that it continues is missing.
-    fn is_gone(&self, root: &Path, id: &str) -> bool;
+    fn is_gone(&self, root: &Path, id: &str) -> bool {
+        let found = self.locate(root, id);
+        found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
+    }
 
     /// Opens the history of a session, whole or up to a place.
     ///
@@ -323,6 +329,30 @@ impl Format {
             Self::Claude
         }
     }
+}
+
+/// Opens the first of a session's files that has a place.
+///
+/// # Errors
+/// As [`Dialect::open_at`].
+pub(super) fn open_first(
+    found: Vec<PathBuf>,
+    root: &Path,
+    place: &CheckpointRef,
+    open: impl Fn(&Path) -> Result<Opened, TranscriptError>,
+) -> Result<Opened, TranscriptError> {
+    let mut failure = TranscriptError::NotFound {
+        upstream_id: place.upstream_id.clone(),
+        root: root.to_owned(),
+    };
+    for path in found {
+        match open(&path) {
+            Err(error) if error.is_absence() => {}
+            Err(error) => failure = error,
+            opened => return opened,
+        }
+    }
+    Err(failure)
 }
 
 /// A number of turns, as findings say it.
