@@ -16,7 +16,7 @@ mod neighbours;
 mod tests;
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::borrowed_files::{Claimed, collect_borrowed};
 use super::relocate::{RESULTS, Relocation};
 use super::{TranscriptError, claude, parts, shelf};
-use crate::files::file_contains;
+use crate::files::{file_contains, open_file};
 
 pub use carrying::{Moving, Watched};
 pub use journal::{settle, take_back};
@@ -240,7 +240,7 @@ fn is_fork(beginning: &[u8]) -> bool {
 
 fn beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
     let mut beginning = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
+    let read = open_file(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
     read.map_err(TranscriptError::io("read", path))?;
     Ok(beginning)
 }

@@ -1,7 +1,7 @@
 //! What is asked of transcripts, answered for those of Qwen Code.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use bridge_protocol::check::{Finding, FindingKind};
 
@@ -15,7 +15,6 @@ use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, Session
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::{Parts, rollout_part};
 use crate::transcript::reading::open;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts::{HistoryFiles, MissingSource};
@@ -99,14 +98,6 @@ impl Dialect for Qwen {
         let home = Home { library, root };
         let path = best(home, id, |_| false)?;
         self.check(home.session(None, id), &path)
-    }
-
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
-        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
-        Ok(Parts {
-            files: vec![rollout_part(&path)?],
-            left_out: Vec::new(),
-        })
     }
 
     /// Where it was: the agent resumes a session only in the folder in which it began.
