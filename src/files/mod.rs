@@ -65,6 +65,25 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Refuses a path below `folder` that leads through a link: what is written there would be elsewhere.
+///
+/// # Errors
+/// [`io::ErrorKind::NotADirectory`] if one of the folders between is a link; the system's error.
+pub(crate) fn refuse_links_below(folder: &Path, path: &Path) -> io::Result<()> {
+    let between = path.ancestors().skip(1).take_while(|above| *above != folder);
+    for above in between {
+        match above.symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => {
+                let why = format!("{} is a link, and links are not followed", above.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+            }
+            Err(error) if !is_absence(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Whether a file contains these bytes, which must be far fewer than [`BUFFER_BYTES`].
 ///
 /// # Errors
