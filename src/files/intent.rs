@@ -20,7 +20,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -33,7 +33,7 @@ use super::checked_lines::{self, CheckedFile, ReadError};
 use super::durable::{self, NewFile, make_folders, rename_if_free, sync_folder};
 use super::identity::{Identity, holds, same_content};
 use super::set_aside::{self, Unreadable, set_aside};
-use super::{entries, is_absence};
+use super::{entries, is_absence, open_file};
 
 /// The format of a log.
 const FORMAT: u64 = 1;
@@ -579,7 +579,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
-    let mut source = File::open(from)?;
+    let mut source = open_file(from)?;
     let mut name = OsString::from(".");
     name.push(to.file_name().unwrap_or_default());
     name.push(".new");

@@ -5,7 +5,7 @@
 //! the paths of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is
 //! made.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use super::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
 use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
+use crate::files::open_file;
 
 /// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
 pub(super) const COPY: &str = "copy";
@@ -230,7 +231,7 @@ pub(super) fn session_of(source: &Path) -> &str {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek + use<>>, TranscriptError> {
-    let opened = File::open(source).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let opened = open_file(source).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (bytes, file) = opened.map_err(TranscriptError::io("open", source))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, bytes));
     Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))

@@ -9,7 +9,6 @@ mod copies;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::fs::{self, File};
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
@@ -22,11 +21,12 @@ use super::checkpoint::CheckpointRef;
 use super::library::Library;
 use super::opened::Opened;
 use super::origin::Origin;
-use super::parts::{Part, Parts, rollout_part};
+use super::parts::{Part, Parts, only_part};
 use super::qwen::{self, Qwen};
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
+use crate::files::open_file;
 use claude::Claude;
 use codex::Codex;
 pub use copies::find;
@@ -232,11 +232,7 @@ pub trait Dialect: Debug + Sync {
     /// # Errors
     /// [`TranscriptError::Io`].
     fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
-        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
-        Ok(Parts {
-            files: vec![rollout_part(&path)?],
-            left_out: Vec::new(),
-        })
+        only_part(transcript)
     }
 
     /// Where the agent looks for a file of a session that runs in `cwd`. If that is unknown: in `folder`, which the transcript was
@@ -248,7 +244,7 @@ pub trait Dialect: Debug + Sync {
     /// # Errors
     /// The system's error.
     fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(open_file(path)?))
     }
 
     /// The session that the transcript with this text continues by reference.

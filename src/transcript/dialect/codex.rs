@@ -1,12 +1,12 @@
 //! Codex' rollouts: one file a session wherever its id is in the name, which may continue the files of others.
 
-use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
+use crate::files::open_file;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
@@ -161,7 +161,7 @@ impl Dialect for Codex {
     }
 
     fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
-        let file = File::open(path)?;
+        let file = open_file(path)?;
         if path.extension().is_some_and(|extension| extension == "zst") {
             return Ok(Box::new(Unpacked::forwards(file)?));
         }

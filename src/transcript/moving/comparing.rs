@@ -9,6 +9,7 @@ use super::super::meter::Stepped;
 use super::super::relocate::{HELD_LINE_LIMIT_BYTES, relocate};
 use super::super::rewrite::EditableRecord;
 use super::Step;
+use crate::files::open_file;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -26,7 +27,7 @@ pub(super) fn check_lines(
     copy: &Path,
     step: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<(), TranscriptError> {
-    let open = |path: &Path| File::open(path).map_err(TranscriptError::io("open", path));
+    let open = |path: &Path| open_file(path).map_err(TranscriptError::io("open", path));
     let theirs = BufReader::with_capacity(BUFFER_BYTES, Stepped::new(open(source)?, step));
     let ours = BufReader::with_capacity(BUFFER_BYTES, open(copy)?);
     match first_unlike(theirs, ours, false).map_err(TranscriptError::io("compare", source))? {
@@ -87,7 +88,7 @@ fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
 
 /// Whether the file in the new place holds already what the step would put there.
 pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
-    let file = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
+    let file = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let mut matcher = Matcher::open(&step.to)?;
     relocate(reader, &mut matcher, &step.relocation()).map_err(TranscriptError::io("read", &step.from))?;
@@ -103,7 +104,7 @@ struct Matcher {
 
 impl Matcher {
     fn open(path: &Path) -> Result<Self, TranscriptError> {
-        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
         Ok(Self {
             reader: BufReader::with_capacity(BUFFER_BYTES, file),
             found: Vec::new(),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::index::{Branch, Index};
 use super::message::{kept_messages, message};
 use super::record::{Kind, given_title};
+use crate::files::open_file;
 use crate::transcript::TranscriptError;
 use crate::transcript::cache::Cache;
 use crate::transcript::fields::Fields;
@@ -20,7 +21,7 @@ use crate::transcript::lines::text_of_same_length;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::meter::Metered;
 use crate::transcript::origin::{ForkedFrom, Origin};
-use crate::transcript::reading::{READ_BYTES, open_file};
+use crate::transcript::reading::READ_BYTES;
 use crate::transcript::record::TurnEnd;
 
 /// How many bytes of indexes are kept: a record takes about a hundred, so this is some hundred thousand turns.
@@ -76,7 +77,8 @@ impl QwenBooks {
     fn read(&self, path: &Path) -> Result<(Arc<Index>, File), TranscriptError> {
         let bytes = |volume: &Volume| volume.index.memory_bytes();
         self.kept.look(&path.to_owned(), bytes, |known| {
-            let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
+            let file = open_file(path).map_err(TranscriptError::io("open", path))?;
+            let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
             let volume = self.refreshed(known.take(), &file, Identity::of(&metadata));
             let volume = volume.map_err(TranscriptError::io("read", path))?;
             Ok((Arc::clone(&known.insert(volume).index), file))

@@ -470,7 +470,7 @@ fn what_codex_wrote_is_read_as_pinned() {
             }
         }
         assert_eq!(prompts, one.turns, "{}", one.name);
-        let report = rollouts::check(root.path(), one.upstream_id).unwrap();
+        let report = rollouts::check(root, one.upstream_id).unwrap();
         let kinds: Vec<FindingKind> = report.findings.iter().map(|finding| finding.kind).collect();
         assert_eq!(kinds, one.findings, "{}: {:#?}", one.name, report.findings);
     }
