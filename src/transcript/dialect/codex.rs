@@ -20,7 +20,7 @@ use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
 use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource};
+use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource, OpenRollout};
 
 /// As Codex writes them.
 #[derive(Debug)]
@@ -64,7 +64,9 @@ impl Dialect for Codex {
 
     fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
         let until = until.map(|until| (until.upstream_id.as_str(), until.record_uuid.as_str()));
-        Opened::codex(session.home.library, session.home.root, session.id, until)
+        let books = &session.home.library.rollouts;
+        let open = OpenRollout::open(books, session.home.root, session.id, until)?;
+        Ok(Opened::Codex(Box::new(open)))
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {

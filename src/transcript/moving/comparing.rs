@@ -7,7 +7,7 @@ use std::path::Path;
 use super::super::TranscriptError;
 use super::super::meter::Stepped;
 use super::super::relocate::{HELD_LINE_LIMIT_BYTES, relocate};
-use super::super::rewrite::Record;
+use super::super::rewrite::EditableRecord;
 use super::Step;
 use crate::files::open_file;
 
@@ -44,7 +44,7 @@ pub(super) fn check_lines(
 ///
 /// # Errors
 /// The system's error.
-fn first_unlike(
+pub(super) fn first_unlike(
     mut theirs: impl BufRead,
     mut ours: impl BufRead,
     may_have_grown: bool,
@@ -67,14 +67,6 @@ fn first_unlike(
     }
 }
 
-/// Whether a text begins with the lines of another, each the same, or a record that differs in nothing but its `cwd`.
-///
-/// # Errors
-/// The system's error.
-pub(in super::super) fn begin_alike(theirs: impl BufRead, ours: impl BufRead) -> io::Result<bool> {
-    Ok(first_unlike(theirs, ours, true)?.is_none())
-}
-
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     reader.take(LINE_BYTES).read_until(b'\n', line).map(drop)
@@ -82,8 +74,8 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
 
 /// Whether two lines are records that differ in their `cwd`, and in nothing else.
 fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
-    let record = std::str::from_utf8(theirs).ok().and_then(Record::parse);
-    let Some(place) = record.and_then(|record| record.place(&["cwd"])) else {
+    let record = std::str::from_utf8(theirs).ok().and_then(EditableRecord::parse);
+    let Some(place) = record.and_then(|record| record.position(&["cwd"])) else {
         return false;
     };
     let (before, behind) = (&theirs[..place.start], &theirs[place.end..]);
@@ -158,7 +150,9 @@ mod tests {
         ];
         for (ours, is_alike) in table {
             assert_eq!(
-                begin_alike(text.as_bytes(), ours.as_bytes()).unwrap(),
+                first_unlike(text.as_bytes(), ours.as_bytes(), true)
+                    .unwrap()
+                    .is_none(),
                 is_alike,
                 "{ours}"
             );
