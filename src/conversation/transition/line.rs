@@ -26,9 +26,7 @@ impl<R> Model<R> {
         }
         let others = self.count_in_line() - usize::from(held.is_some());
         let refusal = match on_busy {
-            OnBusy::Fail => {
-                "a turn is running; wait for its end, cancel it, or let the prompt wait in line".to_owned()
-            }
+            OnBusy::Fail => "a turn is running; wait for its end, cancel it, or queue the prompt".to_owned(),
             OnBusy::Queue if others >= self.rules.prompt_queue => match self.held().count() {
                 0 => format!("{others} prompts wait already; wait for some of them to end"),
                 held => format!(
