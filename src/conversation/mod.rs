@@ -37,6 +37,7 @@ pub mod recovery;
 pub mod registry;
 mod repairing;
 pub mod reported;
+mod resource;
 pub mod services;
 pub mod set_aside;
 pub mod state;

@@ -19,6 +19,7 @@ use super::effect::RepairedHead;
 use super::error::ConversationError;
 use super::history::History;
 use super::keeping;
+use super::resource::Resource;
 use super::services::{Services, chain_text};
 use super::uncommitted_copies::UncommittedCopy;
 use super::work::{EndedEarly, Progress};
@@ -41,13 +42,8 @@ pub(super) struct RepairRequest {
     pub progress: Arc<Progress>,
 }
 
-/// What came of it.
-pub(super) struct Done {
-    /// As the answer describes it.
-    pub answer: CheckAnswer,
-    /// The copy, where one was made.
-    pub made: Option<(RepairedHead, UncommittedCopy)>,
-}
+/// What was found, and the copy if there was something to repair.
+type Repaired = (Box<CheckAnswer>, Option<Box<RepairedHead>>);
 
 /// A transcript and what was found in it.
 pub(super) struct Damaged<'a> {
@@ -82,7 +78,7 @@ pub(super) struct Copied {
 pub(super) async fn carry_out(
     services: Arc<Services>,
     request: RepairRequest,
-) -> Result<Done, ConversationError> {
+) -> Result<(Repaired, Resource), ConversationError> {
     request.closed.ended().await?;
     let (record, progress) = (request.record, request.progress);
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
@@ -98,7 +94,10 @@ pub(super) async fn carry_out(
     done.map_err(|_| ConversationError::Lost)?
 }
 
-fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, ConversationError> {
+fn of_head(
+    services: &Services,
+    record: &ConversationRecord,
+) -> Result<(Repaired, Resource), ConversationError> {
     let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
         what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
     })?;
@@ -125,7 +124,7 @@ fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, Con
     let folder = own_folder(root, Path::new(&record.cwd));
     let (mut answer, copied) = copy(services, &entry, &damaged, &folder)?;
     let Some(copied) = copied else {
-        return Ok(Done { answer, made: None });
+        return Ok(((Box::new(answer), None), Resource::default()));
     };
     let checkpoint = match &copied.last_uuid {
         Some(uuid) => Some(disk::checkpoint(entry.name.as_str(), id, uuid)),
@@ -147,10 +146,8 @@ fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, Con
         turns: copied.turns,
         fidelity,
     };
-    Ok(Done {
-        answer,
-        made: Some((made, copied.copy)),
-    })
+    let found = (Box::new(answer), Some(Box::new(made)));
+    Ok((found, Resource::from(copied.copy)))
 }
 
 /// Makes the repaired copy of a transcript in which something was found that a copy does not have; none where

@@ -21,12 +21,11 @@ use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, RequestRecord, Resting};
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::moving::SharedNeighbours;
 
 use super::answer::{Caller, Request};
 use super::destination::Destination;
 use super::edit::Edit;
-use super::effect::{Effects, Ledger, Now, Part};
+use super::effect::{Effects, Ledger, Now, Part, Work};
 use super::error::{ConversationError, StoreFailure};
 use super::line::{Dropped, Waiting, shown_held};
 use super::reported::shown_settings;
@@ -191,6 +190,8 @@ pub struct Job<R> {
     pub number: u64,
     /// What it is.
     pub kind: JobKind<R>,
+    /// What it begins with once the session is closed.
+    pub once_closed: Option<Work>,
 }
 
 /// What kind of work.
@@ -218,16 +219,27 @@ pub enum JobKind<R> {
         progress: Arc<Progress>,
     },
     /// The files of the conversation go into another folder.
-    Moving(MoveCall<R>),
-    /// The files are being moved back because the move could not be recorded.
-    MovingBack {
+    Moving {
+        /// Who made the call.
+        caller: Caller<R>,
+        /// Where it leads.
+        destination: Destination,
+        /// Whether it takes an earlier move back.
+        undoes: bool,
+    },
+    /// A repaired copy of the head is being made.
+    Repairing(Caller<R>),
+    /// What the last job made is being undone because it could not be recorded.
+    TakingBack {
         /// Who made the call.
         caller: Caller<R>,
         /// Why it could not.
         failure: StoreFailure,
     },
-    /// A repaired copy of the head is being made.
-    Repairing(RepairCall<R>),
+    /// The session is being closed, and then the chain is cleared.
+    Resetting(Caller<R>),
+    /// The session is being closed, and then the conversation is deleted.
+    Deleting(Caller<R>),
     /// Settings are being applied to the open session.
     Configuring {
         /// Who made the call.
@@ -246,8 +258,6 @@ pub struct Closing<R> {
     pub number: u64,
     /// Who waits for it.
     pub callers: Vec<Caller<R>>,
-    /// What follows.
-    pub then: AfterClose<R>,
 }
 
 /// A branch that is being made.
@@ -263,53 +273,6 @@ pub struct Branching<R> {
     pub title: Option<String>,
     /// The place of the fork, if the caller named one.
     pub at: Option<PlaceRef>,
-}
-
-/// A move to another folder.
-#[derive(Debug)]
-pub struct MoveCall<R> {
-    /// Who made the call.
-    pub caller: Caller<R>,
-    /// Where it leads.
-    pub destination: Destination,
-    /// Where is noted how far it has come.
-    pub progress: Arc<Progress>,
-    /// Whether it takes an earlier move back.
-    pub undoes: bool,
-    /// What is known of the folders that it leaves, by all that go together.
-    pub neighbours: SharedNeighbours,
-}
-
-/// A repair of the head.
-#[derive(Debug)]
-pub struct RepairCall<R> {
-    /// Who made the call.
-    pub caller: Caller<R>,
-    /// Where is noted how far it has come.
-    pub progress: Arc<Progress>,
-}
-
-/// What follows when the session is closed.
-#[derive(Debug)]
-pub enum AfterClose<R> {
-    /// Nothing.
-    Nothing,
-    /// The chain is cleared.
-    Reset(Caller<R>),
-    /// The conversation is deleted.
-    Delete(Caller<R>),
-    /// The conversation goes to another folder.
-    Move(MoveCall<R>),
-    /// The head is repaired.
-    Repair(RepairCall<R>),
-}
-
-impl<R> AfterClose<R> {
-    /// Whether it takes the place of the conversation's one job.
-    #[must_use]
-    pub fn is_job(&self) -> bool {
-        matches!(self, Self::Move(_) | Self::Repair(_))
-    }
 }
 
 /// A call with an idempotency key that has not been answered yet, and who else waits for its answer.

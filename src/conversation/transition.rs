@@ -30,10 +30,10 @@ use crate::store::{ConversationRecord, RequestRecord};
 
 use super::answer::{Answer, Caller, Request};
 use super::effect::{
-    CallChange, Deadline, Effect, Effects, Found, Input, Ledger, Made, Milestone, Now, Work, WritePart,
+    CallChange, Deadline, Disposition, Effect, Effects, Found, Input, Ledger, Milestone, Now, Work, WritePart,
 };
 use super::error::{ConversationError, StoreFailure};
-use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
+use super::state::{Branching, Job, JobKind, Model, Saving, Turn, TurnPhase};
 
 /// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
 pub(super) const REWRITE_AFTER_MS: u64 = 5_000;
@@ -139,8 +139,19 @@ impl<R> Model<R> {
 
     /// Begins work outside, as the conversation's job.
     fn start_job(&mut self, kind: JobKind<R>, work: Work) {
-        self.occupy(kind);
+        let number = self.begin_work(work);
+        self.job = Some(Job {
+            number,
+            kind,
+            once_closed: None,
+        });
+    }
+
+    /// Begins work outside. Returns the number under which its result comes back.
+    fn begin_work(&mut self, work: Work) -> u64 {
+        self.last_job += 1;
         self.out.push(Effect::Work(self.last_job, work));
+        self.last_job
     }
 
     /// Lets no job begin until this one is taken off.
@@ -149,22 +160,70 @@ impl<R> Model<R> {
         self.job = Some(Job {
             number: self.last_job,
             kind,
+            once_closed: None,
         });
     }
 
-    fn worked(&mut self, job: u64, found: Found) {
-        match found {
-            Found::Opened(Ok(opened)) => self.opened(job, *opened),
-            Found::Opened(Err(error)) => self.open_failed(job, &error),
-            Found::Branched(result) => self.branched(job, result),
-            Found::Edited(result) => self.edit_made(job, result),
-            Found::LookedBack(result) => self.looked_back(job, result),
-            Found::Closed(remaining) => self.session_closed(job, remaining),
-            Found::Moved(result) => self.moved(job, result),
-            Found::MovedBack => self.moved_back(job),
-            Found::Repaired(result) => self.repaired(job, result),
-            Found::Ascertained(arrival) => self.ascertained(job, arrival),
-            Found::Configured(result) => self.configured(job, result),
+    /// The result of work outside. What nothing waits for any more is undone.
+    fn worked(&mut self, number: u64, found: Found) {
+        if let Found::Closed(remaining) = found {
+            self.session_closed(number, remaining);
+            return;
+        }
+        match (self.finish_job(number), found) {
+            (Some(JobKind::Opening { .. }), Found::Opened(Ok(opened))) => self.opened(*opened),
+            (Some(JobKind::Opening { min_fidelity }), Found::Opened(Err(error))) => {
+                self.open_failed(min_fidelity, &error);
+            }
+            (Some(JobKind::Branching(branching)), Found::Branched(Ok(branched))) => {
+                self.branched(branched, branching);
+            }
+            (Some(JobKind::Editing(turn_id)), Found::Edited(result)) => self.edit_made(&turn_id, result),
+            (Some(JobKind::Undoing { caller, progress }), Found::LookedBack(result)) => {
+                self.looked_back(result, caller, progress);
+            }
+            (
+                Some(JobKind::Moving {
+                    caller,
+                    destination,
+                    undoes,
+                }),
+                Found::Moved(Ok(answer)),
+            ) => self.moved(answer, &destination, undoes, caller),
+            (Some(JobKind::Repairing(caller)), Found::Repaired(Ok((answer, made)))) => {
+                self.repaired(answer, made, caller);
+            }
+            (Some(JobKind::Ascertaining(death)), Found::Ascertained(arrival)) => {
+                self.ascertained(arrival, death);
+            }
+            (
+                Some(JobKind::Configuring {
+                    caller,
+                    title,
+                    settings,
+                }),
+                Found::Configured(Ok(())),
+            ) => self.write_update(title, Some(settings), caller),
+            (Some(JobKind::TakingBack { caller, failure }), Found::TakenBack) => {
+                self.moving = false;
+                self.answer(caller, Err(ConversationError::StoreFailed(failure)));
+            }
+            (
+                Some(
+                    JobKind::Branching(Branching { caller, .. })
+                    | JobKind::Moving { caller, .. }
+                    | JobKind::Repairing(caller)
+                    | JobKind::Configuring { caller, .. },
+                ),
+                Found::Branched(Err(error))
+                | Found::Moved(Err(error))
+                | Found::Repaired(Err(error))
+                | Found::Configured(Err(error)),
+            ) => {
+                self.moving = false;
+                self.answer(caller, Err(error));
+            }
+            _ => self.out.push(Effect::Dispose(Disposition::Drop)),
         }
     }
 
@@ -233,6 +292,19 @@ impl<R> Model<R> {
         self.write(ledger, Milestone::Changed(Box::new(change)));
     }
 
+    /// Writes down a change that records what the job made. No other job begins before that: what it made would be mistaken for
+    /// the one that is being recorded.
+    fn write_end_of_job(&mut self, ledger: Ledger, mut change: CallChange<R>) {
+        change.ends_job = true;
+        self.occupy(JobKind::Recording);
+        self.write_change(ledger, change);
+    }
+
+    /// What was being written down for the job is on disk, or could not be written.
+    fn end_recording(&mut self) {
+        self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
+    }
+
     /// Answers a call and everyone who asked the same with the same key.
     fn answer(&mut self, caller: Caller<R>, result: Result<Answer, ConversationError>) {
         if let Some(request) = &caller.request
@@ -274,7 +346,7 @@ impl<R> Model<R> {
     /// A change is on disk, or could not be written: whatever waited for it continues.
     fn written(&mut self, part: WritePart<R>, result: Result<(), StoreFailure>) {
         let WritePart { ledger, milestone } = part;
-        self.note_written(&milestone, ledger, result.is_ok());
+        let is_taken_back = self.note_written(&milestone, ledger, result.is_ok());
         match milestone {
             Milestone::Nothing | Milestone::Saved => {}
             Milestone::SessionOpened(opened) => self.session_recorded(*opened, result),
@@ -286,64 +358,75 @@ impl<R> Model<R> {
             }
             Milestone::QuestionRaised(id) => self.question_recorded(&id),
             Milestone::QuestionSettled(settled) => self.question_settled(*settled),
-            Milestone::Changed(change) => self.change_written(*change, result),
+            Milestone::Changed(change) => self.change_written(*change, is_taken_back, result),
         }
     }
 
-    /// What a call has changed is on disk, or could not be written: what it made is kept or undone, and the call is answered.
-    fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
+    /// What a call has changed is on disk, or could not be written: what the job made for it is kept or undone, and the call is
+    /// answered.
+    fn change_written(
+        &mut self,
+        change: CallChange<R>,
+        is_taken_back: bool,
+        result: Result<(), StoreFailure>,
+    ) {
         let CallChange {
             caller,
             answer,
             events,
             before,
-            made,
+            ends_job,
+            opened,
         } = change;
-        let is_written = result.is_ok();
-        if matches!(made, Made::Branch(..) | Made::Move | Made::Repair) {
-            self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
+        if ends_job {
+            self.end_recording();
         }
-        if is_written {
-            if let (Answer::Forked(fork), None) = (&answer, &before) {
-                self.out
-                    .push(Effect::Announce(Box::new(fork.conversation.clone())));
-            }
-            events.into_iter().for_each(|event| self.out.emit(event));
-        }
-        match made {
-            Made::Nothing => {}
-            Made::Branch(branched, id) => self.branch_recorded(*branched, id, is_written),
-            Made::Move if is_written => {
-                self.moving = false;
-                self.out.push(Effect::KeepMove);
-            }
-            Made::Move if self.takes_move_back(before.as_deref()) => {
-                if let Err(failure) = result {
-                    self.start_job(JobKind::MovingBack { caller, failure }, Work::MoveBack);
-                }
+        if let Err(failure) = result {
+            if ends_job && is_taken_back {
+                self.start_job(JobKind::TakingBack { caller, failure }, Work::TakeBack);
                 return;
             }
-            Made::Move => {}
-            Made::Repair => self.repair_recorded(before.as_deref(), is_written),
-            Made::Deletion if is_written => self.out.push(Effect::End),
-            Made::Deletion => self.deleting = false,
+            if ends_job {
+                self.out.push(Effect::Dispose(Disposition::Leave));
+                self.moving = false;
+            }
+            self.deleting &= !matches!(answer, Answer::Deleted(_));
+            self.answer(caller, Err(ConversationError::StoreFailed(failure)));
+            return;
         }
-        let result = result.map(|()| answer).map_err(ConversationError::StoreFailed);
-        self.answer(caller, result);
+        if let (Answer::Forked(fork), None) = (&answer, &before) {
+            self.out
+                .push(Effect::Announce(Box::new(fork.conversation.clone())));
+        }
+        events.into_iter().for_each(|event| self.out.emit(event));
+        if ends_job {
+            self.out.push(Effect::Dispose(Disposition::Keep));
+            self.moving = false;
+        }
+        match (&answer, opened) {
+            (Answer::Forked(fork), Some(opened)) if fork.conversation.id != self.record.id => {
+                self.out.push(Effect::HandOver(fork.conversation.id, opened));
+            }
+            (_, Some(opened)) => self.announce(*opened),
+            (Answer::Deleted(_), None) => self.out.push(Effect::End),
+            _ => {}
+        }
+        self.answer(caller, Ok(answer));
     }
 
-    /// Records whether a write succeeded, and reports the events that waited for it.
-    fn note_written(&mut self, milestone: &Milestone<R>, ledger: Ledger, is_on_disk: bool) {
+    /// Records whether a write succeeded, and reports the events that waited for it. Returns whether the change was taken back.
+    fn note_written(&mut self, milestone: &Milestone<R>, ledger: Ledger, is_on_disk: bool) -> bool {
         if matches!(milestone, Milestone::Saved) && self.saving == Saving::UnderWay {
             self.saving = Saving::AtOnce;
         }
         // The write of a new conversation says nothing about this one.
         if matches!(milestone, Milestone::Changed(change) if change.before.is_none()) {
-            return;
+            return !is_on_disk;
         }
         if !ledger.upstream.is_empty() {
             self.ids_under_way = self.ids_under_way.saturating_sub(1);
         }
+        let mut is_taken_back = false;
         if is_on_disk {
             let is_kept = |heard: &RequestRecord| {
                 let mut kept = ledger.requests.iter();
@@ -357,18 +440,20 @@ impl<R> Model<R> {
                 self.out.emit(event);
             }
         } else {
-            self.not_written(milestone, ledger);
+            is_taken_back = self.not_written(milestone, ledger);
         }
         self.publish_chain();
+        is_taken_back
     }
 
-    /// A write failed: its ledger is written with the next, except what its caller is told has failed.
-    fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger) {
+    /// A write failed: its ledger is written with the next, except what its caller is told has failed. Returns whether the change
+    /// was taken back.
+    fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger) -> bool {
         // A turn that failed before it did anything is not recorded as begun.
         ledger
             .requests
             .retain(|request| request.result.is_some() || request.turn_id.is_none());
-        self.take_back(milestone, &mut ledger);
+        let is_taken_back = self.take_back(milestone, &mut ledger);
         for request in &ledger.requests {
             self.note_heard(request);
         }
@@ -383,20 +468,21 @@ impl<R> Model<R> {
         self.is_ahead = true;
         self.saving = Saving::Failed;
         self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+        is_taken_back
     }
 
     /// Undoes a change that is reported to its caller as failed, unless something has changed since, and removes its entries from
-    /// the ledger. Entries of earlier writes stay in the ledger.
-    fn take_back(&mut self, milestone: &Milestone<R>, ledger: &mut Ledger) {
+    /// the ledger. Entries of earlier writes stay in the ledger. Returns whether the record is as before.
+    fn take_back(&mut self, milestone: &Milestone<R>, ledger: &mut Ledger) -> bool {
         let Milestone::Changed(change) = milestone else {
-            return;
+            return false;
         };
         let (before, request) = (change.before.as_deref(), &change.caller.request);
         if let Some(request) = request {
             ledger.requests.retain(|kept| kept.request_id != request.id);
         }
         let Some(before) = before.filter(|before| before.revision + 1 == self.record.revision) else {
-            return;
+            return false;
         };
         let is_open = |id: &InterruptId| before.interrupts.iter().any(|open| open.id == *id);
         ledger.events.retain(
@@ -417,5 +503,6 @@ impl<R> Model<R> {
             .upstream
             .retain(|id| lineage.iter().any(|entry| entry.upstream_id == *id));
         self.record = before.clone();
+        true
     }
 }

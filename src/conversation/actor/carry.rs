@@ -12,6 +12,7 @@ use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Link, LinkReason, Relation, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::time;
+use futures_util::{FutureExt, TryFutureExt};
 use jiff::Timestamp;
 use serde_json::Map;
 use tokio::task::JoinError;
@@ -25,17 +26,20 @@ use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
-use crate::conversation::effect::{Arrival, Effect, Found, Input, Milestone, Opened, Sent, Work, WritePart};
+use crate::conversation::effect::{
+    Arrival, Disposition, Effect, Found, Input, Milestone, Opened, Sent, Work, WritePart,
+};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
+use crate::conversation::resource::Resource;
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, UncommittedCopy, conversation_error};
+use crate::conversation::upstream::{self, Known, conversation_error};
 use crate::conversation::work::Begun;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
-use super::{Actor, Job, Message, Reply, Resource};
+use super::{Actor, Job, Message, Reply};
 
 /// Why a transcript is to be read again.
 pub(super) enum LookAgain {
@@ -52,11 +56,14 @@ impl Actor {
                 self.stream.emit(&event, &time::text(at));
             }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
-            answer @ Effect::Answer(..) => {
-                if let Some((reply, result)) = self.answer_of(answer) {
-                    // A caller that hung up is not an error: its turn continued.
-                    let _gone = reply.send(result);
-                }
+            Effect::Answer(reply, result) => {
+                let result = match result {
+                    // The rest of the conversation may not be on disk yet.
+                    Ok(Answer::Resumed(_, resumed)) => Ok(Answer::Resumed(Box::new(self.shown()), resumed)),
+                    other => other,
+                };
+                // A caller that hung up is not an error: its turn continued.
+                let _gone = reply.send(result);
             }
             Effect::Write(parts) => {
                 let record = self.model.record.clone();
@@ -64,37 +71,11 @@ impl Actor {
             }
             Effect::WriteNew { record, part } => self.write(*record, vec![part]),
             Effect::Work(job, work) => self.begin(job, work),
-            Effect::KeepMove => self.keep_move(),
-            Effect::LeaveMove => {
-                if let Some(moved) = self.made.files.take() {
-                    moved.leave();
-                }
-            }
-            Effect::KeepCopy => {
-                if let Some(copy) = self.made.copy.take() {
-                    copy.keep();
-                }
-            }
-            Effect::DropCopy => {
-                self.removing = self
-                    .made
-                    .copy
-                    .take()
-                    .and_then(UncommittedCopy::remove_in_background);
-            }
-            Effect::LeaveCopy => {
-                if let Some(copy) = self.made.session.as_mut().and_then(|session| session.copy.take()) {
-                    copy.leave();
-                }
-            }
+            Effect::Dispose(disposition) => self.dispose(disposition),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
-            Effect::AbandonJob => {
-                self.abandon_job();
-                self.let_go_of_arrived();
-            }
+            Effect::AbandonJob => self.abandon_job(),
             // Dropped in the middle: it closes what it has opened, and a process that hangs is left to its other users.
             Effect::GiveUpClimb => self.job = None,
-            Effect::Discard => self.let_go_of_arrived(),
             Effect::Detach => {
                 self.questions.clear();
                 if let Some(session) = self.session.take() {
@@ -102,19 +83,11 @@ impl Actor {
                 }
             }
             Effect::Attach => {
-                if let Some(mut session) = self.made.session.take() {
-                    if let Some(copy) = session.copy.take() {
-                        copy.keep();
-                    }
-                    self.session = Some(session);
-                }
-            }
-            Effect::AttachBranch => {
                 if let Some(session) = self.made.session.take() {
                     self.session = Some(session);
                 }
             }
-            Effect::KeepBranch => {
+            Effect::KeepCopy => {
                 if let Some(copy) = self.session.as_mut().and_then(|session| session.copy.take()) {
                     copy.keep();
                 }
@@ -166,10 +139,8 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, async move {
-                    let (opened, session) = unzip(climb.await);
-                    (Found::Opened(opened.map(Box::new)), Resource::session(session))
-                }));
+                let climb = climb.map_ok(|(opened, session)| (Box::new(opened), Resource::from(session)));
+                self.job = Some(Job::new(job, climb, Found::Opened));
             }
             Work::Branch {
                 from,
@@ -189,20 +160,10 @@ impl Actor {
                     progress: begun.progress(),
                     closed: self.closed.clone(),
                 };
-                let services = Arc::clone(&self.services);
                 let branch = branching::branch(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, async move {
-                    let (branched, session) = unzip(branch.await);
-                    let path = branched
-                        .as_ref()
-                        .ok()
-                        .and_then(|branched| branched.path.clone().zip(Some(&branched.upstream_id)));
-                    let made = Resource {
-                        copy: path.map(|(path, id)| services.copies.uncommitted(id, path)),
-                        ..Resource::session(session.flatten())
-                    };
+                self.job = Some(Job::new(job, branch, move |branched| {
                     drop(begun);
-                    (Found::Branched(branched), made)
+                    Found::Branched(branched)
                 }));
             }
             Work::Edit { at, min_fidelity } => {
@@ -215,10 +176,10 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, async move {
-                    let (edited, session) = unzip(edit.await);
+                let edit = edit.map_ok(|(edited, session)| (Box::new(edited), Resource::from(session)));
+                self.job = Some(Job::new(job, edit, move |edited| {
                     drop(begun);
-                    (Found::Edited(edited.map(Box::new)), Resource::session(session))
+                    Found::Edited(edited)
                 }));
             }
             Work::LookBack { session } => self.look_back(job, session),
@@ -231,42 +192,60 @@ impl Actor {
                 neighbours,
                 progress,
             } => self.move_files(job, destination, neighbours, progress),
-            Work::MoveBack => self.take_move_back(job),
+            Work::TakeBack => self.take_back(job),
             Work::Repair { progress } => self.repair(job, progress),
             Work::Ascertain(sent) => self.ascertain(job, sent),
             Work::Configure(settings) => self.configure(job, *settings),
         }
     }
 
-    /// What a caller is answered.
-    pub(super) fn answer_of(
-        &self,
-        answer: Effect<Reply>,
-    ) -> Option<(Reply, Result<Answer, ConversationError>)> {
-        let Effect::Answer(reply, result) = answer else {
-            return None;
-        };
-        let result = match result {
-            // The rest of the conversation may not be on disk yet.
-            Ok(Answer::Resumed(_, resumed)) => Ok(Answer::Resumed(Box::new(self.shown()), resumed)),
-            other => other,
-        };
-        Some((reply, result))
-    }
-
-    /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever.
+    /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever. Everything else that it
+    /// makes is undone.
     pub(super) fn abandon_job(&mut self) {
         if let Some(job) = self.job.take() {
-            self.closed
-                .close_opened(async move { job.work.await.made.into_session() });
+            self.closed.close_opened(async move {
+                let mut made = job.work.await.made;
+                let session = made.session.take();
+                made.undo().await;
+                session
+            });
         }
     }
 
-    /// Closes a session that a job opened and that is not needed.
-    fn let_go_of_arrived(&mut self) {
+    fn dispose(&mut self, disposition: Disposition) {
+        match disposition {
+            Disposition::Keep => {
+                if let Some(copy) = self.made.copy.take() {
+                    copy.keep();
+                }
+                self.keep_move();
+            }
+            Disposition::Drop => {
+                let made = self.without_session();
+                // Nothing waits for that.
+                tokio::spawn(made.undo());
+            }
+            Disposition::Leave => {
+                if let Some(session) = std::mem::take(&mut self.made).leave() {
+                    self.closed.close(session, false, Duration::ZERO);
+                }
+            }
+        }
+    }
+
+    /// What the last job made, with its session closed.
+    fn without_session(&mut self) -> Resource {
         if let Some(session) = self.made.session.take() {
             self.closed.close(session, false, Duration::ZERO);
         }
+        std::mem::take(&mut self.made)
+    }
+
+    /// Undoes what the last job made. The next one begins after that.
+    fn take_back(&mut self, job: u64) {
+        let made = self.without_session();
+        let work = made.undo().map(|()| Found::TakenBack);
+        self.job = Some(Job::finding(job, work).on_files(None));
     }
 
     /// The transcripts that are to be looked at again when these effects are carried out.
@@ -378,13 +357,10 @@ impl Actor {
     fn look_back(&mut self, job: u64, session: Option<UpstreamId>) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let look = move || looking_back::look_back(&services, &record, session.as_ref());
-        self.job = Some(Job::new(job, async move {
+        self.job = Some(Job::finding(job, async move {
             let looked = tokio::task::spawn_blocking(look).await;
             let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));
-            (
-                Found::LookedBack(looked.unwrap_or_else(failed)),
-                Resource::default(),
-            )
+            Found::LookedBack(looked.unwrap_or_else(failed))
         }));
     }
 
@@ -428,16 +404,13 @@ impl Actor {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let dead = self.dead.take();
-        self.job = Some(Job::new(job, async move {
+        self.job = Some(Job::finding(job, async move {
             if let Some(dead) = dead {
                 // A child that it left may still write.
                 dead.stopped().await;
             }
             let look = tokio::task::spawn_blocking(move || arrival::arrival(&services, &record, &sent));
-            (
-                Found::Ascertained(look.await.unwrap_or(Arrival::Unknown)),
-                Resource::default(),
-            )
+            Found::Ascertained(look.await.unwrap_or(Arrival::Unknown))
         }));
     }
 
@@ -498,7 +471,7 @@ impl Actor {
         let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
         let closed = session.map(|session| self.closed.close(session, by_force, grace));
         let all = self.closed.clone();
-        self.closing = Some(Job::new(job, async move {
+        self.closing = Some(Job::finding(job, async move {
             if let Some(closed) = closed {
                 closed.closed().await;
             }
@@ -511,7 +484,7 @@ impl Actor {
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
-            (Found::Closed(remaining), Resource::default())
+            Found::Closed(remaining)
         }));
     }
 
@@ -530,7 +503,7 @@ impl Actor {
             self.model.info.modes.clone(),
             self.model.info.config_options.clone(),
         );
-        self.job = Some(Job::new(job, async move {
+        self.job = Some(Job::finding(job, async move {
             let known = Known {
                 modes: modes.as_ref(),
                 config_options: options.as_ref(),
@@ -541,7 +514,7 @@ impl Actor {
                     .map_err(|error| conversation_error(&entry, &error)),
                 Err(error) => Err(error),
             };
-            (Found::Configured(result), Resource::default())
+            Found::Configured(result)
         }));
     }
 
@@ -554,13 +527,5 @@ impl Actor {
         if let Err(Message::TakeOver(_, session)) = (self.deliver)(id, message) {
             self.closed.close(*session, false, Duration::ZERO);
         }
-    }
-}
-
-/// Takes what was found apart from the session that came with it.
-fn unzip<T, S>(done: Result<(T, S), ConversationError>) -> (Result<T, ConversationError>, Option<S>) {
-    match done {
-        Ok((found, session)) => (Ok(found), Some(session)),
-        Err(error) => (Err(error), None),
     }
 }

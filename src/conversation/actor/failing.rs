@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Call, Deadline, Input, Ledger, Made, Milestone, WritePart};
+use crate::conversation::effect::{Call, Deadline, Input, Ledger, Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{end_failed_task, panic_text};
 use crate::conversation::services::{chain_text, now};
@@ -293,7 +293,7 @@ impl Actor {
                 (settled.caller?, Answer::Responded(None))
             }
             Milestone::Changed(change) => {
-                if matches!(change.made, Made::Move) {
+                if change.ends_job {
                     self.keep_move();
                 }
                 if let (Answer::Forked(fork), None) = (&change.answer, &change.before) {

@@ -19,6 +19,7 @@ use crate::conversation::effect::{Branched, Opened};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::check_folder;
 use crate::conversation::history::{History, Reach};
+use crate::conversation::resource::Resource;
 use crate::conversation::services::{Services, now};
 use crate::conversation::upstream::{self, Opening, UpstreamSession};
 use crate::conversation::work::Progress;
@@ -86,7 +87,7 @@ pub(in crate::conversation) async fn edit(
     };
     refuse_too_little(&services, &entry, &as_branch).await?;
     let cut = match branch_at(&services, &entry, &as_branch, &place).await {
-        Ok((branched, session)) => open_branch(&services, &request, branched, session).await,
+        Ok((branched, made)) => open_branch(&services, &request, branched, made).await,
         Err(error) => Err(error),
     };
     let (made, opened, session) = match cut {
@@ -131,7 +132,7 @@ async fn open_branch(
     services: &Arc<Services>,
     request: &EditRequest,
     branched: Branched,
-    session: Option<UpstreamSession>,
+    Resource { session, copy, .. }: Resource,
 ) -> Result<(Made, Opened, UpstreamSession), ConversationError> {
     let link = NewLink {
         upstream_id: branched.upstream_id.clone(),
@@ -154,9 +155,6 @@ async fn open_branch(
     if let (Some(opened), Some(session)) = (branched.open, session) {
         return Ok((made, *opened, session));
     }
-    let copy = branched
-        .path
-        .map(|path| services.copies.uncommitted(&branched.upstream_id, path));
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());

@@ -181,15 +181,15 @@ impl<R> Model<R> {
     }
 
     /// The transcript says whether it has the prompt.
-    pub(super) fn ascertained(&mut self, job: u64, arrival: Arrival) {
-        match self.finish_job(job) {
-            Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival),
+    pub(super) fn ascertained(&mut self, arrival: Arrival, death: Option<Failure>) {
+        match death {
+            Some(death) => self.judge_death(death, arrival),
             // Who came meanwhile goes first; at a stop the next start continues it.
-            Some(JobKind::Ascertaining(None)) if self.turn.is_none() && !self.stopping => {
+            None if self.turn.is_none() && !self.stopping => {
                 let arrival = self.as_known(arrival);
                 self.go_on(arrival);
             }
-            _ => {}
+            None => {}
         }
     }
 

@@ -77,7 +77,7 @@ impl<R> Model<R> {
         turn.asked.was_recorded = true;
         if turn.is_unaccepted_edit() {
             // The record names the branch now.
-            self.out.push(Effect::KeepBranch);
+            self.out.push(Effect::KeepCopy);
         }
         if turn.cancelled || self.stopping {
             let cancelled = turn.cancelled;

@@ -6,7 +6,9 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Opened, Work};
+use crate::conversation::effect::{
+    Deadline, Disposition, Effect, Effects, Ledger, Milestone, Now, Opened, Work,
+};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
@@ -118,16 +120,12 @@ impl<R> Model<R> {
     }
 
     /// The ladder brought a session: write it down before anyone hears of it.
-    pub(super) fn opened(&mut self, job: u64, mut opened: Opened) {
-        if !matches!(self.finish_job(job), Some(JobKind::Opening { .. })) {
-            self.out.push(Effect::Discard);
-            return;
-        }
+    pub(super) fn opened(&mut self, mut opened: Opened) {
         // Those who would have taken less may have cancelled meanwhile. With nobody left, only what loses nothing is
         // taken into use.
         let wanted = self.least_wanted().unwrap_or(Fidelity::Full);
         if opened.link.is_some() && opened.resumed.fidelity < wanted {
-            self.out.push(Effect::Discard);
+            self.out.push(Effect::Dispose(Disposition::Drop));
             self.serve_waiting_turn(&opened.resumed);
             self.answer_resume_waiters(Some(&opened.resumed));
             return;
@@ -185,13 +183,10 @@ impl<R> Model<R> {
 
     /// The link is on disk: use the session.
     pub(super) fn session_recorded(&mut self, opened: Opened, result: Result<(), StoreFailure>) {
-        if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
-            self.job = None;
-        }
+        self.end_recording();
         if let Err(error) = result {
             // The link goes out with the next write.
-            self.out.push(Effect::LeaveCopy);
-            self.out.push(Effect::Discard);
+            self.out.push(Effect::Dispose(Disposition::Leave));
             self.fail_waiting(&ConversationError::StoreFailed(error));
             return;
         }
@@ -201,6 +196,7 @@ impl<R> Model<R> {
     /// Starts to use the session and notifies all clients.
     pub(super) fn announce(&mut self, opened: Opened) {
         self.out.push(Effect::Attach);
+        self.out.push(Effect::KeepCopy);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id.clone(),
             via: opened.resumed.via,
@@ -276,10 +272,7 @@ impl<R> Model<R> {
 
     /// The ladder found no way: the waiting callers get the error, and the chain is unchanged. Callers that came during the
     /// climb and accept a lower fidelity wait for a climb of their own.
-    pub(super) fn open_failed(&mut self, job: u64, error: &ConversationError) {
-        let Some(JobKind::Opening { min_fidelity }) = self.finish_job(job) else {
-            return;
-        };
+    pub(super) fn open_failed(&mut self, min_fidelity: Fidelity, error: &ConversationError) {
         if let ConversationError::NotResumable { .. } = error {
             self.fail_waiting_for(min_fidelity, error);
         } else {

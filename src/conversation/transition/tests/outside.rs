@@ -192,12 +192,12 @@ impl World {
         });
     }
 
-    /// They are back.
-    pub(super) fn moved_back(&mut self) {
+    /// What the last job made is undone.
+    pub(super) fn taken_back(&mut self) {
         let job = self.job.take().expect("nothing was to be taken back");
         self.apply(Input::Worked {
             job,
-            found: Found::MovedBack,
+            found: Found::TakenBack,
         });
     }
 
@@ -507,7 +507,6 @@ pub(super) fn branch(id: &str) -> Branched {
         turns: 0,
         fidelity: Fidelity::Full,
         via: BranchedVia::Cut,
-        path: None,
         open: None,
     }
 }

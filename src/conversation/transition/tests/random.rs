@@ -256,21 +256,21 @@ impl Run {
             Some(JobKind::Undoing { .. }) => world.looks_back(),
             Some(JobKind::Configuring { .. }) if well => world.configured(Ok(())),
             Some(JobKind::Configuring { .. }) => world.configured(Err(agent_error())),
-            Some(JobKind::Moving(_)) if well => world.moved(Ok(1)),
-            Some(JobKind::Moving(_)) => world.moved(Err(agent_error())),
+            Some(JobKind::Moving { .. }) if well => world.moved(Ok(1)),
+            Some(JobKind::Moving { .. }) => world.moved(Err(agent_error())),
             Some(JobKind::Repairing(_)) if well && way > 0 => {
                 self.sessions += 1;
                 world.repaired(Ok(Some(&format!("s{}", self.sessions))));
             }
             Some(JobKind::Repairing(_)) if well => world.repaired(Ok(None)),
             Some(JobKind::Repairing(_)) => world.repaired(Err(agent_error())),
-            Some(JobKind::MovingBack { .. }) => world.moved_back(),
+            Some(JobKind::TakingBack { .. }) => world.taken_back(),
             Some(JobKind::Ascertaining(_)) => world.ascertains(match way {
                 0 => Arrival::Absent,
                 1 => Arrival::Present,
                 _ => Arrival::Unknown,
             }),
-            Some(JobKind::Recording) | None => {}
+            Some(JobKind::Recording | JobKind::Resetting(_) | JobKind::Deleting(_)) | None => {}
         }
     }
 

@@ -6,7 +6,7 @@ use bridge_protocol::link::LineageEntry;
 use serde_json::Value;
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Made, Milestone, WritePart};
+use crate::conversation::effect::{Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 
 /// A value as the wire writes it.
@@ -37,13 +37,7 @@ fn part_words(part: &WritePart<u32>) -> String {
         Milestone::PromptsDropped { .. } => "dropped",
         Milestone::QuestionRaised(_) => "question",
         Milestone::QuestionSettled(..) => "settled",
-        Milestone::Changed(change) => match change.made {
-            Made::Nothing => "call",
-            Made::Branch(..) => "branch",
-            Made::Move => "move",
-            Made::Repair => "repair",
-            Made::Deletion => "deletion",
-        },
+        Milestone::Changed(_) => "call",
     };
     let mut line = name.to_owned();
     for added in &part.ledger.lineage {

@@ -14,7 +14,9 @@ use serde_json::Value;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Sent, Work, WritePart};
+use crate::conversation::effect::{
+    Arrival, Deadline, Disposition, Effect, Effects, Input, Sent, Work, WritePart,
+};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -279,7 +281,10 @@ impl World {
                     destination.of_conversation(&self.model.record)
                 )
             }
-            Work::MoveBack => "take the move back".to_owned(),
+            Work::TakeBack => {
+                self.arrived = None;
+                "take back".to_owned()
+            }
             Work::Repair { .. } => {
                 assert_eq!(self.closing, None, "its agent may still write");
                 "repair".to_owned()
@@ -325,11 +330,11 @@ impl World {
                 line
             }
             Effect::Work(job, work) => self.work(job, work),
-            Effect::KeepMove => "keep the move".to_owned(),
-            Effect::LeaveMove => "leave the move".to_owned(),
-            Effect::KeepCopy => "keep the copy".to_owned(),
-            Effect::DropCopy => "drop the copy".to_owned(),
-            Effect::LeaveCopy => "leave the copy".to_owned(),
+            Effect::Dispose(Disposition::Keep) => "keep".to_owned(),
+            Effect::Dispose(disposition) => {
+                self.arrived = None;
+                format!("{disposition:?}").to_lowercase()
+            }
             Effect::Anchor(turn_id) => {
                 if !self.hold_anchors {
                     self.finds_end(turn_id);
@@ -342,19 +347,14 @@ impl World {
             }
             Effect::AbandonJob => {
                 self.job = None;
-                self.arrived = None;
                 "abandon".to_owned()
             }
-            Effect::Discard => {
-                self.arrived = None;
-                "discard".to_owned()
-            }
             Effect::Detach => "detach".to_owned(),
-            Effect::Attach | Effect::AttachBranch => {
+            Effect::Attach => {
                 self.takes_arrived();
                 "attach".to_owned()
             }
-            Effect::KeepBranch => "keep the branch".to_owned(),
+            Effect::KeepCopy => "keep the copy".to_owned(),
             Effect::HandOver(_, opened) => {
                 assert_eq!(self.takes_arrived(), opened.upstream_id.as_str());
                 format!("hand over {}", opened.upstream_id)
