@@ -40,7 +40,7 @@ use super::events::{Stream, Subscriber};
 use super::growth::Growth;
 use super::resource::Resource;
 use super::services::{Services, chain_text, now};
-use super::state::{Model, Session, view_of_record};
+use super::state::{Model, Session};
 use super::upstream::UpstreamSession;
 use super::wakings::Place;
 use super::work::Progress;
@@ -421,36 +421,8 @@ impl Actor {
         answers.into_iter().for_each(|answer| self.carry(answer, at));
     }
 
-    /// The conversation as clients may see it: as it is on disk, with what it is doing now.
-    fn shown(&self) -> Conversation {
-        let mut view = self.model.view();
-        if self.writes.is_empty() {
-            return view;
-        }
-        match self.services.store.conversation(self.model.id()) {
-            Ok(Some(durable)) => {
-                let kept = view_of_record(&durable);
-                view.head = kept.head;
-                view.chain_length = kept.chain_length;
-                view.settings = kept.settings;
-                view.title = kept.title;
-                view.cwd = kept.cwd;
-                view.updated_at = kept.updated_at;
-                view.revision = kept.revision;
-                // Until its removal is on disk, the next start may still send it.
-                view.continuation = view.continuation.or(kept.continuation);
-                view.cut_short |= durable.cut.is_some();
-            }
-            Ok(None) => {}
-            Err(error) => {
-                tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "the record cannot be read");
-            }
-        }
-        view
-    }
-
     fn publish(&mut self) {
-        let view = self.shown();
+        let view = self.model.view();
         let mut untold = None;
         self.published.send_if_modified(|published| {
             let differs = **published != view;

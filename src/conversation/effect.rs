@@ -60,13 +60,8 @@ pub enum Input<R> {
         /// Its result.
         found: Found,
     },
-    /// A change is on disk, or could not be written.
-    Written {
-        /// What it was made of.
-        parts: Vec<WritePart<R>>,
-        /// The store's word.
-        result: Result<(), StoreFailure>,
-    },
+    /// The write that is under way is over, with the store's word.
+    Written(Result<(), StoreFailure>),
     /// The end of the head's transcript is known, before a prompt of this turn goes out behind it.
     Anchored {
         /// The turn.
@@ -182,6 +177,8 @@ pub enum Work {
     },
     /// Undo what the last job made, because it could not be recorded.
     TakeBack,
+    /// Make the record of a new conversation durable.
+    Create(Box<ConversationRecord>, Ledger),
     /// Make a repaired copy of the head.
     Repair {
         /// Counts the progress.
@@ -208,6 +205,8 @@ pub enum Found {
     Closed(Vec<RemainingTranscript>),
     /// The conversation's files are in the other folder, or where they were.
     Moved(Result<MoveAnswer, ConversationError>),
+    /// The record of the new conversation is on disk, or could not be written.
+    Created(Result<(), StoreFailure>),
     /// What the last job made is undone.
     TakenBack,
     /// What was found in the head's transcript, and the repaired copy, if there was something to repair.
@@ -336,8 +335,6 @@ pub struct WritePart<R> {
 #[derive(Debug)]
 pub enum Milestone<R> {
     /// Nothing but what the ledger says.
-    Nothing,
-    /// The record is up to date again.
     Saved,
     /// The open session may be announced and used.
     SessionOpened(Box<Opened>),
@@ -372,7 +369,8 @@ pub struct CallChange<R> {
     pub answer: Answer,
     /// What is reported before the answer, if the change could be written.
     pub events: Vec<Event>,
-    /// The record before the change, restored if the change cannot be written. `None` if the change is a new conversation.
+    /// The record before the change, until it is restored because the change could not be written. `None` if the change is a new
+    /// conversation.
     pub before: Option<Box<ConversationRecord>>,
     /// Whether it records what the last job made. The job is over when it is written.
     pub ends_job: bool,
@@ -449,16 +447,8 @@ pub enum Deadline {
     reason = "an effect is carried out where it is made"
 )]
 pub enum Effect<R> {
-    /// Make the record durable as it is after the step. A step has at most one: a kill could come between two, and the first
-    /// would then have the record of both, but only its own ledger.
-    Write(Vec<WritePart<R>>),
-    /// Make the record of a new conversation durable.
-    WriteNew {
-        /// The new conversation.
-        record: Box<ConversationRecord>,
-        /// What goes down with it.
-        part: WritePart<R>,
-    },
+    /// Make durable what the writer has under way.
+    Write,
     /// Tell the subscribers.
     Emit(Event),
     /// Tell those who listen to all that there is a new conversation, which is on disk.

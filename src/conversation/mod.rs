@@ -49,3 +49,4 @@ mod unfinished;
 pub mod upstream;
 pub mod wakings;
 pub mod work;
+pub mod writer;

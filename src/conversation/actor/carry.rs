@@ -27,7 +27,7 @@ use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
 use crate::conversation::effect::{
-    Arrival, Disposition, Effect, Found, Input, Milestone, Opened, Sent, Work, WritePart,
+    Arrival, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Sent, Work,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
@@ -37,6 +37,7 @@ use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, conversation_error};
 use crate::conversation::work::Begun;
+use crate::conversation::writer::UnderWay;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
 use super::{Actor, Job, Message, Reply};
@@ -59,17 +60,15 @@ impl Actor {
             Effect::Answer(reply, result) => {
                 let result = match result {
                     // The rest of the conversation may not be on disk yet.
-                    Ok(Answer::Resumed(_, resumed)) => Ok(Answer::Resumed(Box::new(self.shown()), resumed)),
+                    Ok(Answer::Resumed(_, resumed)) => {
+                        Ok(Answer::Resumed(Box::new(self.model.view()), resumed))
+                    }
                     other => other,
                 };
                 // A caller that hung up is not an error: its turn continued.
                 let _gone = reply.send(result);
             }
-            Effect::Write(parts) => {
-                let record = self.model.record.clone();
-                self.write(record, parts);
-            }
-            Effect::WriteNew { record, part } => self.write(*record, vec![part]),
+            Effect::Write => self.write(),
             Effect::Work(job, work) => self.begin(job, work),
             Effect::Dispose(disposition) => self.dispose(disposition),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
@@ -192,6 +191,7 @@ impl Actor {
                 neighbours,
                 progress,
             } => self.move_files(job, destination, neighbours, progress),
+            Work::Create(record, ledger) => self.create(job, *record, ledger),
             Work::TakeBack => self.take_back(job),
             Work::Repair { progress } => self.repair(job, progress),
             Work::Ascertain(sent) => self.ascertain(job, sent),
@@ -305,43 +305,23 @@ impl Actor {
         }
     }
 
-    /// Passes a change to the store at once, so that changes keep their order. The result comes back as an input.
-    fn write(&mut self, record: ConversationRecord, parts: Vec<WritePart<Reply>>) {
-        let id = record.id;
-        let ledgers = || parts.iter().map(|part| &part.ledger);
-        let entry = self.services.catalog.get(&record.agent).cloned();
-        let root = entry.as_ref().map(|entry| entry.transcript_root());
-        let change = Change {
-            lineage: ledgers()
-                .flat_map(|ledger| &ledger.lineage)
-                .map(|entry| (id, entry.clone()))
-                .collect(),
-            upstream: root
-                .map(|root| {
-                    ledgers()
-                        .flat_map(|ledger| &ledger.upstream)
-                        .map(|held| (id, root.clone(), held.clone()))
-                        .collect()
-                })
-                .unwrap_or_default(),
-            requests: ledgers().flat_map(|ledger| &ledger.requests).cloned().collect(),
-            conversation: Some(record),
-            ..Change::default()
+    /// Passes what the writer has under way to the store. The result comes back as an input.
+    fn write(&mut self) {
+        let Some(UnderWay { record, parts }) = &self.model.writer.under_way else {
+            return;
         };
+        let change = self.change(record.clone(), parts.iter().map(|part| &part.ledger));
         let restored = parts.iter().find_map(|part| match &part.milestone {
             Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
                 Some(opened.upstream_id.clone())
             }
             _ => None,
         });
-        let restored = restored.zip(entry);
+        let restored = restored.zip(self.services.catalog.get(&record.agent).cloned());
         let services = Arc::clone(&self.services);
-        let commit = self.services.store.commit(change);
+        let commit = self.commit(change);
         self.writes.push_back(Box::pin(async move {
-            let result = commit.await.map(|_| ()).map_err(|error| {
-                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
-                StoreFailure::from(&error)
-            });
+            let result = commit.await;
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
                 // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
                 // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
@@ -349,8 +329,48 @@ impl Actor {
                 // A failure is in the log.
                 let _noted = tokio::task::spawn_blocking(note).await;
             }
-            Box::new(Input::Written { parts, result })
+            Box::new(Input::Written(result))
         }));
+    }
+
+    /// Writes a new conversation down.
+    fn create(&mut self, job: u64, record: ConversationRecord, ledger: Ledger) {
+        let commit = self.commit(self.change(record, [&ledger].into_iter()));
+        self.job = Some(Job::finding(job, commit.map(Found::Created)).on_files(None));
+    }
+
+    /// A record with what goes down with it, as the store takes it.
+    fn change<'a>(
+        &self,
+        record: ConversationRecord,
+        ledgers: impl Iterator<Item = &'a Ledger> + Clone,
+    ) -> Change {
+        let id = record.id;
+        let root = self.services.catalog.get(&record.agent);
+        let root = root.map(|entry| entry.transcript_root());
+        let lineage = ledgers.clone().flat_map(|ledger| &ledger.lineage);
+        let upstream = ledgers.clone().flat_map(|ledger| &ledger.upstream);
+        Change {
+            lineage: lineage.map(|entry| (id, entry.clone())).collect(),
+            upstream: upstream
+                .filter_map(|held| Some((id, root.clone()?, held.clone())))
+                .collect(),
+            requests: ledgers.flat_map(|ledger| &ledger.requests).cloned().collect(),
+            conversation: Some(record),
+            ..Change::default()
+        }
+    }
+
+    /// Passes a change to the store at once, so that changes keep their order.
+    fn commit(&self, change: Change) -> impl Future<Output = Result<(), StoreFailure>> + Send + use<> {
+        let id = self.model.id();
+        let commit = self.services.store.commit(change);
+        async move {
+            commit.await.map(|_| ()).map_err(|error| {
+                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
+                StoreFailure::from(&error)
+            })
+        }
     }
 
     /// Reads what an undo would take back.

@@ -7,9 +7,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{
-    Branched, CallChange, Disposition, Effect, Ledger, Milestone, Opened, Work, WritePart,
-};
+use crate::conversation::effect::{Branched, CallChange, Disposition, Effect, Ledger, Opened, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
@@ -106,10 +104,10 @@ impl<R> Model<R> {
             answer,
             events: Vec::new(),
             before: None,
-            ends_job: false,
+            ends_job: true,
             opened: None,
         };
-        self.write_new(record, Ledger::of_request(kept), change);
+        self.create(record, Ledger::of_request(kept), change);
     }
 
     /// A new conversation that is set up as this one is.
@@ -210,24 +208,19 @@ impl<R> Model<R> {
             ..branch_change(branching.caller, answer, branched, None)
         };
         let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
-        // No other job may start before the write: its session would replace the branch's.
-        self.occupy(JobKind::Recording);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,
             requests: kept.into_iter().collect(),
             ..Ledger::default()
         };
-        self.write_new(record, ledger, change);
+        self.create(record, ledger, change);
     }
 
-    fn write_new(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
-        let part = WritePart {
-            ledger,
-            milestone: Milestone::Changed(Box::new(change)),
-        };
-        let record = Box::new(record);
-        self.out.push(Effect::WriteNew { record, part });
+    /// Writes a new conversation down.
+    fn create(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
+        let kind = JobKind::Creating(Box::new(change));
+        self.start_job(kind, Work::Create(Box::new(record), ledger));
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.

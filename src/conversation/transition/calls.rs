@@ -187,7 +187,11 @@ impl<R> Model<R> {
             return None;
         }
         let reply = self.join_in_line(&request, reply)?;
-        let heard = self.heard.iter().find(|heard| heard.request_id == request.id);
+        let heard = self
+            .writer
+            .heard
+            .iter()
+            .find(|heard| heard.request_id == request.id);
         let Some(kept) = heard.cloned().or(kept) else {
             return Some(Caller {
                 reply: Some(reply),
@@ -243,7 +247,10 @@ impl<R> Model<R> {
             stop_reason: StopReason::Cancelled,
             failure: None,
             // The climb may have come to a session meanwhile that is on its way to the disk.
-            upstream_id: self.published_chain.head.clone().unwrap_or_else(|| "".into()),
+            upstream_id: match self.writer.on_disk.chain.head() {
+                Some(head) => head.upstream_id.clone(),
+                None => "".into(),
+            },
             resumed: None,
             usage: None,
             continuation: None,

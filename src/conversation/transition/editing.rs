@@ -15,7 +15,7 @@ use crate::conversation::edit::{Edit, Edited, link_of};
 use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{JobKind, LiveSession, Model, Saving, Session, Turn, TurnPhase};
+use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
 use crate::conversation::work::Progress;
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
@@ -55,7 +55,7 @@ impl<R> Model<R> {
     }
 
     /// The session that is open.
-    fn open_session(&self) -> Option<&UpstreamId> {
+    pub(super) fn open_session(&self) -> Option<&UpstreamId> {
         match &self.session {
             Session::Live(live) => Some(&live.upstream_id),
             Session::Closed => None,
@@ -159,20 +159,19 @@ impl<R> Model<R> {
         events.extend(edited);
         events.extend(accepted);
         // One write with whatever else comes of what the agent has just said.
-        self.unsaved.append(Ledger {
+        self.writer.unsaved.append(Ledger {
             lineage: entries,
             upstream: vec![branch.link.upstream_id],
             events,
             ..Ledger::default()
         });
         self.note_change();
-        self.accepts_edit = true;
     }
 
     /// Whether the agent is not to be heard: an edit that it has accepted is being written down, and is reported first.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
-        self.accepts_edit && self.saving != Saving::Failed
+        self.writer.brings_edit()
     }
 
     /// Gives a branch up on which the prompt was not accepted: the head is what it was. A copy that no record names goes with the
@@ -187,10 +186,11 @@ impl<R> Model<R> {
         let Some(branch) = edit.and_then(|edit| edit.branch.take()) else {
             return;
         };
-        self.unsaved
+        self.writer
+            .unsaved
             .lineage
             .extend(abandon(&mut self.record, &branch, self.now));
-        self.unsaved.upstream.push(branch.link.upstream_id);
+        self.writer.unsaved.upstream.push(branch.link.upstream_id);
         self.note_change();
     }
 

@@ -259,7 +259,7 @@ impl<R> Model<R> {
         if let Some(request) = request {
             let begun = self.request_record(&request);
             self.note_heard(&begun);
-            self.unsaved.append(Ledger::of_request(Some(begun)));
+            self.writer.unsaved.append(Ledger::of_request(Some(begun)));
         }
     }
 
@@ -343,7 +343,7 @@ impl<R> Model<R> {
                 ..question
             };
             self.record.interrupts.push(interrupt.clone());
-            self.unsaved.append(Ledger {
+            self.writer.unsaved.append(Ledger {
                 events: vec![Event::InterruptRaised { interrupt }],
                 ..Ledger::default()
             });

@@ -153,7 +153,7 @@ impl<R> Model<R> {
         if self.can_leave_agent() {
             self.leave_agent();
         }
-        self.take_effects()
+        self.finish()
     }
 
     fn is_quiet(&self) -> bool {
@@ -317,9 +317,7 @@ impl<R> Model<R> {
             Some(TurnPhase::Recording | TurnPhase::Ending) | None => {}
         }
         // There is no later: what the disk did not take is tried once more.
-        if self.is_ahead {
-            self.save();
-        }
+        self.writer.has_failed = false;
     }
 }
 

@@ -12,7 +12,7 @@ use crate::conversation::effect::{
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
-use crate::store::{Anchor, Resting};
+use crate::store::{Anchor, ConversationRecord, Resting};
 
 /// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
 const REASON_CHARACTERS: usize = 500;
@@ -163,7 +163,7 @@ impl<R> Model<R> {
                 }
             }
             // The head itself, as it is on disk: nothing to write.
-            None if self.unsaved.is_empty() && self.ids_under_way == 0 => {
+            None if self.head_is_on_disk() => {
                 self.announce(opened);
                 return;
             }
@@ -179,6 +179,11 @@ impl<R> Model<R> {
         self.occupy(JobKind::Recording);
         let milestone = Milestone::SessionOpened(Box::new(opened));
         self.write(ledger, milestone);
+    }
+
+    fn head_is_on_disk(&self) -> bool {
+        let head = |record: &ConversationRecord| record.chain.head().map(|head| head.upstream_id.clone());
+        head(&self.record) == head(&self.writer.on_disk)
     }
 
     /// The link is on disk: use the session.
@@ -382,20 +387,19 @@ impl<R> Model<R> {
             // It has not been sent it: this is not the branch any more, which is made again.
             let before = self.state();
             self.abandon_edit();
-            self.keep_up();
             let state = self.state();
             if before != state {
                 self.out.emit(Event::StateChanged { state });
             }
-            return self.take_effects();
+            return self.finish();
         }
         let Session::Live(live) = &mut self.session else {
-            return self.take_effects();
+            return self.finish();
         };
         let from = std::mem::replace(&mut live.upstream_id, announced.into());
         live.preamble = None;
         let Some(head) = self.record.chain.head() else {
-            return self.take_effects();
+            return self.finish();
         };
         let link = NewLink {
             upstream_id: announced.into(),
@@ -433,8 +437,8 @@ impl<R> Model<R> {
             events: vec![event],
             ..Ledger::default()
         };
-        self.write(ledger, Milestone::Nothing);
-        self.take_effects()
+        self.write(ledger, Milestone::Saved);
+        self.finish()
     }
 }
 

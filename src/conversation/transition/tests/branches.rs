@@ -308,7 +308,7 @@ fn f10_a_branch_that_is_not_on_disk_leaves_nothing_in_the_lineage_of_its_source(
     world.fork(false);
     world.branches("s2");
     world.write_fails();
-    assert!(world.model.unsaved.is_empty());
+    assert!(world.model.writer.unsaved.is_empty());
 }
 
 #[test]

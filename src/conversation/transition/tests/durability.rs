@@ -44,12 +44,12 @@ fn lineage_entries_of_a_failed_write_go_out_with_the_next() {
     world.write_fails();
     assert_eq!(world.log()[0], "leave", "its link is in the chain");
     world.set_title("A title");
-    assert_eq!(world.log().last().unwrap(), "write call +rolled:s2");
+    assert_eq!(world.log().last().unwrap(), "write record +rolled:s2 and call");
     world.write_fails();
     world.set_title("A title");
     world.release_writes();
     assert_eq!(world.lineage_on_disk(), ["created:s1", "rolled:s2"]);
-    assert!(world.model.unsaved.is_empty());
+    assert!(world.model.writer.unsaved.is_empty());
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn rule_9_a_prompt_whose_end_could_not_be_written_is_not_sent_again_with_its_key
     world.expect(&["answer 5 kept"]);
     world.release_writes();
     assert!(world.disk.requests["k"].result.is_some());
-    assert_eq!(world.model.heard, []);
+    assert_eq!(world.model.writer.heard, []);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn what_is_taken_back_takes_nothing_along_that_an_earlier_write_left_behind() {
     world.reset();
     assert_eq!(
         world.log().last().unwrap(),
-        "write call +rolled:s2 +updated:s1 +reset:s2"
+        "write record +rolled:s2 and call +updated:s1 +reset:s2"
     );
     world.write_fails();
     assert_eq!(world.chain(), ["s1", "s2"]);

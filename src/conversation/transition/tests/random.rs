@@ -270,7 +270,10 @@ impl Run {
                 1 => Arrival::Present,
                 _ => Arrival::Unknown,
             }),
-            Some(JobKind::Recording | JobKind::Resetting(_) | JobKind::Deleting(_)) | None => {}
+            Some(
+                JobKind::Recording | JobKind::Creating(_) | JobKind::Resetting(_) | JobKind::Deleting(_),
+            )
+            | None => {}
         }
     }
 
@@ -396,7 +399,7 @@ impl Run {
         let arrives = model
             .job
             .as_ref()
-            .is_some_and(|job| matches!(job.kind, JobKind::Recording));
+            .is_some_and(|job| matches!(job.kind, JobKind::Recording | JobKind::Creating(_)));
         assert!(
             arrives || self.world.arrived.is_none(),
             "a session that arrived is forgotten"
@@ -404,7 +407,7 @@ impl Run {
         let fails = self.world.is_armed(Deadline::Rewrite);
         let writes = !self.world.writes.is_empty();
         assert!(
-            fails || writes || (!model.is_ahead && model.unsaved.is_empty()),
+            fails || writes || model.writer.is_at_rest(),
             "nobody takes this to disk"
         );
     }

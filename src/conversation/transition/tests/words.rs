@@ -21,14 +21,13 @@ pub(super) fn entry(entry: &LineageEntry) -> String {
     format!("{}:{}", word(&entry.reason), entry.upstream_id)
 }
 
-pub(super) fn write_line(verb: &str, parts: &[WritePart<u32>]) -> String {
+pub(super) fn write_line(parts: &[WritePart<u32>]) -> String {
     let parts: Vec<String> = parts.iter().map(part_words).collect();
-    format!("{verb} {}", parts.join(" and "))
+    format!("write {}", parts.join(" and "))
 }
 
 fn part_words(part: &WritePart<u32>) -> String {
     let name = match &part.milestone {
-        Milestone::Nothing => "ledger",
         Milestone::Saved => "record",
         Milestone::SessionOpened(_) => "session",
         Milestone::PromptRecorded(_) => "prompt",

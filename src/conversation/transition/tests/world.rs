@@ -15,7 +15,7 @@ use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{
-    Arrival, Deadline, Disposition, Effect, Effects, Input, Sent, Work, WritePart,
+    Arrival, Deadline, Disposition, Effect, Effects, Input, Ledger, Sent, Work,
 };
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
@@ -30,9 +30,11 @@ const START_SECOND: i64 = 1_795_212_000;
 
 /// A change on its way to the disk.
 pub(super) struct PendingWrite {
-    pub(super) parts: Vec<WritePart<u32>>,
+    pub(super) ledgers: Vec<Ledger>,
     /// The record as it is to stand; none for one of another conversation.
     pub(super) record: Option<ConversationRecord>,
+    /// The job that writes another conversation down.
+    pub(super) job: Option<u64>,
 }
 
 /// What the disk holds.
@@ -243,7 +245,7 @@ impl World {
     }
 
     fn work(&mut self, job: u64, work: Work) -> String {
-        if !matches!(work, Work::Close { .. }) {
+        if !matches!(work, Work::Close { .. } | Work::Create(..)) {
             self.job = Some(job);
         }
         match work {
@@ -281,6 +283,14 @@ impl World {
                     destination.of_conversation(&self.model.record)
                 )
             }
+            Work::Create(_, ledger) => {
+                self.writes.push_back(PendingWrite {
+                    ledgers: vec![ledger],
+                    record: None,
+                    job: Some(job),
+                });
+                "write new".to_owned()
+            }
             Work::TakeBack => {
                 self.arrived = None;
                 "take back".to_owned()
@@ -309,16 +319,14 @@ impl World {
 
     fn carry_out_one(&mut self, effect: Effect<u32>) {
         let line = match effect {
-            Effect::Write(parts) => {
-                let record = Some(self.model.record.clone());
-                let line = write_line("write", &parts);
-                self.writes.push_back(PendingWrite { parts, record });
-                line
-            }
-            Effect::WriteNew { part, .. } => {
-                let parts = vec![part];
-                let line = write_line("write new", &parts);
-                self.writes.push_back(PendingWrite { parts, record: None });
+            Effect::Write => {
+                let write = self.model.writer.under_way.as_ref().expect("nothing to write");
+                let line = write_line(&write.parts);
+                self.writes.push_back(PendingWrite {
+                    ledgers: write.parts.iter().map(|part| part.ledger.clone()).collect(),
+                    record: Some(write.record.clone()),
+                    job: None,
+                });
                 line
             }
             Effect::Announce(conversation) => format!("announce {}", conversation.title),
