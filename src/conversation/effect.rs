@@ -16,7 +16,7 @@ use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
 
 use crate::chain::{NewLink, Undoing};
-use crate::store::{Anchor, ConversationRecord, RequestRecord};
+use crate::store::{Anchor, ConversationRecord, CutPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
@@ -29,7 +29,7 @@ use super::line::Dropped;
 use super::work::Progress;
 
 pub use call::Call;
-pub use cut::{Arrival, Part, Sent};
+pub use cut::{Arrival, Part};
 pub use list::Effects;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
@@ -185,7 +185,7 @@ pub enum Work {
         progress: Arc<Progress>,
     },
     /// Look for a prompt in the transcript of its session.
-    Ascertain(Sent),
+    Ascertain(Box<CutPrompt>),
     /// Apply settings to the open session.
     Configure(Box<Settings>),
 }
@@ -488,6 +488,3 @@ pub enum Effect<R> {
     /// The conversation is deleted: the actor ends. Always the last effect.
     End,
 }
-
-/// The part of a conversation that clients see, published after each input that changed it.
-pub type Published = Conversation;

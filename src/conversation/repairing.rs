@@ -32,16 +32,6 @@ use crate::transcript::dialect::{Dialect, RepairedCopy};
 use crate::transcript::locate::own_folder;
 use crate::transcript::meter::{Meter, metered};
 
-/// What is to be repaired.
-pub(super) struct RepairRequest {
-    /// The conversation as it stands.
-    pub record: ConversationRecord,
-    /// What has to have ended before.
-    pub closed: ClosedSessions,
-    /// Where is noted how far it has come.
-    pub progress: Arc<Progress>,
-}
-
 /// What was found, and the copy if there was something to repair.
 type Repaired = (Box<CheckAnswer>, Option<Box<RepairedHead>>);
 
@@ -77,10 +67,11 @@ pub(super) struct Copied {
 /// and what cannot be read or written. Nothing is left behind by a failure.
 pub(super) async fn carry_out(
     services: Arc<Services>,
-    request: RepairRequest,
+    record: ConversationRecord,
+    closed: ClosedSessions,
+    progress: Arc<Progress>,
 ) -> Result<(Repaired, Resource), ConversationError> {
-    request.closed.ended().await?;
-    let (record, progress) = (request.record, request.progress);
+    closed.ended().await?;
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let work = move || {
         let done = metered(meter, || of_head(&services, &record));

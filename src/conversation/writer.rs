@@ -7,7 +7,7 @@
 
 use bridge_protocol::event::Event;
 
-use crate::store::{ConversationRecord, RequestRecord};
+use crate::store::{ConversationRecord, RequestId, RequestRecord};
 
 use super::effect::{Ledger, Milestone, Now, WritePart};
 
@@ -22,8 +22,6 @@ pub struct Writer<R> {
     pub next: Vec<WritePart<R>>,
     /// What goes out with the next write although nothing waits for it.
     pub unsaved: Ledger,
-    /// Results of calls with an idempotency key that their callers have heard and that are not on disk yet.
-    pub heard: Vec<RequestRecord>,
     /// Whether the record has changed since the last write began.
     pub is_ahead: bool,
     /// Whether the last write failed. The next deadline tries again, or the next step that has something wait.
@@ -48,7 +46,6 @@ impl<R> Writer<R> {
             under_way: None,
             next: Vec::new(),
             unsaved: Ledger::default(),
-            heard: Vec::new(),
             is_ahead: false,
             has_failed: false,
         }
@@ -84,6 +81,25 @@ impl<R> Writer<R> {
             parts,
         });
         true
+    }
+
+    /// The state of a call with an idempotency key that is not on disk yet, the latest one.
+    #[must_use]
+    pub fn request(&self, id: &RequestId) -> Option<&RequestRecord> {
+        let under_way = self.under_way.iter().flat_map(|write| &write.parts);
+        let parts = under_way.chain(&self.next).map(|part| &part.ledger);
+        let requests = parts.chain([&self.unsaved]).flat_map(|ledger| &ledger.requests);
+        requests.filter(|request| request.request_id == *id).last()
+    }
+
+    /// Adds a part to the next write.
+    pub fn add(&mut self, part: WritePart<R>) {
+        // It has the later state of its calls.
+        let requests = &part.ledger.requests;
+        let is_later =
+            |kept: &RequestRecord| requests.iter().any(|later| later.request_id == kept.request_id);
+        self.unsaved.requests.retain(|kept| !is_later(kept));
+        self.next.push(part);
     }
 
     /// Whether an edit is to be reported once it is on disk. Nobody waits for a disk that takes nothing.

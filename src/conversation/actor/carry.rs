@@ -27,7 +27,7 @@ use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
 use crate::conversation::effect::{
-    Arrival, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Sent, Work,
+    Arrival, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Work,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
@@ -194,7 +194,7 @@ impl Actor {
             Work::Create(record, ledger) => self.create(job, *record, ledger),
             Work::TakeBack => self.take_back(job),
             Work::Repair { progress } => self.repair(job, progress),
-            Work::Ascertain(sent) => self.ascertain(job, sent),
+            Work::Ascertain(sent) => self.ascertain(job, *sent),
             Work::Configure(settings) => self.configure(job, *settings),
         }
     }
@@ -405,7 +405,7 @@ impl Actor {
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
         let look = tokio::task::spawn_blocking(move || {
-            let earlier = cut.map(|(record, cut)| arrival::arrival(&services, &record, &Sent::from(&cut)));
+            let earlier = cut.map(|(record, cut)| arrival::arrival(&services, &record, &cut));
             let anchor = head.and_then(|(agent, cwd, id)| arrival::anchor(&services, &agent, &cwd, &id));
             (anchor, earlier)
         });
@@ -420,7 +420,7 @@ impl Actor {
         }));
     }
 
-    fn ascertain(&mut self, job: u64, sent: Sent) {
+    fn ascertain(&mut self, job: u64, sent: CutPrompt) {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let dead = self.dead.take();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
 
 use super::places::{self, Left, Place};
@@ -135,17 +136,12 @@ async fn open_branch(
     Resource { session, copy, .. }: Resource,
 ) -> Result<(Made, Opened, UpstreamSession), ConversationError> {
     let link = NewLink {
-        upstream_id: branched.upstream_id.clone(),
-        agent: request.record.agent.clone(),
-        cwd: request.record.cwd.clone(),
-        reason: LinkReason::Edited,
         relation: Relation::Carries,
         from_upstream_id: Some(branched.from),
         from_checkpoint_id: branched.checkpoint,
-        cause: None,
-        turns: 0,
         carried_turns: branched.turns,
         written: branched.via == BranchedVia::Cut,
+        ..edited_link(branched.upstream_id.clone(), &request.record)
     };
     let made = Made {
         link: link.clone(),
@@ -255,17 +251,10 @@ async fn retell(
         ],
     };
     let link = NewLink {
-        upstream_id: answer.upstream_id.clone(),
-        agent: record.agent.clone(),
-        cwd: record.cwd.clone(),
-        reason: LinkReason::Edited,
         relation: Relation::Follows,
         from_upstream_id: Some(place.end.session.clone()),
         from_checkpoint_id: Some(place.end.until.clone()),
-        cause: None,
-        turns: 0,
-        carried_turns: 0,
-        written: false,
+        ..edited_link(answer.upstream_id.clone(), record)
     };
     let opened = Opened {
         upstream_id: answer.upstream_id,
@@ -284,6 +273,10 @@ async fn retell(
         via: BranchedVia::Text,
     };
     Ok((made, opened, session))
+}
+
+fn edited_link(id: UpstreamId, record: &ConversationRecord) -> NewLink {
+    NewLink::new(id, record.agent.clone(), record.cwd.clone(), LinkReason::Edited)
 }
 
 /// Whether an error is permanent, so that the branch cannot be made later either. Temporary errors are no reason to fall

@@ -122,18 +122,13 @@ impl<R> Model<R> {
 
     /// A branch was made.
     pub(super) fn branched(&mut self, branched: Branched, branching: Branching<R>) {
+        let (id, agent) = (branched.upstream_id.clone(), self.record.agent.clone());
         let link = NewLink {
-            upstream_id: branched.upstream_id.clone(),
-            agent: self.record.agent.clone(),
-            cwd: branching.cwd.clone(),
-            reason: LinkReason::Forked,
             relation: Relation::Carries,
             from_upstream_id: Some(branched.from.clone()),
             from_checkpoint_id: branched.checkpoint.clone(),
-            cause: None,
-            turns: 0,
             carried_turns: branched.turns,
-            written: false,
+            ..NewLink::new(id, agent, branching.cwd.clone(), LinkReason::Forked)
         };
         if branching.in_place {
             self.branch_in_place(branching, branched, link);

@@ -187,12 +187,7 @@ impl<R> Model<R> {
             return None;
         }
         let reply = self.join_in_line(&request, reply)?;
-        let heard = self
-            .writer
-            .heard
-            .iter()
-            .find(|heard| heard.request_id == request.id);
-        let Some(kept) = heard.cloned().or(kept) else {
+        let Some(kept) = self.writer.request(&request.id).cloned().or(kept) else {
             return Some(Caller {
                 reply: Some(reply),
                 request: Some(request),

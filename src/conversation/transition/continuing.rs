@@ -9,11 +9,11 @@ use bridge_protocol::turn::CONTINUE_PROMPT;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Caller, Request};
-use crate::conversation::effect::{Arrival, Sent, Work};
+use crate::conversation::effect::{Arrival, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
-use crate::store::{PendingContinuation, Resting, TurnPhase as Progress};
+use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
     /// Schedules a continuation, or cancels it.
@@ -176,7 +176,7 @@ impl<R> Model<R> {
             self.go_on(Arrival::Present);
             return;
         };
-        let sent = Sent::from(cut);
+        let sent = Box::new(cut.clone());
         self.start_job(JobKind::Ascertaining(None), Work::Ascertain(sent));
     }
 
@@ -375,10 +375,13 @@ impl<R> Model<R> {
 
     /// Checks whether the transcript contains the prompt, once nothing of the dead agent runs any more.
     pub(super) fn ascertain_prompt(&mut self, death: Failure) {
-        let Some(sent) = self.record.turn.as_ref().map(Sent::from) else {
+        let Some(sent) = self.record.turn.as_ref().map(CutPrompt::from) else {
             return;
         };
-        self.start_job(JobKind::Ascertaining(Some(death)), Work::Ascertain(sent));
+        self.start_job(
+            JobKind::Ascertaining(Some(death)),
+            Work::Ascertain(Box::new(sent)),
+        );
     }
 
     /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.

@@ -36,16 +36,9 @@ impl<R> Model<R> {
 
     /// Why what changes the history in place cannot be done now.
     fn busy(&self, what: &str) -> Option<ConversationError> {
-        if self.turn.is_some() {
-            return Some(ConversationError::Busy(format!(
-                "a turn is running; wait for its end or cancel it, then {what}"
-            )));
-        }
-        (self.job.is_some() || self.closing.is_some()).then(|| {
-            ConversationError::Busy(
-                "the session is being opened, closed or branched; try again when that is done".to_owned(),
-            )
-        })
+        self.busy_with(&format!(
+            "a turn is running; wait for its end or cancel it, then {what}"
+        ))
     }
 
     /// Whether the open session is a branch that is not the head yet.

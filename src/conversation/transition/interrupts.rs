@@ -258,7 +258,6 @@ impl<R> Model<R> {
         self.record.interrupts.push(question);
         if let Some(request) = request {
             let begun = self.request_record(&request);
-            self.note_heard(&begun);
             self.writer.unsaved.append(Ledger::of_request(Some(begun)));
         }
     }

@@ -49,6 +49,18 @@ impl<R> Model<R> {
         !self.can_reopen() && self.record.chain.head().is_some_and(|head| head.written)
     }
 
+    /// Why nothing else can be done with the session now: because a turn runs, in these words, or because of a job.
+    pub(super) fn busy_with(&self, turn: &str) -> Option<ConversationError> {
+        let why = if self.turn.is_some() {
+            turn
+        } else if self.job.is_some() || self.closing.is_some() {
+            "the session is being opened, closed or branched; try again when that is done"
+        } else {
+            return None;
+        };
+        Some(ConversationError::Busy(why.to_owned()))
+    }
+
     /// Closes the session and then clears the chain or deletes the conversation.
     pub(super) fn close_then(
         &mut self,
@@ -56,15 +68,8 @@ impl<R> Model<R> {
         caller: Caller<R>,
         delete_transcripts: bool,
     ) {
-        let busy = if self.turn.is_some() {
-            Some("a turn is running; cancel it first")
-        } else if self.job.is_some() || self.closing.is_some() {
-            Some("the session is being opened, closed or branched; try again when that is done")
-        } else {
-            None
-        };
-        if let Some(busy) = busy {
-            self.answer(caller, Err(ConversationError::Busy(busy.to_owned())));
+        if let Some(busy) = self.busy_with("a turn is running; cancel it first") {
+            self.answer(caller, Err(busy));
             return;
         }
         let kind = kind(caller);

@@ -42,18 +42,15 @@ impl<R> Model<R> {
             return;
         };
         let before = self.record.clone();
+        let (id, agent) = (made.upstream_id.clone(), self.record.agent.clone());
         let link = NewLink {
-            upstream_id: made.upstream_id.clone(),
-            agent: self.record.agent.clone(),
-            cwd: self.record.cwd.clone(),
-            reason: LinkReason::Rebuilt,
             relation: Relation::Carries,
             from_upstream_id: Some(made.from.clone()),
             from_checkpoint_id: made.checkpoint,
             cause: Some(RollCause::Damaged),
-            turns: 0,
             carried_turns: made.turns,
             written: true,
+            ..NewLink::new(id, agent, self.record.cwd.clone(), LinkReason::Rebuilt)
         };
         let appended = self.record.chain.append(link, made.fidelity, self.now);
         if self.record.resting == Resting::Failed {

@@ -1,7 +1,7 @@
 //! The session of a conversation: opening it through the ladder, recording it, announcing it, losing it.
 
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
+use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Resumed, RollCause, Via};
 use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
@@ -401,18 +401,11 @@ impl<R> Model<R> {
         let Some(head) = self.record.chain.head() else {
             return self.finish();
         };
+        let (agent, cwd) = (head.agent.clone(), head.cwd.clone());
         let link = NewLink {
-            upstream_id: announced.into(),
-            agent: head.agent.clone(),
-            cwd: head.cwd.clone(),
-            reason: LinkReason::Rolled,
-            relation: Relation::Fresh,
             from_upstream_id: Some(from.clone()),
-            from_checkpoint_id: None,
             cause: Some(RollCause::Cleared),
-            turns: 0,
-            carried_turns: 0,
-            written: false,
+            ..NewLink::new(announced.into(), agent, cwd, LinkReason::Rolled)
         };
         let appended = self.record.chain.append(link, Fidelity::None, self.now);
         if let Some(turn) = &mut self.turn {

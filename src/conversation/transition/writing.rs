@@ -9,7 +9,7 @@ use crate::conversation::effect::{
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{JobKind, Model};
 use crate::conversation::writer::UnderWay;
-use crate::store::{ConversationRecord, RequestRecord};
+use crate::store::ConversationRecord;
 
 /// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
 pub(in crate::conversation) const REWRITE_AFTER_MS: u64 = 5_000;
@@ -29,7 +29,7 @@ impl<R> Model<R> {
 
     /// Has the record written at the end of the step, and something wait for that.
     pub(super) fn write(&mut self, ledger: Ledger, milestone: Milestone<R>) {
-        self.writer.next.push(WritePart { ledger, milestone });
+        self.writer.add(WritePart { ledger, milestone });
     }
 
     /// Begins the next write, if one is due. The end of each step.
@@ -65,13 +65,6 @@ impl<R> Model<R> {
         self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
     }
 
-    /// Notes what a caller hears before it is on disk: the same call is answered with it meanwhile.
-    pub(super) fn note_heard(&mut self, request: &RequestRecord) {
-        let heard = &mut self.writer.heard;
-        heard.retain(|heard| heard.request_id != request.request_id);
-        heard.push(request.clone());
-    }
-
     /// The write is over: whatever waited for it continues.
     pub(super) fn written(&mut self, result: Result<(), StoreFailure>) {
         let Some(UnderWay { record, mut parts }) = self.writer.under_way.take() else {
@@ -88,7 +81,7 @@ impl<R> Model<R> {
         }
         for WritePart { ledger, milestone } in parts {
             match result {
-                Ok(()) => self.ledger_written(ledger),
+                Ok(()) => ledger.events.into_iter().for_each(|event| self.out.emit(event)),
                 Err(_) => self.ledger_not_written(ledger),
             }
             let result = result.clone();
@@ -124,25 +117,12 @@ impl<R> Model<R> {
         }
     }
 
-    /// What is on disk with the record: the events that waited for it are reported.
-    fn ledger_written(&mut self, ledger: Ledger) {
-        let is_kept = |heard: &RequestRecord| {
-            let mut kept = ledger.requests.iter();
-            kept.any(|request| request.request_id == heard.request_id)
-        };
-        self.writer.heard.retain(|heard| !is_kept(heard));
-        ledger.events.into_iter().for_each(|event| self.out.emit(event));
-    }
-
     /// What could not be written is written with the next.
     fn ledger_not_written(&mut self, mut ledger: Ledger) {
         // A turn that failed before it did anything is not recorded as begun.
         ledger
             .requests
             .retain(|request| request.result.is_some() || request.turn_id.is_none());
-        for request in &ledger.requests {
-            self.note_heard(request);
-        }
         // That a turn runs is so whatever is on disk.
         let runs =
             |event: &mut Event| matches!(event, Event::PromptAccepted { .. } | Event::Continued { .. });

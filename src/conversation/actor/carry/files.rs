@@ -6,7 +6,7 @@ use super::super::{Actor, Job};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Found;
 use crate::conversation::moving::{self, MoveRequest};
-use crate::conversation::repairing::{self, RepairRequest};
+use crate::conversation::repairing;
 use crate::conversation::work::Progress;
 use crate::transcript::moving::SharedNeighbours;
 
@@ -42,12 +42,9 @@ impl Actor {
 
     /// Makes a repaired copy of the head, once no agent writes to it.
     pub(super) fn repair(&mut self, job: u64, progress: Arc<Progress>) {
-        let request = RepairRequest {
-            record: self.model.record.clone(),
-            closed: self.closed.clone(),
-            progress: Arc::clone(&progress),
-        };
-        let repairing = repairing::carry_out(Arc::clone(&self.services), request);
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let (closed, counted) = (self.closed.clone(), Arc::clone(&progress));
+        let repairing = repairing::carry_out(services, record, closed, counted);
         self.job = Some(Job::new(job, repairing, Found::Repaired).on_files(Some(progress)));
     }
 }

@@ -14,9 +14,7 @@ use serde_json::Value;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{
-    Arrival, Deadline, Disposition, Effect, Effects, Input, Ledger, Sent, Work,
-};
+use crate::conversation::effect::{Arrival, Deadline, Disposition, Effect, Effects, Input, Ledger, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -299,8 +297,8 @@ impl World {
                 assert_eq!(self.closing, None, "its agent may still write");
                 "repair".to_owned()
             }
-            Work::Ascertain(Sent { upstream_id, .. }) => {
-                let id = upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
+            Work::Ascertain(sent) => {
+                let id = sent.upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
                 format!("ascertain {id}")
             }
             Work::Close {
