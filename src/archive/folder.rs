@@ -323,7 +323,7 @@ impl<'a> Folder<'a> {
     /// What reads its transcript.
     pub(super) fn dialect(&self) -> &'static dyn Dialect {
         let name = self.transcript().unwrap_or_default();
-        Format::of_name(name, &self.list.upstream_id).dialect()
+        Format::of_file(&self.list.folder, name, &self.list.upstream_id).dialect()
     }
 
     /// The session that its transcript continues by reference.

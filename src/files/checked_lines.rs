@@ -81,17 +81,26 @@ impl CheckedFile {
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        Self::replace(path, std::slice::from_ref(first))
+    }
+
+    /// Writes a file with these lines in an existing folder, in place of one of its name. Syncs the file and its name.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn replace<N: Serialize>(path: &Path, lines: &[N]) -> io::Result<Self> {
         let new = incomplete_name(path);
-        let line = encode(VERSION, first)?;
+        let lines = lines.iter().map(|line| encode(VERSION, line));
+        let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
         let mut file = NewFile::anew(&new)?;
-        file.write_all(&line)?;
+        file.write_all(&lines)?;
         file.sync()?;
         durable::rename(&new, path)?;
         durable::sync_folder(path.parent().unwrap_or(Path::new(".")))?;
         Ok(Self {
             path: path.to_owned(),
             file: OpenOptions::new().append(true).open(path)?,
-            whole_bytes: line.len() as u64,
+            whole_bytes: lines.len() as u64,
             is_torn: false,
         })
     }

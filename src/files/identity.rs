@@ -2,7 +2,7 @@
 //!
 //! Does not follow links. Blocks.
 
-use std::fs::{File, Metadata, symlink_metadata};
+use std::fs::{Metadata, symlink_metadata};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::BUFFER_BYTES;
+use super::{BUFFER_BYTES, open_file};
 
 /// The identity of a file and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub(crate) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
     if !found.is_file() || found.len() != bytes {
         return Ok(false);
     }
-    let reader = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?.take(bytes));
+    let reader = BufReader::with_capacity(BUFFER_BYTES, open_file(path)?.take(bytes));
     let mut hashed = Hashed::new(reader);
     io::copy(&mut hashed, &mut io::sink())?;
     Ok(hashed.digest().eq_ignore_ascii_case(sha256))
@@ -74,8 +74,8 @@ pub(crate) fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
     if !theirs.is_file() || ours.len() != theirs.len() {
         return Ok(false);
     }
-    let mut left = BufReader::with_capacity(BUFFER_BYTES, File::open(left)?);
-    let mut right = BufReader::with_capacity(BUFFER_BYTES, File::open(right)?);
+    let mut left = BufReader::with_capacity(BUFFER_BYTES, open_file(left)?);
+    let mut right = BufReader::with_capacity(BUFFER_BYTES, open_file(right)?);
     begin_alike(&mut left, &mut right, ours.len())
 }
 

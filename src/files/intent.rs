@@ -20,7 +20,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -33,7 +33,7 @@ use super::checked_lines::{self, CheckedFile, ReadError};
 use super::durable::{self, NewFile, make_folders, rename_if_free, sync_folder};
 use super::identity::{Identity, holds, same_content};
 use super::set_aside::{self, Unreadable, set_aside};
-use super::{entries, is_absence};
+use super::{entries, is_absence, open_file};
 
 /// The format of a log.
 const FORMAT: u64 = 1;
@@ -142,6 +142,8 @@ pub(crate) struct Intent<S> {
     log: Option<&'static str>,
     file: Option<CheckedFile>,
     content: Said<S>,
+    /// Whether the log has the form of an earlier version, to which nothing can be appended.
+    is_old: bool,
 }
 
 impl<S: Serialize + DeserializeOwned> Intent<S> {
@@ -175,6 +177,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
                 about: vec![about],
                 groups,
             },
+            is_old: false,
         })
     }
 
@@ -221,6 +224,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
             log: kind.log,
             file: None,
             content,
+            is_old: !has_header,
         })
     }
 
@@ -265,6 +269,25 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         self.file()?.append(&Line::About(&about))?;
         self.content.about.push(about);
         Ok(())
+    }
+
+    /// Rewrites a log of an earlier version in the form of this one.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn renew(&self, kind: &Kind<S>) -> io::Result<()> {
+        let first = |about| Line::Intent {
+            format: FORMAT,
+            kind: kind.folder.to_owned(),
+            about,
+            groups: self.content.groups.clone(),
+        };
+        let about = self.content.about.iter().enumerate();
+        let lines = about.map(|(number, about)| match number {
+            0 => first(about),
+            _ => Line::About(about),
+        });
+        CheckedFile::replace(&log_of(&self.path, self.log), &lines.collect::<Vec<_>>()).map(drop)
     }
 
     fn file(&mut self) -> io::Result<&mut CheckedFile> {
@@ -436,7 +459,14 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
                 Outcome::Undo => intent.undo(may_have_owner),
                 // `set_aside` logs the result.
                 Outcome::SetAside(why) => set_aside(path, &why).is_ok(),
-                Outcome::Later => false,
+                Outcome::Later => {
+                    if intent.is_old
+                        && let Err(error) = intent.renew(kind)
+                    {
+                        tracing::warn!(path = %path.display(), %error, "cannot rewrite the log of an earlier version");
+                    }
+                    false
+                }
             },
             Err(error) => settle_unreadable(kind.log, path, error),
         };
@@ -579,7 +609,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
-    let mut source = File::open(from)?;
+    let mut source = open_file(from)?;
     let mut name = OsString::from(".");
     name.push(to.file_name().unwrap_or_default());
     name.push(".new");

@@ -2,8 +2,9 @@
 //!
 //! Does not know transcripts, agents or conversations. Everything here blocks.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use memchr::memmem::Finder;
@@ -48,13 +49,48 @@ pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Opens a file to read it, without waiting: a pipe in its place would never open.
+///
+/// # Errors
+/// The system's error, and [`io::ErrorKind::InvalidInput`] for anything but a regular file or a link to one.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(without_waiting)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")),
+    }
+}
+
+/// Refuses a path below `folder` that leads through a link: what is written there would be elsewhere.
+///
+/// # Errors
+/// [`io::ErrorKind::NotADirectory`] if one of the folders between is a link; the system's error.
+pub(crate) fn refuse_links_below(folder: &Path, path: &Path) -> io::Result<()> {
+    let between = path.ancestors().skip(1).take_while(|above| *above != folder);
+    for above in between {
+        match above.symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => {
+                let why = format!("{} is a link, and links are not followed", above.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+            }
+            Err(error) if !is_absence(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Whether a file contains these bytes, which must be far fewer than [`BUFFER_BYTES`].
 ///
 /// # Errors
 /// The system's error.
 pub(crate) fn file_contains(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let finder = Finder::new(bytes);
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     let (mut buffer, mut kept) = (vec![0; BUFFER_BYTES], 0);
     loop {
         let read = file.read(&mut buffer[kept..])?;

@@ -1,8 +1,9 @@
 //! Transcripts that hold nothing, not even damaged records: empty files, and files of zeros as a loss of power leaves them. Blocks.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+
+use crate::files::open_file;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -12,7 +13,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// # Errors
 /// The system's error; a folder cannot be read.
 pub fn is_blank(path: &Path) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let read = match file.read(&mut buffer) {
@@ -50,6 +51,16 @@ mod tests {
             fs::write(&path, &content).unwrap();
             assert_eq!(is_blank(&path).unwrap(), expected, "{} bytes", content.len());
         }
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        assert_eq!(is_blank(&pipe).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert!(is_blank(folder.path()).is_err());
         assert!(is_blank(&folder.path().join("none")).is_err());
     }

@@ -22,7 +22,9 @@ use bridge_protocol::check::{Finding, FindingKind};
 use super::claude::{Index, RecordFacts, Selection};
 use super::lines::LINE_LIMIT_BYTES;
 use super::record::Record;
-use super::scan::{ELEMENTS_LIMIT, LinePosition, PrunedLine, PrunedLines, PrunedRecord, Scanned};
+use super::scan::{
+    ELEMENTS_LIMIT, ELEMENTS_LIMIT_BYTES, LinePosition, PrunedLine, PrunedLines, PrunedRecord, Scanned,
+};
 use facts::{CHECK, MessageFacts};
 pub(super) use strange::{Strange, Stranges};
 pub(super) use unanswered::unanswered;
@@ -241,7 +243,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     /// Says that a record has more parts than are looked at: which of all calls have none cannot be told.
     fn leave_off(&mut self, place: LinePosition) {
         let detail = format!(
-            "more than {ELEMENTS_LIMIT} parts in one message; the others are not checked here: {CALLS_UNTOLD}"
+            "too many parts in one message (more than {ELEMENTS_LIMIT}, or {} MiB of them); the others are not checked here: {CALLS_UNTOLD}",
+            ELEMENTS_LIMIT_BYTES >> 20
         );
         self.find(place.number, FindingKind::OversizedLine, detail);
         self.are_calls_known = false;

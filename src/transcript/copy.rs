@@ -5,25 +5,26 @@
 //! the paths of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is
 //! made.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
 use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::locate;
 use super::meter::Metered;
-use super::rewrite::{Edits, Record, Rewriter, Verdict, token};
+use super::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
 use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
+use crate::files::open_file;
 
 /// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
 pub(super) const COPY: &str = "copy";
 pub(super) const FILES: &str = "files";
 
 /// How much is read at once, in bytes.
-const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Copies a whole transcript into `folder`, which is made when it is missing, with the files beside it and those of other sessions
 /// that its records name. A torn last line is left out.
@@ -33,12 +34,13 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
 pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
     let old_id = session_of(source);
-    with_files(source, folder, new_id, |files, writer| {
+    let lines = open_lines(source)?;
+    with_files("copy", source, folder, new_id, |files, writer| {
         files.own(old_id)?;
-        open_lines(source)?.all(writer, |line, edits| {
+        lines.all(writer, |line, edits| {
             let bytes = line.held()?;
             let text = text_of_same_length(bytes);
-            match Record::parse(&text) {
+            match EditableRecord::parse(&text) {
                 Some(record) => edit_session(&record, old_id, new_id, edits),
                 // A killed writer left it.
                 None if !line.ended => return Ok(Verdict::Drop),
@@ -51,11 +53,12 @@ pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, Tr
 }
 
 /// Writes the transcript of a new session into `folder`, which is created if it is missing, with the files of others that its
-/// records name: `write` gives each record to the collection of files.
+/// records name: `write` gives each record to the collection of files. `action` says in an error what was tried.
 ///
 /// # Errors
 /// As [`copy_as`].
 pub(super) fn with_files<'a>(
+    action: &'static str,
     source: &'a Path,
     folder: &'a Path,
     new_id: &'a str,
@@ -67,7 +70,7 @@ pub(super) fn with_files<'a>(
         let written = write(&mut files, writer);
         // Before the transcript has a name, so that none ever names files that are not there.
         let written = written.and_then(|()| files.settle());
-        written.map_err(TranscriptError::io("copy", source))
+        written.map_err(TranscriptError::io(action, source))
     })?;
     files.keep();
     Ok(made)
@@ -226,16 +229,24 @@ pub(super) fn session_of(source: &Path) -> &str {
 /// The lines of a transcript, which is counted as it is read.
 ///
 /// # Errors
-/// The system's error.
-pub(crate) fn open_lines(source: &Path) -> io::Result<Rewriter<impl BufRead + use<>>> {
-    let file = File::open(source)?;
-    let bytes = file.metadata()?.len();
+/// [`TranscriptError::Io`].
+pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek + use<>>, TranscriptError> {
+    let opened = open_file(source).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (bytes, file) = opened.map_err(TranscriptError::io("open", source))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, bytes));
     Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
 }
 
+/// The error of a copy whose source is not what was noted of it.
+pub(super) fn changed() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the transcript is no longer what it was when it was read; try again",
+    )
+}
+
 /// Replaces the id of a record's session if it is the old one.
-pub(super) fn edit_session(record: &Record<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
+pub(super) fn edit_session(record: &EditableRecord<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
     if let Some((_, place)) = record.text(&["sessionId"]).filter(|(id, _)| id == old_id) {
         edits.replace(place, token(new_id));
     }

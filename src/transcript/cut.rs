@@ -15,9 +15,8 @@
 
 mod members;
 
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::io::{self, BufRead, Seek, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -26,16 +25,12 @@ use uuid::{Builder, Uuid};
 
 use super::TranscriptError;
 use super::claude::{Index, Selection};
-use super::copy::{self, edit_session, session_of};
+use super::copy::{self, changed, edit_session, open_lines, session_of};
 use super::fields::{Fields, Json, lenient_text};
-use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
-use super::relocate::HELD_LINE_LIMIT_BYTES;
-use super::rewrite::{Edits, Line, Record, Rewriter, Verdict, token};
+use super::lines::text_of_same_length;
+use super::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
 use members::Members;
-
-/// How much is read at once, in bytes.
-const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Records without a parent that do not come along: see above.
 const LEFT_OUT: [&str; 11] = [
@@ -52,7 +47,7 @@ const LEFT_OUT: [&str; 11] = [
     "queue-operation",
 ];
 
-/// How lines of the log of requests begin, which are the longest of those.
+/// How lines of the log of requests begin. They are the longest that do not come along, and are not held to see that.
 const REQUEST_LOG: &[u8] = br#"{"type":"api-request"#;
 
 /// Members of a record that a fork of the agent's own leaves out.
@@ -86,6 +81,19 @@ pub fn cut(
     new_id: &str,
     last_uuid: &str,
 ) -> Result<PathBuf, TranscriptError> {
+    let lines = open_lines(source)?;
+    cut_lines(lines, source, index, folder, new_id, last_uuid)
+}
+
+/// As [`cut`], of these lines of the source. A line beside the branch that is too long to be held comes along as it is.
+fn cut_lines<R: BufRead + Seek>(
+    lines: Rewriter<R>,
+    source: &Path,
+    index: &Index,
+    folder: &Path,
+    new_id: &str,
+    last_uuid: &str,
+) -> Result<PathBuf, TranscriptError> {
     let branch =
         index
             .select_up_to_next_prompt(last_uuid)
@@ -93,8 +101,7 @@ pub fn cut(
                 path: source.to_owned(),
                 uuid: last_uuid.to_owned(),
             })?;
-    copy::with_files(source, folder, new_id, |files, writer| {
-        let reader = BufReader::with_capacity(BUFFER_BYTES, File::open(source)?);
+    copy::with_files("cut", source, folder, new_id, |files, writer| {
         let old_id = session_of(source);
         let mut cutter = Cutter {
             index,
@@ -105,7 +112,7 @@ pub fn cut(
             origin: format!(r#"{{"sessionId":{},"messageUuid":"#, token(old_id)),
             files,
         };
-        cutter.write(Rewriter::new(reader, LINE_LIMIT_BYTES), writer)
+        cutter.write(lines, writer)
     })
 }
 
@@ -119,18 +126,16 @@ pub fn cut(
 pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
     // A kill may have left it.
     copy::remove_unfinished_files(transcript)?;
-    let bring = || {
-        let folder = transcript.parent().unwrap_or(Path::new(""));
-        let mut files = SideFiles::new(transcript, folder, session_of(transcript));
-        copy::open_lines(transcript)?.all(&mut io::sink(), |line, edits| {
-            if let Some(bytes) = line.bytes {
-                files.record(bytes, edits)?;
-            }
-            Ok(Verdict::Drop)
-        })?;
-        files.join()
-    };
-    bring().map_err(TranscriptError::io("bring the files beside", transcript))
+    let folder = transcript.parent().unwrap_or(Path::new(""));
+    let mut files = SideFiles::new(transcript, folder, session_of(transcript));
+    let looked = open_lines(transcript)?.all(&mut io::sink(), |line, edits| {
+        if let Some(bytes) = line.bytes {
+            files.record(bytes, edits)?;
+        }
+        Ok(Verdict::Drop)
+    });
+    let brought = looked.and_then(|()| files.join());
+    brought.map_err(TranscriptError::io("bring the files beside", transcript))
 }
 
 /// The new uuids of one cut: each is made of the old one and the new session's id, so no table of them is held.
@@ -182,21 +187,22 @@ impl Cutter<'_, '_> {
         let mut behind = self.index.session_wide_behind(last).iter().copied();
         let mut next = Some(0);
         while let Some(offset) = next {
-            // What is long and not on the branch is mostly the log of requests.
-            let held_bytes = match on_branch.peek() == Some(&offset) {
-                true => LINE_LIMIT_BYTES,
-                false => HELD_LINE_LIMIT_BYTES,
+            lines.go_to(offset)?;
+            let end = if on_branch.peek() != Some(&offset) && lines.begins_with(REQUEST_LOG)? {
+                Some(lines.skip()?)
+            } else {
+                lines.next(writer, |line, edits| {
+                    if on_branch.next_if_eq(&line.offset).is_some() {
+                        self.record(line.held()?, line.offset, edits)?;
+                    } else if !self.edit_beside(line, edits) {
+                        return Ok(Verdict::Drop);
+                    }
+                    if let Some(bytes) = line.bytes {
+                        self.files.record(bytes, edits)?;
+                    }
+                    Ok(Verdict::Keep)
+                })?
             };
-            lines.go_to(offset, held_bytes)?;
-            let end = lines.next(writer, |line, edits| {
-                if on_branch.next_if_eq(&line.offset).is_some() {
-                    self.record(line.held()?, line.offset, edits)?;
-                } else if !self.edit_beside(line, edits) {
-                    return Ok(Verdict::Drop);
-                }
-                self.files.record(line.held()?, edits)?;
-                Ok(Verdict::Keep)
-            })?;
             next = match offset < last {
                 true => end,
                 false => behind.next(),
@@ -216,11 +222,10 @@ impl Cutter<'_, '_> {
         if line.offset > leaf && !is_wide(&line.offset) {
             return false;
         }
-        let Some(bytes) = line.bytes.filter(|bytes| !bytes.starts_with(REQUEST_LOG)) else {
-            return false;
-        };
+        // What cannot be looked into is not known, and so it is kept.
+        let Some(bytes) = line.bytes else { return true };
         let text = text_of_same_length(bytes);
-        let Some(record) = Record::parse(&text) else {
+        let Some(record) = EditableRecord::parse(&text) else {
             return false;
         };
         let kind = record.fields.text("type").unwrap_or_default();
@@ -376,13 +381,6 @@ impl Cutter<'_, '_> {
         let offset = self.index.offset_of(uuid);
         offset.is_some_and(|offset| self.branch.contains(offset))
     }
-}
-
-fn changed() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "the transcript is no longer what it was when it was read; try again",
-    )
 }
 
 #[cfg(test)]

@@ -9,23 +9,24 @@ mod copies;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind, Repairs};
 
 use super::TranscriptError;
+use super::blank::is_blank;
 use super::check::Report;
 use super::checkpoint::CheckpointRef;
 use super::library::Library;
 use super::opened::Opened;
 use super::origin::Origin;
-use super::parts::{Part, Parts};
-use super::qwen::Qwen;
+use super::parts::{Part, Parts, only_part};
+use super::qwen::{self, Qwen};
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
+use crate::files::open_file;
 use claude::Claude;
 use codex::Codex;
 pub use copies::find;
@@ -145,10 +146,15 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::find`].
-    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError>;
+    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
+        Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
+    }
 
     /// Whether the transcript of a session is missing or blank, or one that it continues is missing.
-    fn is_gone(&self, root: &Path, id: &str) -> bool;
+    fn is_gone(&self, root: &Path, id: &str) -> bool {
+        let found = self.locate(root, id);
+        found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
+    }
 
     /// Opens the history of a session, whole or up to a place.
     ///
@@ -225,7 +231,9 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError>;
+    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
+        only_part(transcript)
+    }
 
     /// Where the agent looks for a file of a session that runs in `cwd`. If that is unknown: in `folder`, which the transcript was
     /// in. `folder` is a path below the root, and `name` one below the folder of the transcript.
@@ -236,7 +244,7 @@ pub trait Dialect: Debug + Sync {
     /// # Errors
     /// The system's error.
     fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(open_file(path)?))
     }
 
     /// The session that the transcript with this text continues by reference.
@@ -305,12 +313,42 @@ impl Format {
         }
     }
 
-    /// The format of a session's transcript, by its file name.
+    /// The format of a session's transcript, by the folder below the agent's own in which it was and by its name.
     #[must_use]
-    pub fn of_name(name: &str, upstream_id: &str) -> Self {
+    pub fn of_file(folder: &str, name: &str, upstream_id: &str) -> Self {
         let is_rollout = name.starts_with("rollout-") && name.strip_suffix(".jsonl") != Some(upstream_id);
-        if is_rollout { Self::Codex } else { Self::Claude }
+        if is_rollout {
+            Self::Codex
+        } else if qwen::is_chats(Path::new(folder)) {
+            Self::Qwen
+        } else {
+            Self::Claude
+        }
     }
+}
+
+/// Opens the first of a session's files that has a place.
+///
+/// # Errors
+/// As [`Dialect::open_at`].
+pub(super) fn open_first(
+    found: Vec<PathBuf>,
+    root: &Path,
+    place: &CheckpointRef,
+    open: impl Fn(&Path) -> Result<Opened, TranscriptError>,
+) -> Result<Opened, TranscriptError> {
+    let mut failure = TranscriptError::NotFound {
+        upstream_id: place.upstream_id.clone(),
+        root: root.to_owned(),
+    };
+    for path in found {
+        match open(&path) {
+            Err(error) if error.is_absence() => {}
+            Err(error) => failure = error,
+            opened => return opened,
+        }
+    }
+    Err(failure)
 }
 
 /// A number of turns, as findings say it.
@@ -318,5 +356,32 @@ pub(super) fn turns_in_words(turns: usize) -> String {
     match turns {
         1 => "1 turn".to_owned(),
         turns => format!("{turns} turns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_of_a_file_is_known_by_where_it_was() {
+        let id = "09f5b69e-2b4e-442e-890b-dfb5feff1f81";
+        let own = format!("{id}.jsonl");
+        let rollout = format!("rollout-2026-11-03T12-00-00-{id}.jsonl");
+        let table = [
+            ("projects/-home-u-project", own.as_str(), Format::Claude),
+            ("projects/chats", &own, Format::Claude),
+            // Lists of earlier versions do not say where it was.
+            ("", &own, Format::Claude),
+            ("projects/-home-u-project/chats", &own, Format::Qwen),
+            ("sessions/2026/11/03", &rollout, Format::Codex),
+            ("archived_sessions", &rollout, Format::Codex),
+            ("", &rollout, Format::Codex),
+        ];
+        for (folder, name, format) in table {
+            assert_eq!(Format::of_file(folder, name, id), format, "{folder}/{name}");
+        }
+        let named = Format::of_file("projects/-p", "rollout-1.jsonl", "rollout-1");
+        assert_eq!(named, Format::Claude);
     }
 }

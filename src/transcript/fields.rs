@@ -8,8 +8,11 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+
+/// How many members of an object and elements of an array are told apart. Agents write some dozens; this bounds the memory.
+pub(in crate::transcript) const INNER_LIMIT: usize = 10_000;
 
 /// The members of a JSON object, in the order of the text.
 #[derive(Debug, Default)]
@@ -38,7 +41,8 @@ pub(in crate::transcript) struct ValueSpan {
 }
 
 impl<'a> Fields<'a> {
-    /// The members of the object that `text` is, or nothing when `text` is anything but one JSON object.
+    /// The members of the object that `text` is, or nothing when `text` is anything but one JSON object or has more than
+    /// 10,000 members.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -137,12 +141,12 @@ impl<'a> Json<'a> {
         self.text
     }
 
-    /// The elements of an array; none if it is anything else.
+    /// The elements of an array; none if it is anything else, or has more than 10,000.
     #[must_use]
     pub fn array(self) -> Option<Vec<Self>> {
         if self.spans.is_none() {
-            let elements: Vec<&RawValue> = serde_json::from_str(self.text).ok()?;
-            return Some(elements.into_iter().map(Self::from).collect());
+            let elements: Elements<'_> = serde_json::from_str(self.text).ok()?;
+            return Some(elements.0);
         }
         let is_array = self.text.starts_with('[');
         is_array.then(|| self.inner().map(|(_, element)| element).collect())
@@ -233,6 +237,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::with_capacity(16);
                 while let Some(name) = map.next_key::<&RawValue>()? {
+                    if members.len() == INNER_LIMIT {
+                        return Err(A::Error::custom("too many members"));
+                    }
                     let name = lenient_name(name.get());
                     let name = name.ok_or_else(|| A::Error::custom("a name is not a string"))?;
                     members.push((name, Json::from(map.next_value::<&RawValue>()?)));
@@ -243,6 +250,32 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
         deserializer
             .deserialize_map(MembersVisitor)
             .map(|members| Fields { members })
+    }
+}
+
+/// The elements of an array.
+struct Elements<'a>(Vec<Json<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ElementsVisitor;
+        impl<'de> Visitor<'de> for ElementsVisitor {
+            type Value = Vec<Json<'de>>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON array")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = array.next_element::<&RawValue>()? {
+                    if elements.len() == INNER_LIMIT {
+                        return Err(A::Error::custom("too many elements"));
+                    }
+                    elements.push(Json::from(element));
+                }
+                Ok(elements)
+            }
+        }
+        deserializer.deserialize_seq(ElementsVisitor).map(Elements)
     }
 }
 
@@ -269,6 +302,17 @@ mod tests {
     fn anything_but_an_object_is_nothing() {
         for text in ["", "1", "[]", "{", "{\"a\":1", "{\"a\":1} x", "null"] {
             assert!(Fields::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_has_too_many_members_or_elements_is_nothing() {
+        for (count, is_read) in [(INNER_LIMIT, true), (INNER_LIMIT + 1, false)] {
+            let object = format!("{{{}}}", vec!["\"a\":1"; count].join(","));
+            assert_eq!(Fields::parse(&object).is_some(), is_read);
+            let array = format!("{{\"a\":[{}]}}", vec!["1"; count].join(","));
+            let read = Fields::parse(&array).expect("an object").array("a");
+            assert_eq!(read.map(|elements| elements.len()), is_read.then_some(count));
         }
     }
 

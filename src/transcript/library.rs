@@ -28,9 +28,10 @@ use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::meter::Metered;
 use super::origin::Origin;
 use super::qwen::QwenBooks;
-use super::reading::{OpenBook, READ_BYTES, open_file};
+use super::reading::{OpenBook, READ_BYTES};
 use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
+use crate::files::open_file;
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
 pub const LIBRARY_BYTES: usize = 64 * 1024 * 1024;
@@ -226,7 +227,8 @@ impl Library {
 
     /// What is known of a transcript as it is now, and the file.
     fn refreshed(&self, path: &Path, known: Option<Volume>) -> Result<(Volume, File), TranscriptError> {
-        let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
+        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
+        let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
         let identity = Identity::of(&metadata);
         let volume = match known {
             Some(volume) if volume.identity == identity => Ok(volume),

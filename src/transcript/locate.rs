@@ -27,8 +27,7 @@ pub fn project_folder(cwd: &Path) -> String {
         hash = hash.wrapping_mul(31).wrapping_add(i32::from(unit));
         units += 1;
         if units <= FOLDER_LIMIT_UNITS {
-            let plain = u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
-            name.push(plain.map_or('-', char::from));
+            name.push(folder_character(unit));
         }
     }
     if units > FOLDER_LIMIT_UNITS {
@@ -36,6 +35,12 @@ pub fn project_folder(cwd: &Path) -> String {
         name.push_str(&base36(hash.unsigned_abs()));
     }
     name
+}
+
+/// What stands for a UTF-16 unit of a working directory in the name of its folder.
+pub(super) fn folder_character(unit: u16) -> char {
+    let plain = u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
+    plain.map_or('-', char::from)
 }
 
 /// The file name of a transcript.
@@ -65,10 +70,20 @@ pub fn file_name(upstream_id: &str) -> Result<String, TranscriptError> {
 /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when `projects` is there and cannot be read, or none was found
 /// and one of its folders cannot be looked into.
 pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<PathBuf>, TranscriptError> {
-    let name = file_name(upstream_id)?;
+    let mut found = in_projects(root, &file_name(upstream_id)?)?;
+    let own = cwd.map(|cwd| own_folder(root, cwd));
+    found.sort_by_key(|path| path.parent() != own.as_deref());
+    Ok(found)
+}
+
+/// All files of this name, which is one below the folder of a project, in the order of their paths.
+///
+/// # Errors
+/// As [`locate`].
+pub(super) fn in_projects(root: &Path, name: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     let (mut found, mut failure) = (Vec::new(), None);
     for folder in project_folders(root)? {
-        let path = folder.join(&name);
+        let path = folder.join(name);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => found.push(path),
             Err(error) if !is_absence(&error) && failure.is_none() => {
@@ -81,8 +96,7 @@ pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<
     if let Some(failure) = failure.filter(|_| found.is_empty()) {
         return Err(failure);
     }
-    let own = cwd.map(|cwd| own_folder(root, cwd));
-    found.sort_by_cached_key(|path| (path.parent() != own.as_deref(), path.clone()));
+    found.sort();
     Ok(found)
 }
 

@@ -16,7 +16,7 @@ mod neighbours;
 mod tests;
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::borrowed_files::{Claimed, collect_borrowed};
 use super::relocate::{RESULTS, Relocation};
 use super::{TranscriptError, claude, parts, shelf};
-use crate::files::file_contains;
+use crate::files::{file_contains, open_file, refuse_links_below};
 
 pub use carrying::{Moving, Watched};
 pub use journal::{settle, take_back};
@@ -144,9 +144,11 @@ pub fn plan(
             .is_some_and(|folder| folder.ends_with("tool-results"));
         let is_borrowed = number >= own || (number > 0 && has_borrower);
         let name = part.known_as.as_ref().unwrap_or(&part.name);
+        let to = folder.join(name);
+        refuse_links_below(folder, &to).map_err(TranscriptError::io("write", &to))?;
         let mut step = Step {
             session: session.clone().into_owned(),
-            to: folder.join(name),
+            to,
             from: part.path,
             kind: match number {
                 0 => Kind::Transcript,
@@ -203,6 +205,11 @@ pub fn plan_memory(
             stays,
             folders: Vec::new(),
         };
+        if let Err(why) = refuse_links_below(folder, &step.to) {
+            plan.left_out
+                .push(format!("{} stays: {why}", step.from.display()));
+            continue;
+        }
         let is_in_place = step.is_in_place()?;
         match step.to.exists() && !is_in_place && !comparing::is_made_of(&step)? {
             true => plan
@@ -240,7 +247,7 @@ fn is_fork(beginning: &[u8]) -> bool {
 
 fn beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
     let mut beginning = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
+    let read = open_file(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
     read.map_err(TranscriptError::io("read", path))?;
     Ok(beginning)
 }

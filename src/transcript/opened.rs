@@ -8,7 +8,6 @@ use std::path::Path;
 
 use super::TranscriptError;
 use super::claude::book::Outline;
-use super::library::Library;
 use super::message::TranscriptMessage;
 use super::qwen::OpenQwen;
 use super::reading::OpenBook;
@@ -55,33 +54,6 @@ impl fmt::Display for Loss {
 }
 
 impl Opened {
-    /// Opens a file of Claude's format, up to the record `until` or its live branch.
-    ///
-    /// # Errors
-    /// As [`Library::open`].
-    pub fn claude(library: &Library, path: &Path, until: Option<&str>) -> Result<Self, TranscriptError> {
-        library.open(path, until).map(Self::Claude)
-    }
-
-    /// Opens a session of Codex, up to a turn (the session that holds it, and its name) or all.
-    ///
-    /// # Errors
-    /// As [`OpenRollout::open`].
-    pub fn codex(
-        library: &Library,
-        root: &Path,
-        upstream_id: &str,
-        until: Option<(&str, &str)>,
-    ) -> Result<Self, TranscriptError> {
-        let open = OpenRollout::open(&library.rollouts, root, upstream_id, until)?;
-        Ok(Self::Codex(Box::new(open)))
-    }
-
-    /// A session of Qwen Code that was opened.
-    pub(super) fn qwen(open: OpenQwen) -> Self {
-        Self::Qwen(Box::new(open))
-    }
-
     /// How many messages there are.
     #[must_use]
     pub fn messages(&self) -> usize {

@@ -4,7 +4,7 @@
 //! Owns which files those are and how much of each counts while somebody still writes. Only reads names, sizes and the
 //! ends of files; follows no symbolic link. Blocks.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,8 @@ use super::TranscriptError;
 use super::codex::unpacked::Unpacked;
 use super::fields::Fields;
 use super::meter::Metered;
+use super::moving::MEMORY;
+use crate::files::open_file;
 
 /// How many files beside a transcript are taken. A long session has some hundreds of tools' results.
 pub(super) const FILE_LIMIT: usize = 100_000;
@@ -60,7 +62,7 @@ impl Part {
     /// # Errors
     /// What the system answers.
     pub fn open(&self) -> io::Result<Box<dyn Read>> {
-        let file = File::open(&self.path)?;
+        let file = open_file(&self.path)?;
         if self.packed {
             return Ok(Box::new(Unpacked::forwards(file)?));
         }
@@ -68,24 +70,43 @@ impl Part {
     }
 }
 
+/// The one file of a session that has no side files. If a link stands in its place, the file that it leads to, under the name of
+/// the link.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be read.
+pub(super) fn only_part(transcript: &Path) -> Result<Parts, TranscriptError> {
+    let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
+    let mut part = rollout_part(&path)?;
+    part.name = plain_name(transcript);
+    Ok(Parts {
+        files: vec![part],
+        left_out: Vec::new(),
+    })
+}
+
+/// The name of a file without the ending of its compression.
+fn plain_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix(PACKED).unwrap_or(&name).to_owned()
+}
+
 /// The rollout of a session of Codex, as it is now. Under a name without the compression, which is nobody's to carry.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be read.
 pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
-    let name = rollout.file_name().unwrap_or_default().to_string_lossy();
-    let plain = name.strip_suffix(PACKED);
     let mut part = Part {
         path: rollout.to_owned(),
-        name: plain.unwrap_or(&name).to_owned(),
+        name: plain_name(rollout),
         bytes: 0,
-        packed: plain.is_some(),
+        packed: rollout.extension().is_some_and(|ending| ending == "zst"),
         known_as: None,
     };
     part.bytes = if part.packed {
         // Nobody writes to it any more.
         let count = || -> io::Result<u64> {
-            let file = File::open(rollout)?;
+            let file = open_file(rollout)?;
             let packed_bytes = file.metadata()?.len();
             let mut text = Unpacked::forwards(Metered::new(file, packed_bytes))?;
             io::copy(&mut text, &mut io::sink())
@@ -106,6 +127,13 @@ pub struct Parts {
     pub left_out: Vec<String>,
 }
 
+/// The folder of a session's own files, beside its transcript. A session called `memory` has none: the folder of that name
+/// belongs to the project.
+pub(super) fn own_folder(transcript: &Path) -> Option<PathBuf> {
+    let folder = transcript.with_extension("");
+    (folder.file_name()? != MEMORY).then_some(folder)
+}
+
 /// The files of the session with this transcript, as they are now.
 ///
 /// # Errors
@@ -117,7 +145,9 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     parts
         .files
         .push(Part::plain(transcript, format!("{id}.jsonl"), bytes));
-    let beside = transcript.with_extension("");
+    let Some(beside) = own_folder(transcript) else {
+        return Ok(parts);
+    };
     let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", beside.display()));
     match beside.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => gather(&beside, &id, DEPTH_LIMIT, &mut parts),
@@ -223,7 +253,7 @@ pub fn whole_lines(path: &Path) -> Result<u64, TranscriptError> {
 }
 
 fn ended(path: &Path) -> io::Result<u64> {
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     let length = file.metadata()?.len();
     let mut end = length;
     let mut whole = 0;
@@ -296,6 +326,33 @@ mod tests {
         for words in [of_count, of_text] {
             assert!(words.contains("zstd -d"), "{words}");
         }
+    }
+
+    #[test]
+    fn a_session_called_memory_takes_nothing_of_the_project() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("memory")).unwrap();
+        fs::write(at("memory/MEMORY.md"), "the project's").unwrap();
+        fs::write(at("memory.jsonl"), "{}\n").unwrap();
+        let found = parts(&at("memory.jsonl")).unwrap();
+        let names: Vec<_> = found.files.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!((names, found.left_out), (vec!["memory.jsonl"], vec![]));
+    }
+
+    #[test]
+    fn a_link_gives_its_name_to_what_it_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("elsewhere.jsonl"), "{}\n").unwrap();
+        std::os::unix::fs::symlink(at("elsewhere.jsonl"), at("s.jsonl")).unwrap();
+        let found = only_part(&at("s.jsonl")).unwrap();
+        let expected = Part::plain(
+            &fs::canonicalize(at("elsewhere.jsonl")).unwrap(),
+            "s.jsonl".to_owned(),
+            3,
+        );
+        assert_eq!(found.files, [expected]);
     }
 
     #[test]

@@ -14,11 +14,12 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
 use super::fields::Fields;
-use super::locate::{file_name, project_folders};
+use super::locate::{folder_character, in_projects};
 use super::record::line_text;
 use super::summary::{Ends, TranscriptSummary, title_of};
 pub use book::OpenQwen;
@@ -38,6 +39,14 @@ pub(super) fn upstream_id(name: &str) -> Option<&str> {
     name.strip_suffix(".jsonl").filter(|id| is_id(id))
 }
 
+/// Whether a folder, by its path below the agent's own, is one of transcripts.
+pub(super) fn is_chats(folder: &Path) -> bool {
+    let mut names = folder.iter();
+    names.next() == Some(OsStr::new("projects"))
+        && names.nth(1) == Some(OsStr::new(CHATS))
+        && names.next().is_none()
+}
+
 fn is_id(id: &str) -> bool {
     let is_part = |byte: u8| byte == b'-' || byte.is_ascii_hexdigit();
     ID_CHARS.contains(&id.len()) && id.bytes().all(is_part)
@@ -45,11 +54,7 @@ fn is_id(id: &str) -> bool {
 
 /// The folder in which the agent keeps the transcripts of a working directory, which it takes as it is given, links and all.
 fn own_folder(root: &Path, cwd: &str) -> PathBuf {
-    let plain = |unit: u16| u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
-    let name: String = cwd
-        .encode_utf16()
-        .map(|unit| plain(unit).map_or('-', char::from))
-        .collect();
+    let name: String = cwd.encode_utf16().map(folder_character).collect();
     root.join("projects").join(name).join(CHATS)
 }
 
@@ -62,23 +67,7 @@ fn locate(root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     if !is_id(id) {
         return Err(TranscriptError::InvalidId { id: id.to_owned() });
     }
-    let name = file_name(id)?;
-    let (mut found, mut failure) = (Vec::new(), None);
-    for folder in project_folders(root)? {
-        let path = folder.join(CHATS).join(&name);
-        match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_file() => found.push(path),
-            Err(error) if !crate::files::is_absence(&error) => {
-                failure = Some(TranscriptError::io("look for a transcript at", &path)(error));
-            }
-            _ => {}
-        }
-    }
-    if let Some(failure) = failure.filter(|_| found.is_empty()) {
-        return Err(failure);
-    }
-    found.sort();
-    Ok(found)
+    in_projects(root, &format!("{CHATS}/{id}.jsonl"))
 }
 
 /// What a list shows of a transcript. The id is the file's name.

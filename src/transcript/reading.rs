@@ -5,9 +5,8 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use super::check::{self, Report, SideFile};
 use super::claude::book::{Book, BookMessage, Outline};
 use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
 use super::meter::Metered;
+use crate::files::open_file;
 
 /// How much is read at once, in bytes.
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -264,22 +264,9 @@ impl Seek for Near {
     }
 }
 
-/// Opens a file without waiting: a pipe in its place would never open.
-pub(super) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
-    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(without_waiting)
-        .open(path)?;
-    let metadata = file.metadata()?;
-    match metadata.is_file() {
-        true => Ok((file, metadata)),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")),
-    }
-}
-
 pub(super) fn open(path: &Path) -> Result<BufReader<Metered<File>>, TranscriptError> {
-    let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
+    let file = open_file(path).map_err(TranscriptError::io("open", path))?;
+    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
     Ok(BufReader::with_capacity(
         READ_BYTES,
         Metered::new(file, metadata.len()),

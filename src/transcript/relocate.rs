@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Write};
 
 use super::check::PERSISTED_RESULT;
 use super::fields::{Fields, Json, lenient_text};
-use super::rewrite::{Change, Edits, Record, Rewriter, Verdict, token};
+use super::rewrite::{Change, EditableRecord, Edits, Rewriter, Verdict, token};
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
 /// pictures stay far below.
@@ -58,7 +58,7 @@ impl Relocation {
     }
 
     /// Edits the paths of tools' results in a record.
-    pub(super) fn edit_results(&self, line: &[u8], record: &Record<'_>, edits: &mut Edits) {
+    pub(super) fn edit_results(&self, line: &[u8], record: &EditableRecord<'_>, edits: &mut Edits) {
         if self.results.is_empty() {
             return;
         }
@@ -96,7 +96,7 @@ impl Change for Relocation {
         if self.is_nothing() {
             return;
         }
-        let Some(record) = std::str::from_utf8(line).ok().and_then(Record::parse) else {
+        let Some(record) = std::str::from_utf8(line).ok().and_then(EditableRecord::parse) else {
             return;
         };
         let mut look = |way: &[&str], to: &dyn Fn(&str) -> Option<String>| {
@@ -288,7 +288,7 @@ mod tests {
             let record = serde_json::json!({"cwd": text, "sessionId": "s1", "forkedFrom": {"sessionId": text},
                 "message": {"content": [{"type": "tool_result", "content": text}]}, "toolUseResult": {"persistedOutputPath": text}});
             for line in [record.to_string(), format!("\u{feff}{record}\r"), text.clone()] {
-                let is_record = |line: &str| Record::parse(line).is_some();
+                let is_record = |line: &str| EditableRecord::parse(line).is_some();
                 prop_assert_eq!(is_record(&moved(&line)), is_record(&line));
             }
             prop_assert!(result_name(&text).is_none_or(|name| text.ends_with(name)));

@@ -10,8 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
-use super::moving::{FORKED, MEMORY};
-use super::parts::is_lines;
+use super::moving::FORKED;
+use super::parts::{is_lines, own_folder};
 use crate::files::{file_contains, is_absence};
 
 /// What became of it.
@@ -55,7 +55,9 @@ impl Forks {
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be looked at or removed, also when it is a link or no folder.
 pub fn remove_beside(transcript: &Path, forks: &mut Forks) -> Result<Beside, TranscriptError> {
-    let beside = transcript.with_extension("");
+    let Some(beside) = own_folder(transcript) else {
+        return Ok(Beside::Gone);
+    };
     let failed = |error| TranscriptError::io("remove", &beside)(error);
     match beside.symlink_metadata() {
         Err(error) if is_absence(&error) => return Ok(Beside::Gone),
@@ -65,10 +67,6 @@ pub fn remove_beside(transcript: &Path, forks: &mut Forks) -> Result<Beside, Tra
             let why = "it is not a folder";
             return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, why)));
         }
-    }
-    // An id is the agent's to choose, and this is what it remembers of the project.
-    if beside.file_name().is_some_and(|name| name == MEMORY) {
-        return Ok(Beside::Gone);
     }
     if forks.are_in(transcript.parent().unwrap_or(Path::new("/")), transcript)? {
         return Ok(Beside::Borrowed);

@@ -4,11 +4,13 @@
 //! names the one that takes its place, all records are of the new session, and a call of a tool without a result gets the one
 //! that the agent itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name come along. Neither other branches nor the places
 //! that the agent noted are in the copy: it would go on from one of those, and leave what stands behind. The source is only
-//! read. Blocks; knows nothing of why a transcript is repaired.
+//! read, and what was noted of it must still be so: else the repair fails. Blocks; knows nothing of why a transcript is repaired.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::iter::{Copied, Peekable};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use bridge_protocol::check::{FindingKind, Repairs};
 use serde_json::{Map, Value};
@@ -17,11 +19,11 @@ use uuid::Uuid;
 use super::TranscriptError;
 use super::check::{hash_of, unanswered};
 use super::claude::{BehindCalls, Index, Selection};
-use super::copy::{edit_session, open_lines, session_of, with_files};
+use super::copy::{changed, edit_session, open_lines, session_of, with_files};
 use super::fields::{Fields, Json};
 use super::lines::{text_of_same_length, trimmed};
 use super::reading;
-use super::rewrite::{Edits, Line, Record, Verdict, token};
+use super::rewrite::{EditableRecord, Edits, Line, Verdict, token};
 use super::side_files::SideFiles;
 
 /// What the agent tells the model in place of a tool's result that it has not recorded.
@@ -70,7 +72,7 @@ pub fn mends(kind: FindingKind) -> bool {
 ///
 /// # Errors
 /// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is taken,
-/// [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
+/// [`TranscriptError::Io`] otherwise, also when the source is no longer what was noted of it. Nothing is left behind by a failure.
 pub fn repair(
     source: &Path,
     index: &Index,
@@ -80,10 +82,13 @@ pub fn repair(
 ) -> Result<Repaired, TranscriptError> {
     let unanswered = unanswered(reading::open(source)?, branch);
     let unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
+    let lines = open_lines(source)?;
     let mut repairs = Repairs::default();
-    let path = with_files(source, folder, new_id, |files, writer| {
+    let path = with_files("repair", source, folder, new_id, |files, writer| {
         let mut repairer = Repairer {
+            index,
             branch,
+            left: branch.offsets().iter().copied().peekable(),
             behind: index.behind_calls(branch, unanswered.keys().copied()),
             unanswered,
             filled_in: BTreeMap::new(),
@@ -93,7 +98,7 @@ pub fn repair(
             files,
             repairs: &mut repairs,
         };
-        open_lines(source)?.all(writer, |line, edits| repairer.line(line, edits))?;
+        lines.all(writer, |line, edits| repairer.line(line, edits))?;
         repairer.end(writer)
     })?;
     repairs.left_out += u64::from(index.ends_torn());
@@ -101,7 +106,10 @@ pub fn repair(
 }
 
 struct Repairer<'a, 'b> {
+    index: &'a Index,
     branch: &'a Selection,
+    /// Where the records of the branch begin that have not come yet.
+    left: Peekable<Copied<slice::Iter<'a, u64>>>,
     /// The calls without a result, and what goes on behind their replies.
     unanswered: BTreeMap<u64, Vec<u64>>,
     behind: BehindCalls,
@@ -119,14 +127,15 @@ impl Repairer<'_, '_> {
     fn line(&mut self, line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
         let bytes = line.held()?;
         let text = text_of_same_length(bytes);
-        let Some(record) = Record::parse(&text) else {
+        let record = EditableRecord::parse(&text);
+        if self.left.next_if_eq(&line.offset).is_some() {
+            self.record(line.offset, bytes, &record.ok_or_else(changed)?, edits)?;
+            return Ok(Verdict::Keep);
+        }
+        let Some(record) = record else {
             self.repairs.left_out += u64::from(line.ended && !trimmed(bytes).is_empty());
             return Ok(Verdict::Drop);
         };
-        if self.branch.contains(line.offset) {
-            self.record(line.offset, bytes, &record, edits)?;
-            return Ok(Verdict::Keep);
-        }
         let is_mark = record.fields.text("type").as_deref() == Some(MARK);
         if is_mark || record.fields.text("uuid").is_some() {
             return Ok(Verdict::Drop);
@@ -136,15 +145,25 @@ impl Repairer<'_, '_> {
     }
 
     /// A record of the branch.
-    fn record(&mut self, offset: u64, line: &[u8], record: &Record<'_>, edits: &mut Edits) -> io::Result<()> {
+    fn record(
+        &mut self,
+        offset: u64,
+        line: &[u8],
+        record: &EditableRecord<'_>,
+        edits: &mut Edits,
+    ) -> io::Result<()> {
+        let uuid = record.fields.str("uuid");
+        if !uuid.is_some_and(|uuid| self.index.is_at(offset, &uuid)) {
+            return Err(changed());
+        }
         for call in self.behind.places.remove(&offset).unwrap_or_default() {
             edits.insert_before(&self.waiting.remove(&call).unwrap_or_default());
         }
-        if let Some(place) = record.place(&["sessionId"]) {
+        if let Some(place) = record.position(&["sessionId"]) {
             edits.replace(place, token(self.new_id));
         }
         if let Some(parent) = self.parent(offset)
-            && let Some(place) = record.place(&["parentUuid"])
+            && let Some(place) = record.position(&["parentUuid"])
         {
             edits.replace(place, parent.map_or("null".to_owned(), |parent| token(&parent)));
         }
@@ -171,8 +190,11 @@ impl Repairer<'_, '_> {
         }
     }
 
-    /// Results whose places are the end.
+    /// Writes the results whose places are the end, if all records of the branch were there.
     fn end(&mut self, writer: &mut dyn Write) -> io::Result<()> {
+        if self.left.next().is_some() {
+            return Err(changed());
+        }
         for (_, results) in std::mem::take(&mut self.waiting) {
             writer.write_all(&results)?;
         }

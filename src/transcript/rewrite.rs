@@ -4,7 +4,7 @@
 //! were edited. A line that is longer than the limit is streamed through without being held. Knows no format and no file, and
 //! decides nothing about a line.
 
-use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, Read, Seek, Write};
 use std::ops::Range;
 
 use super::fields::{Fields, Json, lenient_text};
@@ -99,7 +99,7 @@ pub struct Rewriter<R> {
 }
 
 impl<R: BufRead> Rewriter<R> {
-    /// Rewrites the lines of `reader` from its first byte on. Lines longer than `held_bytes` are not held.
+    /// Rewrites the lines of `reader`, whose next byte is the file's first. Lines longer than `held_bytes` are not held.
     pub fn new(reader: R, held_bytes: usize) -> Self {
         Self {
             reader,
@@ -140,11 +140,9 @@ impl<R: BufRead> Rewriter<R> {
         writer: &mut dyn Write,
         decide: impl FnOnce(&Line<'_>, &mut Edits) -> io::Result<Verdict>,
     ) -> io::Result<Option<u64>> {
-        self.line.clear();
         self.edits.clear();
-        let limit = self.held_bytes as u64 + 1;
-        let mut reader = self.reader.by_ref().take(limit);
-        let read = reader.read_until(b'\n', &mut self.line)?;
+        self.fill(self.held_bytes + 1)?;
+        let read = self.line.len();
         if read == 0 {
             return Ok(None);
         }
@@ -167,7 +165,41 @@ impl<R: BufRead> Rewriter<R> {
         } else if is_kept && (ended || self.ends_last_line) {
             writer.write_all(b"\n")?;
         }
+        self.line.clear();
         Ok(Some(self.offset))
+    }
+
+    /// Whether the next line begins with these bytes.
+    ///
+    /// # Errors
+    /// The reader's error.
+    pub fn begins_with(&mut self, beginning: &[u8]) -> io::Result<bool> {
+        self.fill(beginning.len())?;
+        Ok(self.line.starts_with(beginning))
+    }
+
+    /// Passes over the next line without holding it. Returns where the one after it begins.
+    ///
+    /// # Errors
+    /// The reader's error.
+    pub fn skip(&mut self) -> io::Result<u64> {
+        let ended = self.line.ends_with(b"\n");
+        self.offset += self.line.len() as u64;
+        self.line.clear();
+        if !ended {
+            self.pass(None)?;
+        }
+        Ok(self.offset)
+    }
+
+    /// Reads the next line up to so many bytes; what was read of it before stays.
+    fn fill(&mut self, bytes: usize) -> io::Result<()> {
+        if self.line.ends_with(b"\n") {
+            return Ok(());
+        }
+        let missing = bytes.saturating_sub(self.line.len()) as u64;
+        let mut reader = self.reader.by_ref().take(missing);
+        reader.read_until(b'\n', &mut self.line).map(drop)
     }
 
     /// Reads on to the end of a line that is not held.
@@ -195,30 +227,34 @@ impl<R: BufRead> Rewriter<R> {
 }
 
 impl<R: BufRead + Seek> Rewriter<R> {
-    /// Continues with the line that begins at this byte, which is held if it is not longer than `held_bytes`.
+    /// Continues with the line that begins at this byte.
     ///
     /// # Errors
     /// The reader's error.
-    pub fn go_to(&mut self, offset: u64, held_bytes: usize) -> io::Result<()> {
-        self.held_bytes = held_bytes;
-        if offset != self.offset {
-            self.reader.seek(SeekFrom::Start(offset))?;
-            self.offset = offset;
+    pub fn go_to(&mut self, offset: u64) -> io::Result<()> {
+        let read = self.offset + self.line.len() as u64;
+        if offset != read {
+            // Two places in a file are never as far apart as an `i64` can tell, so that the difference is exact. A buffered
+            // reader keeps what it has read, which it would throw away for an absolute place.
+            self.reader
+                .seek_relative(offset.wrapping_sub(read).cast_signed())?;
         }
+        self.line.clear();
+        self.offset = offset;
         Ok(())
     }
 }
 
 /// A record and where its values are in its line.
 #[derive(Debug)]
-pub struct Record<'a> {
+pub struct EditableRecord<'a> {
     /// Its members.
     pub fields: Fields<'a>,
     text: &'a str,
     start: usize,
 }
 
-impl<'a> Record<'a> {
+impl<'a> EditableRecord<'a> {
     /// The record that a line is, whatever else surrounds it; `None` if it is none.
     #[must_use]
     pub fn parse(line: &'a str) -> Option<Self> {
@@ -236,12 +272,12 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Where the value of a member is in the line. Members of members are named by the way to them.
+    /// The position in the line of the value at this path: the names of members from the outermost to the innermost.
     #[must_use]
-    pub fn place(&self, way: &[&str]) -> Option<Range<usize>> {
-        let (name, way) = way.split_last()?;
+    pub fn position(&self, path: &[&str]) -> Option<Range<usize>> {
+        let (name, outer) = path.split_last()?;
         let mut inner = None;
-        for name in way {
+        for name in outer {
             inner = Some(inner.as_ref().unwrap_or(&self.fields).object(name)?);
         }
         let place = inner.as_ref().unwrap_or(&self.fields).place(self.text, name)?;
@@ -261,10 +297,10 @@ impl<'a> Record<'a> {
         start + part.start..start + part.end
     }
 
-    /// The text of such a member, and where its value is.
+    /// The text at this path, and the position of its value.
     #[must_use]
-    pub fn text(&self, way: &[&str]) -> Option<(String, Range<usize>)> {
-        let place = self.place(way)?;
+    pub fn text(&self, path: &[&str]) -> Option<(String, Range<usize>)> {
+        let place = self.position(path)?;
         let token = &self.text[place.start - self.start..place.end - self.start];
         Some((lenient_text(token)?, place))
     }
@@ -346,27 +382,69 @@ mod tests {
         });
         let next = long.unwrap().unwrap();
         assert_eq!((&text[next as usize..], &written[..]), ("ab\ncd\nef\n", &b""[..]));
-        lines.go_to(next + 6, HELD).unwrap();
+        lines.go_to(next + 6).unwrap();
         lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
-        lines.go_to(next, 1).unwrap();
-        let next = lines.next(&mut written, |line, _| {
-            assert_eq!(line.bytes, None);
-            Ok(Verdict::Keep)
-        });
-        assert_eq!(&text[next.unwrap().unwrap() as usize..], "cd\nef\n");
+        lines.go_to(next).unwrap();
+        let next = lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+        assert_eq!(&text[next.unwrap() as usize..], "cd\nef\n");
         assert_eq!(written, b"ef\nab\n");
+    }
+
+    #[test]
+    fn the_beginning_of_a_line_is_seen_before_the_line_is_held_or_skipped() {
+        let text = format!("{}\nab\n\ncd", "x".repeat(HELD * 3));
+        for size in [1, 7, 4096] {
+            let mut lines = Rewriter::new(BufReader::with_capacity(size, Cursor::new(&text)), HELD);
+            let mut written = Vec::new();
+            assert!(lines.begins_with(b"xxx").unwrap());
+            assert!(!lines.begins_with(b"xxxy").unwrap());
+            let second = lines.skip().unwrap();
+            assert_eq!(&text[second as usize..], "ab\n\ncd");
+            // Nothing of the next line counts.
+            assert!(!lines.begins_with(b"ab\n\n").unwrap() && lines.begins_with(b"ab").unwrap());
+            let third = lines.skip().unwrap();
+            assert!(!lines.begins_with(b"c").unwrap());
+            assert_eq!(lines.skip().unwrap(), third + 1);
+            assert!(lines.begins_with(b"c").unwrap());
+            lines.go_to(second).unwrap();
+            assert!(lines.begins_with(b"a").unwrap());
+            lines.all(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+            assert_eq!(written, b"ab\n\ncd\n");
+        }
+    }
+
+    /// A file of many terabytes, of which nothing but a few lines is there.
+    #[test]
+    fn lines_are_found_however_far_apart_they_are() {
+        let mut file = tempfile::tempfile().unwrap();
+        let places = [0, 5, 3 << 32, (1 << 43) + 7];
+        for place in places {
+            file.seek(io::SeekFrom::Start(place)).unwrap();
+            file.write_all(b"line\n").unwrap();
+        }
+        file.rewind().unwrap();
+        let mut lines = Rewriter::new(BufReader::new(file), HELD);
+        for place in [places[3], places[0], places[2], places[1], places[0], places[3]] {
+            let mut written = Vec::new();
+            lines.go_to(place).unwrap();
+            let next = lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+            assert_eq!(
+                (next, written.as_slice()),
+                (Some(place + 5), b"line\n".as_slice())
+            );
+        }
     }
 
     #[test]
     fn values_are_found_by_the_way_to_them() {
         let line = "\u{feff}{\"a\":{\"b\": \"\\u0078\"},\"b\":1,\"a\" : {\"b\":\"last\"}}\0";
-        let record = Record::parse(line).unwrap();
+        let record = EditableRecord::parse(line).unwrap();
         let (text, place) = record.text(&["a", "b"]).unwrap();
         assert_eq!((text.as_str(), &line[place]), ("last", "\"last\""));
-        assert_eq!(&line[record.place(&["b"]).unwrap()], "1");
+        assert_eq!(&line[record.position(&["b"]).unwrap()], "1");
         assert_eq!(record.text(&["b"]), None);
-        assert_eq!(record.place(&["b", "a"]), None);
+        assert_eq!(record.position(&["b", "a"]), None);
         assert_eq!(&line[record.end()..], "}\0");
-        assert!(Record::parse("{\"a\":1").is_none());
+        assert!(EditableRecord::parse("{\"a\":1").is_none());
     }
 }

@@ -23,8 +23,8 @@ use super::codex::{HistoryBase, Meta, read_meta};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
 use super::origin::{ForkedFrom, Origin};
-use super::reading::open_file;
 use super::summary::END_BYTES;
+use crate::files::open_file;
 use kept::{Currency, Key, Volume};
 use text::Text;
 use tree::Tree;
@@ -206,7 +206,8 @@ pub struct OpenRollout {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
-    let (mut file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
+    let mut file = open_file(path).map_err(TranscriptError::io("open", path))?;
+    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
     let bytes = metadata.len();
     let mut read = || {
         let mut tail = Vec::new();

@@ -15,19 +15,17 @@ use std::borrow::Cow;
 
 use super::fields::{Fields, Json, ValueSpan, lenient_text};
 use super::lines::text_of_same_length;
-#[cfg(test)]
-pub(super) use filter::ID_LIMIT_BYTES;
-pub(super) use filter::{BEGINNING_BYTES, Filter};
+pub(super) use filter::{BEGINNING_BYTES, Filter, ID_LIMIT_BYTES};
 pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
 use nesting::Nesting;
 use strict::Strict;
 use strings::{special, trim_cut, unfinished};
 
-/// How many elements of an array are copied. Agents write one or a few content blocks; this bounds the memory.
-pub(super) const ELEMENTS_LIMIT: usize = 10_000;
+/// How many elements of an array are copied.
+pub(super) use super::fields::INNER_LIMIT as ELEMENTS_LIMIT;
 
 /// The size of a pruned record from which on no elements are copied, and from which on no members are.
-const ELEMENTS_LIMIT_BYTES: usize = 8 << 20;
+pub(super) const ELEMENTS_LIMIT_BYTES: usize = 8 << 20;
 const MEMBERS_LIMIT_BYTES: usize = 2 * ELEMENTS_LIMIT_BYTES;
 
 /// The longest number that is copied, in bytes: the digits of `u64::MAX`. [`LONG_NUMBER`] replaces a longer one.

@@ -19,7 +19,7 @@ use crate::transcript::moving::MEMORY;
 use crate::transcript::parts::{self, Part, is_lines, side_part};
 use crate::transcript::reading::Subagents;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
-use crate::transcript::rewrite::{Edits, Record};
+use crate::transcript::rewrite::{EditableRecord, Edits};
 
 /// The member of a record that names a subagent.
 const AGENT: &[u8] = b"\"agentId\"";
@@ -117,7 +117,7 @@ impl<'a> SideFiles<'a> {
         }
         let (named, _) = named_files(line)?;
         let text = text_of_same_length(line);
-        let record = Record::parse(&text);
+        let record = EditableRecord::parse(&text);
         let replaced = record.iter().flat_map(|record| named_results(&record.fields));
         for file in named.into_iter().chain(replaced.map(SideFile::ToolResult)) {
             self.take(file)?;

@@ -18,6 +18,7 @@ use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
 use jiff::Timestamp;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -203,7 +204,7 @@ async fn recorded_conversations_continue() {
 
 async fn recorded_conversations_continue_of(version: &str) {
     let recorded = Recorded::open(version);
-    let (_daemon, app) = recorded.home.opened().await;
+    let (daemon, app) = recorded.home.opened().await;
 
     let remembered = app.remembered(recorded.id("many-links")).await;
     assert_eq!(remembered.len(), 18);
@@ -258,6 +259,13 @@ async fn recorded_conversations_continue_of(version: &str) {
     let undo = json!({"conversationId": edited});
     app.call("conversation/undo", undo).await.unwrap();
     assert_eq!(app.remembered(edited).await[..3], ["Alpha", "Beta", "Gamma"]);
+
+    // What was added to records of the earlier version can be read.
+    drop(app);
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ended().await.success());
+    let (_daemon, app) = recorded.home.opened().await;
+    assert_eq!(bad(&recorded.home, &app).await, known_to_be_bad(version));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::wire::RpcError;
 use crate::transcript::lines::text_of_same_length;
-use crate::transcript::rewrite::{Edits, Record, Verdict, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, Verdict, token};
 use crate::transcript::{TranscriptError, copy, reading};
 
 /// Writes the transcript `branch_id` with the history of `source` up to and including the message `point`: a reply's
@@ -40,19 +40,17 @@ pub(super) fn fork(
         }
     };
     let folder = source.parent().unwrap_or(Path::new("."));
+    let lines = copy::open_lines(source).map_err(RpcError::internal)?;
     copy::create_in(folder, branch_id, "fork", |writer| {
         let mut new_ids = HashMap::new();
-        let lines = copy::open_lines(source);
-        let copied = lines.and_then(|lines| {
-            lines.all(writer, |line, edits| {
-                let text = text_of_same_length(line.held()?);
-                let record = Record::parse(&text).filter(|_| selection.contains(line.offset));
-                let Some(record) = record else {
-                    return Ok(Verdict::Drop);
-                };
-                edit(&record, source_id, branch_id, &mut new_ids, edits);
-                Ok(Verdict::Keep)
-            })
+        let copied = lines.all(writer, |line, edits| {
+            let text = text_of_same_length(line.held()?);
+            let record = EditableRecord::parse(&text).filter(|_| selection.contains(line.offset));
+            let Some(record) = record else {
+                return Ok(Verdict::Drop);
+            };
+            edit(&record, source_id, branch_id, &mut new_ids, edits);
+            Ok(Verdict::Keep)
         });
         copied.map_err(TranscriptError::io("write the copy of", source))
     })
@@ -61,13 +59,13 @@ pub(super) fn fork(
 }
 
 fn edit(
-    record: &Record<'_>,
+    record: &EditableRecord<'_>,
     source_id: &str,
     branch_id: &str,
     new_ids: &mut HashMap<String, String>,
     edits: &mut Edits,
 ) {
-    if let Some(place) = record.place(&["sessionId"]) {
+    if let Some(place) = record.position(&["sessionId"]) {
         edits.replace(place, token(branch_id));
     }
     for name in ["uuid", "parentUuid", "logicalParentUuid"] {
@@ -81,7 +79,7 @@ fn edit(
         token(&record.fields.text("uuid").unwrap_or_default()),
     );
     let origin = format!(r#"{{"sessionId":{source_id},"messageUuid":{uuid}}}"#);
-    match record.place(&["forkedFrom"]) {
+    match record.position(&["forkedFrom"]) {
         Some(place) => edits.replace(place, origin),
         None => edits.replace(record.end()..record.end(), format!(",\"forkedFrom\":{origin}")),
     }
@@ -98,7 +96,7 @@ mod tests {
         let lines = Rewriter::new(text.as_bytes(), text.len()).leaving_the_end();
         let copied = lines.all(&mut written, |_, edits| {
             edit(
-                &Record::parse(text).expect("a record"),
+                &EditableRecord::parse(text).expect("a record"),
                 "old",
                 "new",
                 &mut ids,

@@ -1,10 +1,8 @@
 //! The demonstration: the main job, played step by step against a real daemon, and checked at each step.
 //!
-//! It owns the play, and a folder of its own that it removes again. It talks to the daemon over the socket, as any app
-//! would, and to the loopback agent only, whose directive `[[recall]]` tells which history it ran on. It must not know
-//! anything that the wire contract does not say.
+//! It owns the play, and a folder of its own that it removes again. It runs this program's own commands, and talks to the
+//! loopback agent only, whose directive `[[recall]]` returns the history that it runs on.
 
-mod leftovers;
 mod play;
 mod stage;
 
@@ -93,7 +91,7 @@ fn stopped() -> io::Result<impl Future<Output = Problem>> {
     })
 }
 
-/// Stops the daemon, looks for what it left behind, and removes the folder unless it is kept. Returns what was done, each with
+/// Stops the daemon, and removes the folder unless it is kept. Returns what was done, each with
 /// whether it worked.
 async fn clean_up(stage: &mut Stage<'_>, folder: &Path, keep: bool) -> Vec<(bool, String)> {
     let mut done = Vec::new();
@@ -103,10 +101,6 @@ async fn clean_up(stage: &mut Stage<'_>, folder: &Path, keep: bool) -> Vec<(bool
         Err(_) => Some(format!("not within {limit} s")),
     };
     done.extend(failed.map(|why| (false, format!("the daemon stops: {why}"))));
-    if let Some(left) = leftovers::staying(folder) {
-        let names = if left.is_empty() { "" } else { ": " }.to_owned() + &left.join(", ");
-        done.push((left.is_empty(), format!("no process is left behind{names}")));
-    }
     if keep {
         done.push((true, format!("the folder is kept: {}", folder.display())));
         return done;

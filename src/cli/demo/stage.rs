@@ -16,6 +16,8 @@ use crate::cli::problem::{Outcome, Problem};
 pub(super) struct Stage<'a> {
     pub(super) reach: Reach,
     pub(super) output: &'a mut Output,
+    /// Everything of the demonstration.
+    pub(super) folder: PathBuf,
     /// The folder that the agent works in.
     pub(super) project: PathBuf,
     steps: u32,
@@ -33,6 +35,7 @@ impl<'a> Stage<'a> {
         Ok(Self {
             reach,
             output,
+            folder: folder.to_owned(),
             project,
             steps: 0,
             failed: 0,

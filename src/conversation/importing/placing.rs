@@ -3,7 +3,6 @@
 //! Owns these files, and deletes them again unless the import is completed. Blocks.
 
 use std::error::Error;
-use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,7 @@ use super::plan::KIND;
 use crate::files::durable::{missing_folders, temporary_beside};
 use crate::files::identity::{Hashed, Identity};
 use crate::files::intent::{Intent, NewName, Step};
+use crate::files::open_file;
 use crate::transcript::meter::Stepped;
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::rewrite::Change;
@@ -172,7 +172,7 @@ pub(super) fn write(
     progress: &Progress,
     change: &impl Change,
 ) -> Result<u64, Trouble> {
-    let file = File::open(source).map_err(TranscriptError::io("open", source))?;
+    let file = open_file(source).map_err(TranscriptError::io("open", source))?;
     let file = Stepped::new(file, |bytes| progress.step_io(bytes));
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     relocate(reader, writer, change).map_err(|error| write_trouble(target, error))

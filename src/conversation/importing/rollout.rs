@@ -4,7 +4,6 @@
 //! Without new ids nothing in it changes, not even the folder, which Codex gets with each resume. Blocks.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use super::placing::{BUFFER_BYTES, Placed, write};
 use crate::conversation::bundle::{BundledSession, Manifest, Trouble};
 use crate::conversation::services::now;
 use crate::conversation::work::Progress;
+use crate::files::open_file;
 use crate::transcript::codex::rename::Renaming;
 use crate::transcript::codex::{HistoryBase, read_meta};
 use crate::transcript::{TranscriptError, rollouts};
@@ -28,7 +28,7 @@ pub(super) fn bases(manifest: &Manifest, files: &[PathBuf]) -> Result<Vec<Histor
     for session in &manifest.sessions {
         let transcript = files.by_ref().take(session.files.len()).reduce(|first, _| first);
         if let Some(path) = transcript.filter(|_| session.form.dialect().can().by_reference) {
-            let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+            let file = open_file(path).map_err(TranscriptError::io("open", path))?;
             let meta = read_meta(BufReader::with_capacity(BUFFER_BYTES, file));
             let meta = meta.map_err(TranscriptError::io("read", path))?;
             bases.extend(meta.and_then(|meta| meta.base));

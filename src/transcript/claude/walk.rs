@@ -381,12 +381,6 @@ impl Selection {
         self.left_offset
     }
 
-    /// Where it goes on with another record than the parent that is named, by their places.
-    #[must_use]
-    pub fn joins(&self) -> &[Join] {
-        &self.joins
-    }
-
     /// Where the record that begins at this place goes on with another one than its parent.
     pub(in crate::transcript) fn join_at(&self, offset: u64) -> Option<&Join> {
         let place = self.joins.binary_search_by_key(&offset, |join| join.offset);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::line::{LineKind, RolloutLine};
-use crate::transcript::rewrite::{Change, Edits, Record, token};
+use crate::transcript::rewrite::{Change, EditableRecord, Edits, token};
 
 /// The members of a record that name a session, each by the way to it. Of the first line of a session also `id`.
 const NAMES: [&[&str]; 8] = [
@@ -52,7 +52,7 @@ impl Change for Renaming {
             Some(line.payload)
         };
         let text = std::str::from_utf8(line).ok();
-        let Some(record) = text.and_then(|text| Record::parse_as(text, payload)) else {
+        let Some(record) = text.and_then(|text| EditableRecord::parse_as(text, payload)) else {
             return;
         };
         let own: &[&[&str]] = match kind {
@@ -61,8 +61,10 @@ impl Change for Renaming {
             LineKind::Meta => &[&["id"]],
             _ => &[],
         };
-        for way in own.iter().chain(&NAMES) {
-            let Some(place) = record.place(way) else { continue };
+        for path in own.iter().chain(&NAMES) {
+            let Some(place) = record.position(path) else {
+                continue;
+            };
             let token = line.get(place.clone()).and_then(|token| self.tokens.get(token));
             if let Some(token) = token {
                 edits.replace(place, token.as_slice());

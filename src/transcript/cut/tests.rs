@@ -117,10 +117,23 @@ fn a_cut_holds_its_branch_and_what_is_beside_it() {
         String::from_utf8_lossy(&before)[..300].to_owned(),
     ] {
         fs::write(&source, changed).expect("the source");
-        assert!(matches!(refused(NEWER, "a3"), Err(TranscriptError::Io { .. })));
+        let error = refused(NEWER, "a3").expect_err("another source");
+        assert!(
+            matches!(error, TranscriptError::Io { action: "cut", .. }),
+            "{error}"
+        );
     }
     let left = fs::read_dir(folder.path()).expect("the folder");
     assert_eq!(left.count(), 2, "a failure leaves nothing behind");
+
+    fs::remove_file(&source).expect("the source");
+    let target = folder.path().join("new");
+    let failed = cut(&source, &index, &target, NEWER, "a3").expect_err("no source");
+    assert!(
+        matches!(failed, TranscriptError::Io { action: "open", .. }),
+        "{failed}"
+    );
+    assert!(!target.exists(), "no folder is made for nothing");
 }
 
 #[test]
@@ -441,4 +454,37 @@ proptest! {
         let expected: Vec<String> = of(&way[again..]).iter().map(|old| new[old].clone()).collect();
         holds_exactly(&second, &copied, &expected, NEW, NEWER)?;
     }
+}
+
+/// However long a line is, nothing but the log of requests is left out for its length.
+#[test]
+fn long_lines_beside_the_branch_come_along_but_for_the_log_of_requests() {
+    const HELD: usize = 1000;
+    let long = |line: &str| line.replace("LONG", &"x".repeat(HELD));
+    let unknown = long(&format!(
+        r#"{{"type":"of-tomorrow","said":"LONG","sessionId":"{OLD}"}}"#
+    ));
+    let lines = [
+        chain("u1", "", "user", "one"),
+        unknown.clone(),
+        long(r#"{"type":"api-request-blob","said":"LONG"}"#),
+        chain("a1", "u1", "assistant", "1"),
+        chain("u2", "a1", "user", "abandoned"),
+        chain("u3", "a1", "user", "two"),
+        unknown.clone(),
+    ];
+    let (folder, source) = transcript(&lines);
+    let index = reading::index(&source).expect("an index");
+    let reader = io::BufReader::new(fs::File::open(&source).expect("the source"));
+    let held = Rewriter::new(reader, HELD);
+    let copy = cut_lines(held, &source, &index, folder.path(), NEW, "u3").expect("a cut");
+    let copied = fs::read_to_string(copy).expect("a copy");
+    let copied: Vec<&str> = copied.lines().collect();
+    assert_eq!(copied.len(), 4, "{copied:?}");
+    assert_eq!(copied[1], unknown, "as it is, since it was not looked into");
+    // One that is held is edited.
+    let whole = cut_at(&source, NEWER, "u3");
+    let copied = fs::read_to_string(whole).expect("a copy");
+    assert_eq!(copied.lines().nth(1), Some(unknown.replace(OLD, NEWER).as_str()));
+    assert_eq!(copied.lines().count(), 4);
 }

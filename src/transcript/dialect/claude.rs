@@ -10,10 +10,11 @@ use uuid::Uuid;
 
 use super::copies;
 use crate::transcript::TranscriptError;
-use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing};
+use crate::transcript::dialect::{
+    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, open_first,
+};
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
 use crate::transcript::lines::Lines;
@@ -23,7 +24,7 @@ use crate::transcript::origin::Origin;
 use crate::transcript::parts::{Parts, parts};
 use crate::transcript::record::{TurnEnd, line_text};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
-use crate::transcript::rollouts::{HistoryFiles, MissingSource};
+use crate::transcript::rollouts::MissingSource;
 use crate::transcript::{reading, repair};
 
 /// As Claude Code writes them, and the built-in agent.
@@ -66,34 +67,19 @@ impl Dialect for Claude {
         Ok((path, origin))
     }
 
-    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
-        Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
-    }
-
-    fn is_gone(&self, root: &Path, id: &str) -> bool {
-        let found = self.locate(root, id);
-        found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
-    }
-
     fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
         let path = self.find(session)?;
         let until = until.map(|until| until.record_uuid.as_str());
-        Opened::claude(session.home.library, &path, until)
+        session.home.library.open(&path, until).map(Opened::Claude)
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
-        let mut failure = TranscriptError::NotFound {
-            upstream_id: place.upstream_id.clone(),
-            root: home.root.to_owned(),
-        };
-        for path in self.locate(home.root, &place.upstream_id)? {
-            match Opened::claude(home.library, &path, Some(&place.record_uuid)) {
-                Err(error) if error.is_absence() => {}
-                Err(error) => failure = error,
-                opened => return opened,
-            }
-        }
-        Err(failure)
+        let found = self.locate(home.root, &place.upstream_id)?;
+        open_first(found, home.root, place, |path| {
+            home.library
+                .open(path, Some(&place.record_uuid))
+                .map(Opened::Claude)
+        })
     }
 
     fn check(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Result<Report, TranscriptError> {

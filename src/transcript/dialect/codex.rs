@@ -1,12 +1,12 @@
 //! Codex' rollouts: one file a session wherever its id is in the name, which may continue the files of others.
 
-use std::fs::{self, File};
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
+use crate::files::open_file;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
@@ -18,9 +18,9 @@ use crate::transcript::dialect::{
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::{Parts, rollout_part};
+use crate::transcript::parts::rollout_part;
 use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource};
+use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource, OpenRollout};
 
 /// As Codex writes them.
 #[derive(Debug)]
@@ -64,7 +64,9 @@ impl Dialect for Codex {
 
     fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
         let until = until.map(|until| (until.upstream_id.as_str(), until.record_uuid.as_str()));
-        Opened::codex(session.home.library, session.home.root, session.id, until)
+        let books = &session.home.library.rollouts;
+        let open = OpenRollout::open(books, session.home.root, session.id, until)?;
+        Ok(Opened::Codex(Box::new(open)))
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
@@ -154,20 +156,12 @@ impl Dialect for Codex {
         Ok((sessions.collect::<Result<_, TranscriptError>>()?, missing))
     }
 
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
-        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
-        Ok(Parts {
-            files: vec![rollout_part(&path)?],
-            left_out: Vec::new(),
-        })
-    }
-
     fn place(&self, root: &Path, _cwd: Option<&Path>, _folder: &Path, name: &Path) -> PathBuf {
         rollouts::place_of(root, name).unwrap_or_else(|| root.join("sessions").join(name))
     }
 
     fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
-        let file = File::open(path)?;
+        let file = open_file(path)?;
         if path.extension().is_some_and(|extension| extension == "zst") {
             return Ok(Box::new(Unpacked::forwards(file)?));
         }

@@ -16,6 +16,7 @@ use super::{Step, comparing, holders, is_same_file};
 use crate::files::durable::{NewFile, missing_folders, temporary_beside};
 use crate::files::identity::{Identity, same_content};
 use crate::files::intent::{self, Intent};
+use crate::files::open_file;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -236,7 +237,7 @@ impl Moving {
     /// Writes what will be in the new place beside it.
     fn copy(&self, number: usize, step: &Step, watch: Watch<'_>) -> Result<Seen, TranscriptError> {
         let temporary = self.temporary[number].clone();
-        let source = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
+        let source = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
         let before = source
             .metadata()
             .map_err(TranscriptError::io("read", &step.from))?;
@@ -332,7 +333,7 @@ impl Seen {
 
     /// Checks that a file holds what the source held, as far as its length and its end tell.
     fn check_bytes(&self, path: &Path, source: &Path) -> Result<(), TranscriptError> {
-        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
         let looked = file
             .metadata()
             .and_then(|metadata| Ok((metadata.len(), tail(&file, self.identity.bytes)?)));

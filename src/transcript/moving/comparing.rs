@@ -7,8 +7,9 @@ use std::path::Path;
 use super::super::TranscriptError;
 use super::super::meter::Stepped;
 use super::super::relocate::{HELD_LINE_LIMIT_BYTES, relocate};
-use super::super::rewrite::Record;
+use super::super::rewrite::EditableRecord;
 use super::Step;
+use crate::files::open_file;
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -26,7 +27,7 @@ pub(super) fn check_lines(
     copy: &Path,
     step: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<(), TranscriptError> {
-    let open = |path: &Path| File::open(path).map_err(TranscriptError::io("open", path));
+    let open = |path: &Path| open_file(path).map_err(TranscriptError::io("open", path));
     let theirs = BufReader::with_capacity(BUFFER_BYTES, Stepped::new(open(source)?, step));
     let ours = BufReader::with_capacity(BUFFER_BYTES, open(copy)?);
     match first_unlike(theirs, ours, false).map_err(TranscriptError::io("compare", source))? {
@@ -43,7 +44,7 @@ pub(super) fn check_lines(
 ///
 /// # Errors
 /// The system's error.
-fn first_unlike(
+pub(super) fn first_unlike(
     mut theirs: impl BufRead,
     mut ours: impl BufRead,
     may_have_grown: bool,
@@ -66,14 +67,6 @@ fn first_unlike(
     }
 }
 
-/// Whether a text begins with the lines of another, each the same, or a record that differs in nothing but its `cwd`.
-///
-/// # Errors
-/// The system's error.
-pub(in super::super) fn begin_alike(theirs: impl BufRead, ours: impl BufRead) -> io::Result<bool> {
-    Ok(first_unlike(theirs, ours, true)?.is_none())
-}
-
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     reader.take(LINE_BYTES).read_until(b'\n', line).map(drop)
@@ -81,8 +74,8 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
 
 /// Whether two lines are records that differ in their `cwd`, and in nothing else.
 fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
-    let record = std::str::from_utf8(theirs).ok().and_then(Record::parse);
-    let Some(place) = record.and_then(|record| record.place(&["cwd"])) else {
+    let record = std::str::from_utf8(theirs).ok().and_then(EditableRecord::parse);
+    let Some(place) = record.and_then(|record| record.position(&["cwd"])) else {
         return false;
     };
     let (before, behind) = (&theirs[..place.start], &theirs[place.end..]);
@@ -95,7 +88,7 @@ fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
 
 /// Whether the file in the new place holds already what the step would put there.
 pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
-    let file = File::open(&step.from).map_err(TranscriptError::io("open", &step.from))?;
+    let file = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let mut matcher = Matcher::open(&step.to)?;
     relocate(reader, &mut matcher, &step.relocation()).map_err(TranscriptError::io("read", &step.from))?;
@@ -111,7 +104,7 @@ struct Matcher {
 
 impl Matcher {
     fn open(path: &Path) -> Result<Self, TranscriptError> {
-        let file = File::open(path).map_err(TranscriptError::io("open", path))?;
+        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
         Ok(Self {
             reader: BufReader::with_capacity(BUFFER_BYTES, file),
             found: Vec::new(),
@@ -157,7 +150,9 @@ mod tests {
         ];
         for (ours, is_alike) in table {
             assert_eq!(
-                begin_alike(text.as_bytes(), ours.as_bytes()).unwrap(),
+                first_unlike(text.as_bytes(), ours.as_bytes(), true)
+                    .unwrap()
+                    .is_none(),
                 is_alike,
                 "{ours}"
             );

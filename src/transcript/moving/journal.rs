@@ -3,19 +3,19 @@
 //! Owns how a move that a daemon left unfinished is settled: it is taken back unless it was recorded. The originals of a recorded one
 //! are deleted only if the new places hold all that they hold. Blocks.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::comparing::begin_alike;
+use super::comparing::first_unlike;
 use super::is_same_file;
 use crate::files::identity::Identity;
 use crate::files::intent::{self, Intent, Kind, NewName, Original, Outcome, Said, Step};
-use crate::files::is_absence;
 use crate::files::set_aside::Unreadable;
+use crate::files::{is_absence, open_file};
 use crate::paths::names;
 
 /// The intents of moves.
@@ -211,7 +211,7 @@ fn finished(intent: &Intent<About>) -> Outcome {
 /// Whether a file begins with the lines of an original, each the same or naming another folder. An original that is missing is held
 /// by any.
 fn holds(path: &Path, original: &Path) -> io::Result<bool> {
-    let open = |path| match File::open(path) {
+    let open = |path| match open_file(path) {
         Ok(file) => Ok(Some(BufReader::new(file))),
         Err(error) if is_absence(&error) => Ok(None),
         Err(error) => Err(error),
@@ -219,6 +219,6 @@ fn holds(path: &Path, original: &Path) -> io::Result<bool> {
     match (open(original)?, open(path)?) {
         (None, _) => Ok(true),
         (Some(_), None) => Ok(false),
-        (Some(original), Some(file)) => begin_alike(original, file),
+        (Some(original), Some(file)) => Ok(first_unlike(original, file, true)?.is_none()),
     }
 }

@@ -426,6 +426,27 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
 }
 
 #[test]
+fn nothing_is_written_through_a_link() {
+    let stage = Stage::new();
+    stage.put("elsewhere/mine.txt", "mine\n");
+    stage.put("-home-u-other/s3.jsonl", "");
+    stage.put("-home-u-my-app/memory/MEMORY.md", "remembered\n");
+    for name in ["s1", "memory"] {
+        symlink(stage.at("elsewhere"), stage.at(&format!("-home-u-other/{name}"))).unwrap();
+    }
+    let (project, folder) = (stage.at("-home-u-my-app"), stage.at("-home-u-other"));
+    let transcript = project.join("s1.jsonl");
+    let refused = plan(&transcript, &folder, &[], &mut Neighbours::default()).unwrap_err();
+    let source = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(
+        source.ends_with("s1 is a link, and links are not followed"),
+        "{source}"
+    );
+    let memory = plan_memory(&project, &folder, &HashSet::new()).unwrap();
+    assert_eq!((memory.steps.len(), memory.left_out.len()), (0, 1), "{memory:?}");
+}
+
+#[test]
 fn a_source_that_somebody_writes_to_stays_with_what_was_written() {
     let stage = Stage::new();
     let mut moving = stage.begin(stage.steps("-home-u-other", NEW));

@@ -4,23 +4,24 @@
 
 use std::collections::hash_map::RandomState;
 use std::fs::File;
-use std::io::{self, BufReader, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::index::{Branch, Index};
 use super::message::{kept_messages, message};
-use super::record::{Kind, given_title, with_records};
+use super::record::{Kind, given_title};
+use crate::files::open_file;
 use crate::transcript::TranscriptError;
 use crate::transcript::cache::Cache;
 use crate::transcript::fields::Fields;
 use crate::transcript::library::{Identity, tail_hash};
-use crate::transcript::lines::Lines;
+use crate::transcript::lines::text_of_same_length;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::meter::Metered;
 use crate::transcript::origin::{ForkedFrom, Origin};
-use crate::transcript::reading::{READ_BYTES, open_file};
+use crate::transcript::reading::READ_BYTES;
 use crate::transcript::record::TurnEnd;
 
 /// How many bytes of indexes are kept: a record takes about a hundred, so this is some hundred thousand turns.
@@ -76,7 +77,8 @@ impl QwenBooks {
     fn read(&self, path: &Path) -> Result<(Arc<Index>, File), TranscriptError> {
         let bytes = |volume: &Volume| volume.index.memory_bytes();
         self.kept.look(&path.to_owned(), bytes, |known| {
-            let (file, metadata) = open_file(path).map_err(TranscriptError::io("open", path))?;
+            let file = open_file(path).map_err(TranscriptError::io("open", path))?;
+            let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
             let volume = self.refreshed(known.take(), &file, Identity::of(&metadata));
             let volume = volume.map_err(TranscriptError::io("read", path))?;
             Ok((Arc::clone(&known.insert(volume).index), file))
@@ -97,7 +99,7 @@ impl QwenBooks {
         file.seek(SeekFrom::Start(index.whole_bytes))?;
         let length = identity.bytes.saturating_sub(index.whole_bytes);
         // What is appended from now on is read the next time.
-        let piece = io::Read::take(Metered::new(file, length), length);
+        let piece = Metered::new(file, length).take(length);
         index.extend(BufReader::with_capacity(READ_BYTES, piece))?;
         identity.bytes = index.bytes;
         Ok(Volume {
@@ -251,7 +253,7 @@ impl OpenQwen {
         &self.path
     }
 
-    /// Reads a message; none if the file was changed meanwhile.
+    /// Reads a message, which the agent puts together of all records with its uuid; none if the file was changed meanwhile.
     pub(in crate::transcript) fn message(
         &mut self,
         number: usize,
@@ -259,7 +261,16 @@ impl OpenQwen {
         let Some(position) = self.book.messages.get(number).copied() else {
             return Ok(None);
         };
-        self.record(position, message)
+        let mut whole = self.record(position, message)?;
+        let index = Arc::clone(&self.book.index);
+        for repeat in index.repeats(position) {
+            let more = self.record(*repeat, message)?;
+            if let (Some(whole), Some(more)) = (&mut whole, more) {
+                whole.parts.extend(more.parts);
+                whole.bytes += more.bytes;
+            }
+        }
+        Ok(whole)
     }
 
     /// How many messages the agent loads: those after the last compaction, and what that left.
@@ -324,20 +335,16 @@ impl OpenQwen {
         tell: impl FnOnce(&Fields<'_>, String, u64) -> T,
     ) -> Result<Option<T>, TranscriptError> {
         let uuid = self.book.index.text(position);
-        let offset = self.book.index.entries[position as usize].offset;
-        let read = || -> io::Result<Option<T>> {
-            self.reader.seek(SeekFrom::Start(offset))?;
-            let mut lines = Lines::new(&mut self.reader, offset);
-            let Some(line) = lines.next_line()? else {
-                return Ok(None);
-            };
-            let bytes = line.bytes.len() as u64;
-            Ok(with_records(line.bytes, |records| {
-                let (_, fields) = records.found.first()?;
-                let is_it = fields.text("uuid").is_some_and(|found| found == uuid);
-                is_it.then(|| tell(fields, uuid.clone(), bytes))
-            }))
-        };
-        read().map_err(TranscriptError::io("read", &self.path))
+        let entry = &self.book.index.entries[position as usize];
+        let mut record = Vec::new();
+        let read = self.reader.seek(SeekFrom::Start(entry.offset)).and_then(|_| {
+            let mut reader = (&mut self.reader).take(entry.bytes.into());
+            reader.read_to_end(&mut record)
+        });
+        read.map_err(TranscriptError::io("read", &self.path))?;
+        let text = text_of_same_length(&record);
+        let fields =
+            Fields::parse(&text).filter(|fields| fields.str("uuid").is_some_and(|found| found == uuid));
+        Ok(fields.map(|fields| tell(&fields, uuid, entry.bytes.into())))
     }
 }

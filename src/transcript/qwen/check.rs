@@ -8,12 +8,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead};
+use std::iter;
 
 use bridge_protocol::check::{Finding, FindingKind};
 
 use super::index::{Branch, Index};
-use super::record::{Header, Kind, with_records};
-use crate::transcript::check::{Report, Strange, Stranges, quoted};
+use super::message::parts;
+use super::record::{Header, Kind, for_each_record};
+use crate::transcript::check::{Report, Strange, Stranges, hash_of, quoted};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::Part;
@@ -34,8 +36,8 @@ struct Checker {
     stranges: Stranges,
     /// The line of each entry of the index.
     lines: Vec<u64>,
-    /// The calls and results: the line, the id, and the tool of a call.
-    items: Vec<(u64, String, Option<String>)>,
+    /// The calls and results: the line, a hash of the id, and the tool of a call.
+    items: Vec<(u64, u64, Option<String>)>,
     /// The folder that the first record names.
     first_cwd: Option<Option<String>>,
     is_foreign: bool,
@@ -56,12 +58,7 @@ pub(super) fn check(reader: impl BufRead, index: &Index, place: Place<'_>) -> io
             checker.find(number, FindingKind::OversizedLine, detail);
             continue;
         }
-        let has_garbage = with_records(line.bytes, |records| {
-            for (_, fields) in &records.found {
-                checker.record(number, fields, place);
-            }
-            records.has_garbage
-        });
+        let has_garbage = for_each_record(line.bytes, |_, fields| checker.record(number, fields, place));
         match (has_garbage, line.ended) {
             (false, _) => {}
             (true, true) => checker.find(
@@ -111,9 +108,10 @@ impl Checker {
         }
         match header.kind {
             Kind::Unknown => {
-                let kind = fields.text("type").unwrap_or_default();
+                let kind = quoted(&fields.str("type").unwrap_or_default());
                 self.stranges.add(line, Strange::Kind(kind), || {
-                    fields.text("version").map(|version| format!("version {version}"))
+                    let version = fields.str("version");
+                    version.map(|version| format!("version {}", quoted(&version)))
                 });
             }
             Kind::Compaction => {}
@@ -123,10 +121,10 @@ impl Checker {
     }
 
     fn message(&mut self, line: u64, fields: &Fields<'_>) {
-        for part in super::message::message(fields, String::new(), 0).parts {
+        for part in parts(fields) {
             match part {
-                Part::ToolCall { id, name, .. } => self.items.push((line, id, Some(name))),
-                Part::ToolResult { call_id, .. } => self.items.push((line, call_id, None)),
+                Part::ToolCall { id, name, .. } => self.items.push((line, hash_of(&id), Some(quoted(&name)))),
+                Part::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
                 Part::Other { kind, .. } => self.stranges.add(line, Strange::Part(kind), || None),
                 _ => {}
             }
@@ -202,35 +200,26 @@ impl Checker {
             .iter()
             .rposition(|position| compacted(&position))
             .unwrap_or(0);
-        let lines: HashSet<u64> = branch.positions[first.min(branch.positions.len())..]
-            .iter()
-            .map(|position| self.line_of(*position))
-            .collect();
+        let sent = branch.positions[first.min(branch.positions.len())..].iter();
+        let sent = sent.flat_map(|position| iter::once(position).chain(index.repeats(*position)));
+        let lines: HashSet<u64> = sent.map(|position| self.line_of(*position)).collect();
         let items: Vec<_> = std::mem::take(&mut self.items)
             .into_iter()
             .filter(|(line, ..)| lines.contains(line))
             .collect();
-        let calls: HashSet<&str> = items
-            .iter()
-            .filter(|item| item.2.is_some())
-            .map(|item| item.1.as_str())
-            .collect();
-        let results: HashSet<&str> = items
-            .iter()
-            .filter(|item| item.2.is_none())
-            .map(|item| item.1.as_str())
-            .collect();
+        let ids = |are_calls: bool| -> HashSet<u64> {
+            let items = items.iter().filter(|(_, _, tool)| tool.is_some() == are_calls);
+            items.map(|(_, id, _)| *id).collect()
+        };
+        let (calls, results) = (ids(true), ids(false));
         for (line, id, tool) in &items {
             match tool {
-                Some(tool) if !results.contains(id.as_str()) => self.find(
+                Some(tool) if !results.contains(id) => self.find(
                     *line,
                     FindingKind::ToolUseWithoutResult,
-                    format!(
-                        "the call of {} has no result: a resume fills in that it was not recorded",
-                        quoted(tool)
-                    ),
+                    format!("the call of {tool} has no result: a resume fills in that it was not recorded"),
                 ),
-                None if !calls.contains(id.as_str()) => self.find(
+                None if !calls.contains(id) => self.find(
                     *line,
                     FindingKind::ResultWithoutToolUse,
                     "the call of this result is missing: a resume leaves the result out",

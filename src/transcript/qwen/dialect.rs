@@ -1,24 +1,24 @@
 //! What is asked of transcripts, answered for those of Qwen Code.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use bridge_protocol::check::{Finding, FindingKind};
 
 use super::check::{Place, check};
 use super::{OpenQwen, locate, own_folder};
 use crate::transcript::TranscriptError;
-use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::dialect::{Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing};
+use crate::transcript::dialect::{
+    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, open_first,
+};
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::{Parts, rollout_part};
-use crate::transcript::reading::open;
+use crate::transcript::reading;
 use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts::{HistoryFiles, MissingSource};
+use crate::transcript::rollouts::MissingSource;
 
 /// As Qwen Code writes them.
 #[derive(Debug)]
@@ -52,34 +52,14 @@ impl Dialect for Qwen {
         Ok((path, origin))
     }
 
-    fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
-        Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
-    }
-
-    fn is_gone(&self, root: &Path, id: &str) -> bool {
-        let found = locate(root, id);
-        found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
-    }
-
     fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
         let path = self.find(session)?;
-        let until = until.map(|until| until.record_uuid.as_str());
-        session.home.library.qwen.open(&path, until).map(Opened::qwen)
+        open(session.home, &path, until)
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
-        let mut failure = TranscriptError::NotFound {
-            upstream_id: place.upstream_id.clone(),
-            root: home.root.to_owned(),
-        };
-        for path in locate(home.root, &place.upstream_id)? {
-            match home.library.qwen.open(&path, Some(&place.record_uuid)) {
-                Err(error) if error.is_absence() => {}
-                Err(error) => failure = error,
-                Ok(opened) => return Ok(Opened::qwen(opened)),
-            }
-        }
-        Err(failure)
+        let found = locate(home.root, &place.upstream_id)?;
+        open_first(found, home.root, place, |path| open(home, path, Some(place)))
     }
 
     fn check(&self, session: Session<'_>, path: &Path) -> Result<Report, TranscriptError> {
@@ -90,7 +70,7 @@ impl Dialect for Qwen {
             cwd: cwd.map(|cwd| (cwd, is_there(cwd))),
         };
         let opened = read(home.library, path)?;
-        let report = check(open(path)?, opened.book.index(), place);
+        let report = check(reading::open(path)?, opened.book.index(), place);
         report.map_err(TranscriptError::io("read", path))
     }
 
@@ -99,14 +79,6 @@ impl Dialect for Qwen {
         let home = Home { library, root };
         let path = best(home, id, |_| false)?;
         self.check(home.session(None, id), &path)
-    }
-
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
-        let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
-        Ok(Parts {
-            files: vec![rollout_part(&path)?],
-            left_out: Vec::new(),
-        })
     }
 
     /// Where it was: the agent resumes a session only in the folder in which it began.
@@ -177,6 +149,12 @@ fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Resul
         upstream_id: id.to_owned(),
         root: home.root.to_owned(),
     })
+}
+
+fn open(home: Home<'_>, path: &Path, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
+    let until = until.map(|until| until.record_uuid.as_str());
+    let open = home.library.qwen.open(path, until)?;
+    Ok(Opened::Qwen(Box::new(open)))
 }
 
 fn read(library: &Library, path: &Path) -> Result<OpenQwen, TranscriptError> {

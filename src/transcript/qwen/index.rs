@@ -1,16 +1,16 @@
 //! Where the records of a transcript stand, and the branch that leads to one of them.
 //!
 //! The agent (Qwen Code 0.24.4) continues with the last record of the file, whatever it is, and follows the parents from there. A
-//! parent that is missing ends the history: what stands before it is not sent. Of records with one uuid the first names the
-//! parent. Pure over any buffered reader.
+//! parent that is missing ends the history: what stands before it is not sent. Records with one uuid are one message, and the first
+//! of them names the parent. Pure over any buffered reader.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead};
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::record::{Header, Kind, with_records};
+use super::record::{Header, Kind, for_each_record};
 use crate::transcript::lines::Lines;
 
 /// The uuid of a record; of another text a part of its digest.
@@ -20,6 +20,7 @@ pub(super) type Id = u128;
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) offset: u64,
+    pub(super) bytes: u32,
     pub(super) id: Id,
     pub(super) parent: Option<Id>,
     pub(super) kind: Kind,
@@ -32,6 +33,8 @@ pub(super) struct Index {
     pub(super) entries: Vec<Entry>,
     /// The first entry of each id.
     places: HashMap<Id, u32>,
+    /// The later entries of an id, by its first.
+    repeats: BTreeMap<u32, Vec<u32>>,
     /// The ids that are not uuids.
     texts: HashMap<Id, Box<str>>,
     pub(super) bytes: u64,
@@ -64,15 +67,13 @@ impl Index {
         self.ends_torn = false;
         while let Some(line) = lines.next_line()? {
             let (offset, ended) = (line.offset, line.ended);
-            let has_garbage = with_records(line.bytes, |records| {
-                for (place, fields) in &records.found {
-                    self.took_unended |= !ended;
-                    if let Some(header) = Header::of(fields) {
-                        self.push(offset + *place as u64, &header);
-                    }
+            let has_garbage = for_each_record(line.bytes, |place, fields| {
+                self.took_unended |= !ended;
+                if let Some(header) = Header::of(fields) {
+                    self.push(offset + place.start as u64, place.len(), &header);
                 }
-                records.has_garbage || line.oversized
             });
+            let has_garbage = has_garbage || line.oversized;
             match ended {
                 true => self.garbage_lines += u64::from(has_garbage),
                 false => self.ends_torn = has_garbage,
@@ -85,14 +86,20 @@ impl Index {
         Ok(())
     }
 
-    fn push(&mut self, offset: u64, header: &Header) {
+    fn push(&mut self, offset: u64, bytes: usize, header: &Header) {
         let id = self.id(&header.uuid);
         let parent = header.parent.as_deref().map(|parent| self.id(parent));
         let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        self.places.entry(id).or_insert(position);
-        self.prompts += u64::from(header.kind == Kind::Prompt);
+        let first = *self.places.entry(id).or_insert(position);
+        if first == position {
+            self.prompts += u64::from(header.kind == Kind::Prompt);
+        } else {
+            self.repeats.entry(first).or_default().push(position);
+        }
         self.entries.push(Entry {
             offset,
+            // No line has more.
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             id,
             parent,
             kind: header.kind,
@@ -144,6 +151,11 @@ impl Index {
     /// The entry of this uuid.
     pub(super) fn find(&self, uuid: &str) -> Option<u32> {
         self.places.get(&id_of(uuid)).copied()
+    }
+
+    /// The later entries with the uuid of this one, which is the first.
+    pub(super) fn repeats(&self, position: u32) -> &[u32] {
+        self.repeats.get(&position).map_or(&[], Vec::as_slice)
     }
 
     /// Whether another entry with the uuid of this one stands before it.

@@ -1,8 +1,7 @@
 //! A message as one record of Qwen Code has it, in the shapes of Google's API: parts with a text, a call or its response.
 
 use super::record::Kind;
-use crate::transcript::fields::Json;
-use crate::transcript::fields::{Fields, lenient_text};
+use crate::transcript::fields::{Fields, Json, lenient_text};
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 
 /// The message of a record, `bytes` long.
@@ -23,13 +22,8 @@ pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> Tra
         },
         at: fields.text("timestamp"),
         parts: match kind {
-            Kind::Compaction => kept_messages(fields)
-                .iter()
-                .flat_map(|json| parts_of(json.get()))
-                .collect(),
-            _ => fields
-                .raw("message")
-                .map_or_else(Vec::new, |message| parts_of(message.get())),
+            Kind::Compaction => kept_messages(fields).into_iter().flat_map(parts_of).collect(),
+            _ => parts(fields).collect(),
         },
         copied_from: source.and_then(|source| source.text("sessionId").zip(source.text("messageUuid"))),
         bytes,
@@ -46,18 +40,23 @@ pub(super) fn kept_messages<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
 
 /// The first text of a record's message.
 pub(super) fn prompt_text(fields: &Fields<'_>) -> Option<String> {
-    let parts = parts_of(fields.raw("message")?.get());
-    parts.into_iter().find_map(|part| match part {
+    parts(fields).find_map(|part| match part {
         Part::Text(text) => Some(text),
         _ => None,
     })
 }
 
-fn parts_of(message: &str) -> Vec<Part> {
-    match Fields::parse(message).and_then(|message| message.array("parts")) {
-        Some(parts) => parts.into_iter().map(|part| part_of(part.get())).collect(),
-        None => vec![other(message)],
-    }
+/// What the message of a record says.
+pub(super) fn parts<'a>(fields: &Fields<'a>) -> impl Iterator<Item = Part> + use<'a> {
+    fields.raw("message").into_iter().flat_map(parts_of)
+}
+
+/// The parts of a message, each decoded when it is asked for.
+fn parts_of(message: Json<'_>) -> impl Iterator<Item = Part> {
+    let parts = Fields::of(message).and_then(|message| message.array("parts"));
+    let whole = parts.is_none().then(|| other(message.get()));
+    let parts = parts.into_iter().flatten().map(|part| part_of(part.get()));
+    parts.chain(whole)
 }
 
 fn part_of(json: &str) -> Part {

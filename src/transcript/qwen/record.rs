@@ -1,7 +1,10 @@
 //! One record of Qwen Code's transcripts: what it is, and its place in the chain.
 
+use std::ops::Range;
+
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::scan::ID_LIMIT_BYTES;
 
 /// What a record is in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,17 +42,8 @@ pub(super) struct Header {
     pub(super) is_copied: bool,
 }
 
-/// A line's records.
-#[derive(Debug, Default)]
-pub(super) struct Records<'a> {
-    /// Each with its place in the line, in bytes.
-    pub(super) found: Vec<(usize, Fields<'a>)>,
-    /// Whether the line holds something else.
-    pub(super) has_garbage: bool,
-}
-
-/// System records that stand beside the chain: the agent passes over them when it looks for the last record and for parents.
-const BESIDE: [&str; 6] = [
+/// System records that are no part of the chain: the agent passes over them when it looks for the last record and for parents.
+const OUTSIDE_CHAIN: [&str; 6] = [
     "session_artifact_event",
     "session_artifact_snapshot",
     "session_sources_snapshot",
@@ -113,15 +107,13 @@ impl Header {
     pub(super) fn of(fields: &Fields<'_>) -> Option<Self> {
         let kind = Kind::of(fields);
         let subtype = fields.text("subtype");
-        let is_beside = || subtype.is_some_and(|subtype| BESIDE.contains(&subtype.as_str()));
-        let parent = fields.raw("parentUuid")?;
-        let parent = match parent.get() {
-            "null" => None,
-            _ => Some(fields.text("parentUuid")?).filter(|parent| !parent.is_empty()),
+        let is_outside = || subtype.is_some_and(|subtype| OUTSIDE_CHAIN.contains(&subtype.as_str()));
+        let parent = match fields.raw("parentUuid")?.get() {
+            "null" | "\"\"" => None,
+            _ => Some(id(fields, "parentUuid")?),
         };
-        let named = |name| fields.text(name).filter(|text| !text.is_empty());
-        let (uuid, session) = (named("uuid")?, named("sessionId")?);
-        (kind != Kind::Note || !is_beside()).then(|| Self {
+        let (uuid, session) = (id(fields, "uuid")?, id(fields, "sessionId")?);
+        (kind != Kind::Note || !is_outside()).then(|| Self {
             uuid,
             parent,
             session,
@@ -131,35 +123,27 @@ impl Header {
     }
 }
 
-/// The records of a line. The agent finds those that were written into one line, as long as each is whole.
-pub(super) fn with_records<T>(line: &[u8], take: impl FnOnce(Records<'_>) -> T) -> T {
+/// An id that a record names; one that is empty or longer than any that agents write counts as absent.
+fn id(fields: &Fields<'_>, name: &str) -> Option<String> {
+    let is_short = |json: &Json<'_>| json.get().len() <= ID_LIMIT_BYTES;
+    let id = fields.raw(name).filter(is_short)?.text()?;
+    (!id.is_empty()).then(|| id.into_owned())
+}
+
+/// Passes each record of a line to `take`, with its place in the line. The agent finds those that were written into one line, as
+/// long as each is whole. Whether the line holds something else.
+pub(super) fn for_each_record(line: &[u8], mut take: impl FnMut(Range<usize>, &Fields<'_>)) -> bool {
     let bytes = trimmed(line);
     let before = bytes.as_ptr() as usize - line.as_ptr() as usize;
     let text = text_of_same_length(bytes);
-    if let Some(fields) = Fields::parse(&text) {
-        let found = vec![(before, fields)];
-        return take(Records {
-            found,
-            has_garbage: false,
-        });
-    }
-    let mut records = Records {
-        has_garbage: !text.is_empty(),
-        ..Records::default()
-    };
-    let mut objects = serde_json::Deserializer::from_str(&text).into_iter::<Fields<'_>>();
+    let mut records = serde_json::Deserializer::from_str(&text).into_iter::<Fields<'_>>();
     loop {
-        let place = objects.byte_offset();
-        match objects.next() {
-            Some(Ok(fields)) => records.found.push((before + place, fields)),
-            Some(Err(_)) => break,
-            None => {
-                records.has_garbage = false;
-                break;
-            }
+        let start = before + records.byte_offset();
+        match records.next() {
+            Some(Ok(fields)) => take(start..before + records.byte_offset(), &fields),
+            garbage => return garbage.is_some(),
         }
     }
-    take(records)
 }
 
 /// The title that a record gives the session.

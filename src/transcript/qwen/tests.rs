@@ -370,6 +370,99 @@ fn damage_is_found_and_what_is_left_is_read() {
     }
 }
 
+/// As the agent sends them: in one message, where the first one stands.
+#[test]
+fn records_with_one_uuid_are_one_message() {
+    let records = lines(WHOLE);
+    let whole = Root::with(WHOLE_ID, text(&records));
+    let position = |kind: &str| {
+        let is_it = |record: &Value| record["type"] == kind && record["subtype"].is_null();
+        records.iter().position(is_it).unwrap()
+    };
+    for (number, kind) in [(0, "user"), (1, "assistant")] {
+        let mut repeated = records.clone();
+        let mut again = records[position(kind)].clone();
+        again["message"]["parts"] = json!([{"text": "again"}]);
+        again["parentUuid"] = Value::Null;
+        repeated.insert(position(kind) + 3, again.clone());
+        let root = Root::with(WHOLE_ID, text(&repeated));
+        let mut opened = root.open(WHOLE_ID);
+        assert_eq!(
+            (opened.turns(), opened.prompts()),
+            (6, whole.open(WHOLE_ID).prompts())
+        );
+        let first = whole.open(WHOLE_ID).message(number).unwrap().unwrap();
+        let message = opened.message(number).unwrap().unwrap();
+        let (last, rest) = message.parts.split_last().unwrap();
+        assert_eq!(
+            (last, rest),
+            (&Part::Text("again".to_owned()), &first.parts[..]),
+            "{kind}"
+        );
+        assert_eq!(message.bytes, first.bytes + again.to_string().len() as u64);
+    }
+}
+
+fn root_of_whole() -> Root {
+    Root::with(WHOLE_ID, WHOLE)
+}
+
+/// What a record has is read, and nothing of those behind it in the same line.
+#[test]
+fn records_in_one_line_are_read_each_by_itself() {
+    let root = Root::with(WHOLE_ID, WHOLE.replace("}\n{", "} {"));
+    let (mut opened, mut whole) = (root.open(WHOLE_ID), root_of_whole().open(WHOLE_ID));
+    assert_eq!(opened.messages(), whole.messages());
+    for number in 0..whole.messages() {
+        let (read, expected) = (
+            opened.message(number).unwrap().unwrap(),
+            whole.message(number).unwrap().unwrap(),
+        );
+        assert_eq!(read.parts, expected.parts);
+        // The space before it is its own.
+        assert_eq!(read.bytes, expected.bytes + u64::from(number > 0), "{number}");
+    }
+}
+
+/// No line costs several times its size: what has too many members or too long an id is no part of the chain.
+#[test]
+fn hostile_records_are_passed_over() {
+    let record = |uuid: &str, parent: &str, more: &str| {
+        let parent = json!(parent);
+        format!(
+            r#"{{"uuid":"{uuid}","parentUuid":{parent},"sessionId":"{WHOLE_ID}","type":"assistant","message":{{"parts":[{{"text":"x"}}]}}{more}}}"#
+        )
+    };
+    let last = lines(WHOLE).last().unwrap()["uuid"].as_str().unwrap().to_owned();
+    let long = "i".repeat(4096);
+    let table = [
+        (record("a", &last, ""), 1, None),
+        (
+            record("a", &last, &r#","m":1"#.repeat(10_000)),
+            0,
+            Some(FindingKind::GarbageLine),
+        ),
+        (record(&long, &last, ""), 0, None),
+        (record("a", &long, ""), 0, None),
+    ];
+    let messages = root_of_whole().open(WHOLE_ID).messages();
+    for (line, more, finding) in table {
+        let root = Root::with(WHOLE_ID, format!("{WHOLE}{line}\n"));
+        assert_eq!(root.open(WHOLE_ID).messages(), messages + more);
+        let found: Vec<_> = root
+            .check(WHOLE_ID)
+            .findings
+            .iter()
+            .map(|finding| finding.kind)
+            .collect();
+        assert_eq!(found, Vec::from_iter(finding));
+    }
+    let many = record("a", &last, "").replace(r#"{"text":"x"}"#, &vec![r#"{"text":"x"}"#; 10_001].join(","));
+    let root = Root::with(WHOLE_ID, format!("{WHOLE}{many}\n"));
+    let message = root.open(WHOLE_ID).message(messages).unwrap().unwrap();
+    assert!(matches!(message.parts[..], [Part::Other { .. }]), "as it stands");
+}
+
 #[test]
 fn a_turn_is_over_where_its_end_or_a_reply_stands() {
     let table = [

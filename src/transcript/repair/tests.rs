@@ -452,3 +452,34 @@ fn the_files_that_records_name_come_along() {
     assert!(!written.contains(OLD), "{written}");
     assert_eq!(reading::check(&made.path).expect("a check").findings, []);
 }
+
+/// As a cut: what was noted of the source must still be so.
+#[test]
+fn a_source_that_was_rewritten_meanwhile_is_not_repaired() {
+    let lines = [
+        chain("u1", "", "user", "one"),
+        chain("a1", "u1", "assistant", "first"),
+        chain("u2", "a1", "user", "two"),
+    ];
+    let text = lines.join("\n") + "\n";
+    let (folder, source) = transcript(text.as_bytes());
+    let read = index(&source);
+    let branch = read.select_joined().expect("a branch");
+    let table = [
+        text.replacen("\"a1\"", "\"a9\"", 1),
+        text.replacen("\"assistant\"", "'assistant'", 1),
+        text[..lines[0].len() + 1].to_owned(),
+        format!("\n{text}"),
+        String::new(),
+    ];
+    for changed in table {
+        fs::write(&source, &changed).expect("the source");
+        let error = repair(&source, &read, &branch, folder.path(), NEW).expect_err("another source");
+        assert!(
+            matches!(error, TranscriptError::Io { action: "repair", .. }),
+            "{error}"
+        );
+        let left = fs::read_dir(folder.path()).expect("the folder");
+        assert_eq!(left.count(), 1, "a failure leaves nothing behind: {changed}");
+    }
+}

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::MissingSource;
+use crate::files::open_file;
 use crate::transcript::cache::Cache;
 use crate::transcript::codex::book::{Book, Bookmark, Growth, PartEnd};
 use crate::transcript::codex::rollout_name;
@@ -139,7 +140,7 @@ impl RolloutBooks {
             if file.end.growth == Growth::ReadAnew {
                 return Ok(Currency::Stale);
             }
-            let opened = File::open(&file.path)?;
+            let opened = open_file(&file.path)?;
             let now = Identity::of(&opened.metadata()?);
             Ok(
                 match (self.has_only_grown(file, &now, &opened)?, file.end.growth) {
@@ -166,7 +167,7 @@ impl RolloutBooks {
         // Without its tail it is read anew, which is never wrong.
         let tail = match end.growth {
             Growth::ReadAnew => None,
-            _ => File::open(path)
+            _ => open_file(path)
                 .and_then(|file| tail_hash(&self.hasher, &file, end.whole_bytes))
                 .unwrap_or_default(),
         };

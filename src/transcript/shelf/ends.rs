@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::find::Found;
 use super::{Format, ShelfEntry};
+use crate::files::open_file;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, rollout_name};
 use crate::transcript::qwen;
-use crate::transcript::reading::open_file;
 use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
 /// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
@@ -123,7 +123,7 @@ fn read_packed(
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    let mut text = Unpacked::new(open_file(&found.path)?.0)?;
+    let mut text = Unpacked::new(open_file(&found.path)?)?;
     buffers.head.clear();
     let mut summary = TranscriptSummary::default();
     for limit in [END_BYTES, FAR_HEAD_BYTES] {
@@ -156,7 +156,7 @@ fn read(
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    let (file, _) = open_file(&found.path)?;
+    let file = open_file(&found.path)?;
     let bytes = found.identity.bytes;
     let both = 2 * END_BYTES as u64;
     let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };

@@ -14,10 +14,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::transcript::claude::BranchOptions;
+use crate::transcript::dialect::Home;
+use crate::transcript::library::Library;
 use crate::transcript::lines::Lines;
 use crate::transcript::message::{Part, Sort, TranscriptMessage};
-use crate::transcript::opened::Opened;
 use crate::transcript::record::{Record, line_text};
+use crate::transcript::shelf::Format;
 use crate::transcript::summary::{self, Ends, TranscriptSummary};
 use crate::transcript::{codex, copy, reading, rollouts};
 use bridge_protocol::check::FindingKind;
@@ -454,13 +456,9 @@ fn what_codex_wrote_is_read_as_pinned() {
         fs::write(folder.join(name), bytes("codex", one.name)).unwrap();
     }
     for one in CODEX {
-        let mut open = Opened::codex(
-            &crate::transcript::library::Library::default(),
-            root.path(),
-            one.upstream_id,
-            None,
-        )
-        .unwrap();
+        let (library, root) = (&Library::default(), root.path());
+        let session = Home { library, root }.session(None, one.upstream_id);
+        let mut open = Format::Codex.dialect().open(session, None).unwrap();
         assert_eq!(open.losses(), [], "{}", one.name);
         let mut prompts = vec![String::new(); open.turns()];
         for (turn, prompt) in prompts.iter_mut().enumerate() {
@@ -472,7 +470,7 @@ fn what_codex_wrote_is_read_as_pinned() {
             }
         }
         assert_eq!(prompts, one.turns, "{}", one.name);
-        let report = rollouts::check(root.path(), one.upstream_id).unwrap();
+        let report = rollouts::check(root, one.upstream_id).unwrap();
         let kinds: Vec<FindingKind> = report.findings.iter().map(|finding| finding.kind).collect();
         assert_eq!(kinds, one.findings, "{}: {:#?}", one.name, report.findings);
     }

@@ -1,6 +1,7 @@
 //! The demonstration's own judgement: it must see what is missing, doubled or out of order.
 
-use super::{History, RECALL, Recalled};
+use super::{AUTOMATIC, History, RECALL, Recalled};
+use bridge_protocol::turn::CONTINUE_PROMPT;
 
 fn recalled(users: &[&str]) -> Vec<Recalled> {
     users
@@ -14,17 +15,18 @@ fn recalled(users: &[&str]) -> Vec<Recalled> {
 #[test]
 fn only_the_whole_history_once_and_in_order_is_right() {
     let history = History {
-        prompts: vec!["one".to_owned(), RECALL.to_owned(), "two".to_owned()],
+        prompts: ["one", RECALL, AUTOMATIC, "two"].map(str::to_owned).to_vec(),
         cut_short: vec!["crashed".to_owned()],
     };
-    let table: [(&[&str], bool); 8] = [
-        (&["one", RECALL, "two"], true),
-        (&["one", RECALL, "crashed", "two"], true),
-        (&["one", "two"], false),
+    let table: [(&[&str], bool); 9] = [
+        (&["one", RECALL, CONTINUE_PROMPT, "two"], true),
+        (&["one", RECALL, "crashed", CONTINUE_PROMPT, "two"], true),
+        (&["one", RECALL, "two"], false),
+        (&["one", CONTINUE_PROMPT, "two"], false),
         (&["one"], false),
-        (&["two", RECALL, "one"], false),
-        (&["one", RECALL, "two", "two"], false),
-        (&["one", RECALL, "two", RECALL], false),
+        (&["two", RECALL, CONTINUE_PROMPT, "one"], false),
+        (&["one", RECALL, CONTINUE_PROMPT, "two", "two"], false),
+        (&["one", RECALL, CONTINUE_PROMPT, CONTINUE_PROMPT, "two"], false),
         (&[], false),
     ];
     for (users, right) in table {

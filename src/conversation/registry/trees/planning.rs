@@ -3,7 +3,6 @@
 //! A session belongs to the folder that it began in, as its agent sees it: by the name of the folder that its transcript lies in.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use super::super::super::moving::{self, move_error};
 use super::super::super::services::Services;
 use super::super::super::trees::{Part, State, TreeMove};
 use super::{of_conversation, store_failed};
+use crate::files::open_file;
 use crate::store::ConversationRecord;
 use crate::transcript::fields::Fields;
 use crate::transcript::locate::{own_folder, project_folder};
@@ -164,7 +164,7 @@ fn is_of(tree: &Tree, cwd: &str, folder: &str) -> bool {
 
 /// The folder that the first record of a transcript names.
 fn first_folder(path: &Path) -> Option<String> {
-    let reader = BufReader::new(File::open(path).ok()?.take(BEGINNING_BYTES));
+    let reader = BufReader::new(open_file(path).ok()?.take(BEGINNING_BYTES));
     let mut lines = reader.split(b'\n').map_while(Result::ok);
     lines.find_map(|line| Fields::parse(std::str::from_utf8(&line).ok()?)?.text("cwd"))
 }

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use super::super::super::growth::Growth;
 use super::super::super::services::chain_text;
 use super::super::{Registry, panic_text};
+use crate::files::open_file;
 use crate::transcript::shelf::Format;
 use crate::transcript::syncing::{SyncError, SyncLog};
 
@@ -320,7 +321,7 @@ impl Registry {
 impl Unsynced {
     /// Opens a transcript; none where it cannot be read.
     pub(super) fn open(path: &Path, root: &Path, format: Format) -> Option<Self> {
-        let file = File::open(path).ok()?;
+        let file = open_file(path).ok()?;
         Some(Self {
             device: file.metadata().ok()?.dev(),
             file: Arc::new(file),

@@ -208,13 +208,11 @@ impl Root {
 
     fn open(&self, library: &Library, id: &str) -> Result<Opened, TranscriptError> {
         match self.format {
-            Format::Claude => Opened::claude(library, &self.path(id), None),
-            Format::Codex => Opened::codex(library, self.folder.path(), id, None),
-            Format::Qwen => {
+            Format::Claude => library.open(&self.path(id), None).map(Opened::Claude),
+            Format::Codex | Format::Qwen => {
                 let root = self.folder.path();
-                self.format
-                    .dialect()
-                    .open(Home { library, root }.session(Some(HOME), id), None)
+                let session = Home { library, root }.session(Some(HOME), id);
+                self.format.dialect().open(session, None)
             }
         }
     }

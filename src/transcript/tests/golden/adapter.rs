@@ -43,7 +43,7 @@ pub(super) fn flags(facts: &Facts, offset: u64) -> String {
     if branch.leaf_offset() == offset {
         flags.push("leaf".to_owned());
     }
-    if let Some(join) = branch.joins().iter().find(|join| join.offset == offset) {
+    if let Some(join) = branch.join_at(offset) {
         flags.push(format!(
             "joined to {}",
             join.parent.as_deref().unwrap_or("nothing")
