@@ -362,7 +362,7 @@ impl Index {
             return Some(Walk::from(&self.entries, newest, follow_compaction));
         };
         let mut walk = Walk::from(&self.entries, leaf, follow_compaction);
-        walk.leave(&self.entries, from_newest);
+        walk.leave(&self.entries, &from_newest);
         Some(walk)
     }
 

@@ -130,7 +130,7 @@ impl Walk {
 
     /// Leaves aside the way back from the newest message: counts the break because of which it could not be followed, and
     /// notes the newest branch behind the end of this one that could have been.
-    pub(super) fn leave(&mut self, entries: &Entries, way: Self) {
+    pub(super) fn leave(&mut self, entries: &Entries, way: &Self) {
         let is_broken = way.breaks > 0;
         let is_left = |position: &usize| {
             let is_told = self.contains(*position) || (is_broken && way.contains(*position));
