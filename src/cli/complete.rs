@@ -16,7 +16,7 @@ use super::output::one_line;
 use super::words;
 
 /// How long a shell waits for candidates.
-const LIMIT: Duration = Duration::from_millis(200);
+const LIMIT: Duration = Duration::from_secs(1);
 
 /// How many candidates are offered.
 const CANDIDATES: u32 = 100;

@@ -79,7 +79,7 @@ impl Reach {
                 Exit::NoDaemon,
                 format!("no daemon answers at {}", self.paths.bridge_socket.display()),
             )
-            .hint("start one with sessiond, or omit --no-start"));
+            .hint("start it: sessionctl start"));
         }
         // If several commands find no daemon at once, one of them starts it and the others find it here.
         let turn = start::StartTurn::take(&self.paths).await?;

@@ -16,6 +16,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
 use unicode_width::UnicodeWidthStr;
 
+use super::commands::make::new_here;
 use super::commands::{Context, list};
 use super::connect::Daemon;
 use super::exit::Exit;
@@ -23,8 +24,8 @@ use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
 use super::past::Teller;
 use super::problem::{Outcome, Problem};
-use super::talk::send;
 use super::words;
+use crate::paths::shell_word;
 
 /// How many conversations are listed.
 const LISTED: usize = 1_000;
@@ -52,7 +53,7 @@ pub(super) async fn pick(
 ) -> Outcome<Conversation> {
     let (all, _) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
     if all.is_empty() && may_create {
-        return send::new(daemon, None).await;
+        return new_here(daemon, None).await;
     }
     let mut picker = Picker {
         daemon,
@@ -205,7 +206,7 @@ impl Picker<'_> {
             (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Done)),
             (KeyCode::Enter, selected) => return Ok(selected.cloned()),
             (KeyCode::Char('n'), _) if control && self.may_create => {
-                return send::new(self.daemon, None).await.map(Some);
+                return new_here(self.daemon, None).await.map(Some);
             }
             (KeyCode::Char('f'), _) if control => self.act('f', "").await,
             (KeyCode::Char('r'), Some(one)) if control => self.input = Input::Title(one.title.clone()),
@@ -255,7 +256,7 @@ impl Picker<'_> {
             }
             _ => daemon.call(method::Delete::of(one.id)).await.map(|_| {
                 self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
-                let again = one.head.map(|head| one_line(head.as_str()));
+                let again = one.head.map(|head| shell_word(&one_line(head.as_str())));
                 let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
                 self.deleted
                     .push(format!("{}{}", self.message, again.unwrap_or_default()));

@@ -112,6 +112,12 @@ impl Problem {
         serde_json::to_string(&told).ok()
     }
 
+    /// The same in other words.
+    pub(super) fn message(mut self, message: String) -> Self {
+        self.message = Some(message);
+        self
+    }
+
     /// The same, with what to do next.
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -209,21 +215,25 @@ impl From<PathsError> for Problem {
 
 /// What to do next after an error of the daemon, where its message does not always say so itself.
 fn hint_for(error: &BridgeError) -> Option<String> {
-    let hint = match error.kind {
+    let id = error.detail("conversationId");
+    let id = id.as_str().map(words::short);
+    let hint = match (error.kind, id) {
+        (ErrorKind::Busy, Some(id)) => {
+            return Some(format!(
+                "follow the running turn: sessionctl attach {id}; or stop it: sessionctl cancel {id}"
+            ));
+        }
+        (ErrorKind::InvalidCwd, Some(id)) => {
+            return Some(format!(
+                "create the folder again, or move the conversation to this folder: sessionctl mv {id} ."
+            ));
+        }
+        (kind, _) => kind,
+    };
+    let hint = match hint {
         ErrorKind::NotFound => Some("sessionctl ls lists the conversations"),
         ErrorKind::Ambiguous => Some("give more characters of the id; sessionctl ls lists them"),
-        ErrorKind::Busy => Some(
-            "wait for the running turn, or stop it with sessionctl cancel; sessionctl send --queue queues a prompt",
-        ),
-        ErrorKind::InvalidCwd => {
-            let id = error.detail("conversationId");
-            return Some(match id.as_str().map(words::short) {
-                Some(id) => format!(
-                    "create the folder again, or move the conversation to another one: sessionctl mv {id} NEW"
-                ),
-                None => "name a folder that exists: --cwd DIR".to_owned(),
-            });
-        }
+        ErrorKind::Busy => Some("list what is running: sessionctl ls --state prompting"),
         ErrorKind::AgentUnavailable => Some("sessionctl agents lists the agents and whether they were found"),
         ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),
         ErrorKind::Limited => Some("try again after the limit resets"),

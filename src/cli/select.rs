@@ -177,9 +177,13 @@ fn is_unknown(problem: &Problem) -> bool {
 /// How a transcript with this id becomes a conversation: no conversation has it, or it would have been found.
 async fn to_adopt(daemon: &Daemon, word: &str) -> Option<String> {
     match that_begins(daemon, word, None).await {
-        Ok(id) => id.map(|id| format!("create a conversation from the transcript: sessionctl adopt {id}")),
+        Ok(id) => id.map(|id| {
+            let id = shell_word(id.as_str());
+            format!("create a conversation from the transcript: sessionctl adopt {id}")
+        }),
         Err(_) => Some(format!(
-            "list the transcripts with such ids: sessionctl transcripts {word}"
+            "list the transcripts with such ids: sessionctl transcripts {}",
+            shell_word(word)
         )),
     }
 }

@@ -141,7 +141,7 @@ impl Picture<'_> {
             words::state(conversation.state)
         );
         let at = self.left_at(member, parent);
-        let at = at.map_or_else(String::new, |step| format!(", forked after step {step}"));
+        let at = at.map_or_else(String::new, |step| format!(", forked after turn {step}"));
         let mark = match self.asked_for == Some(conversation.id) {
             true => self.look.sign("  ← this", "  <- this"),
             false => "",
@@ -200,7 +200,10 @@ impl Picture<'_> {
         let (mut lines, mut left_out) = (Vec::new(), 0);
         let tell_left_out = |lines: &mut Vec<String>, left_out: &mut usize| match std::mem::take(left_out) {
             0 => {}
-            left_out => lines.push(format!("{} {left_out} more", self.look.sign("…", "..."))),
+            left_out => {
+                let earlier = words::count(left_out as u64, "earlier turn", "earlier turns");
+                lines.push(format!("{} {earlier}", self.look.sign("…", "...")));
+            }
         };
         for (index, step) in of_session.iter().enumerate() {
             if step.step <= drawn || (index < newest && !forked.contains(&step.step)) {
@@ -213,7 +216,7 @@ impl Picture<'_> {
                 empty if empty.is_empty() => "[no text]".to_owned(),
                 prompt => format!("\"{}\"", cut(&prompt, PROMPT_COLUMNS, self.look)),
             };
-            lines.push(format!("step {} {prompt}", step.step));
+            lines.push(format!("turn {} {prompt}", step.step));
         }
         tell_left_out(&mut lines, &mut left_out);
         let node = |line: String| Node {
@@ -232,7 +235,7 @@ impl Picture<'_> {
             .from_checkpoint_id
             .as_ref()
             .and_then(|at| step_of(at, &member.steps));
-        let after = at.map_or_else(String::new, |step| format!(" after step {step}"));
+        let after = at.map_or_else(String::new, |step| format!(" after turn {step}"));
         let id = &session.entry.upstream_id;
         let mut line = words::origin(&session.entry, &after);
         line.push_str(match (session.is_abandoned, session.is_in_chain) {

@@ -99,22 +99,24 @@ where
             return Ok(read(&answer)?);
         }
         let named = params.conversation().cloned();
-        Ok(self
-            .act(params, request)
-            .await
-            .map_err(|error| match (error, named) {
-                // The folder is the conversation's own, or to be.
-                (error @ ConversationError::InvalidCwd(_), Some(named)) => {
-                    match self.registry.resolve(&named) {
-                        Ok(id) => ConversationError::OfConversation {
-                            id,
-                            error: Box::new(error),
-                        },
-                        Err(_) => error,
-                    }
-                }
-                (error, _) => error,
-            })?)
+        let acted = self.act(params, request).await;
+        Ok(acted.map_err(|error| {
+            // What helps is a call about the conversation.
+            let concerns_it = matches!(
+                error,
+                ConversationError::InvalidCwd(_) | ConversationError::Busy(_)
+            );
+            match named
+                .filter(|_| concerns_it)
+                .map(|named| self.registry.resolve(&named))
+            {
+                Some(Ok(id)) => ConversationError::OfConversation {
+                    id,
+                    error: Box::new(error),
+                },
+                _ => error,
+            }
+        })?)
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::home::Home;
 use super::text;
+use crate::pty::Terminal;
 
 #[test]
 fn new_says_that_the_echo_answers_and_how_to_install_an_agent() {
@@ -54,7 +55,11 @@ fn new_with_an_agent_that_is_not_installed_fails_with_the_line_that_installs_it(
         ("other", 6),
         ("nobody", 4),
     ] {
-        home.printed(&["new", "--agent", agent], code);
+        let told = home.printed(&["new", "--agent", agent], code);
+        // A chat says the same.
+        let mut chat = home.command(&["chat", "--new", "--agent", agent]);
+        let (shown, exit) = Terminal::of(200, chat.env("NO_COLOR", "1")).ended();
+        assert_eq!((shown.replace('\r', ""), exit), (told, Some(code)), "{agent}");
     }
     let listed: Value = serde_json::from_str(&home.said(&["--json", "ls"])).unwrap();
     assert_eq!(listed["conversations"], serde_json::json!([]));

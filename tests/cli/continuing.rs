@@ -142,7 +142,7 @@ fn continue_follows_the_turn() {
 }
 
 /// A command that waits, in the background; its output is nobody's.
-fn begin(home: &Home, arguments: &[&str]) -> Child {
+pub(super) fn begin(home: &Home, arguments: &[&str]) -> Child {
     let mut command = home.command(arguments);
     command
         .stdin(Stdio::null())

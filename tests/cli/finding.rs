@@ -10,23 +10,23 @@ use super::printed::{check_printed, check_seen};
 use super::terminal::{Terminal, in_shell};
 use super::text;
 
-const ESCAPE: &str = "\x1b";
-const ENTER: &str = "\r";
-const DOWN: &str = "\x1b[B";
+pub(super) const ESCAPE: &str = "\x1b";
+pub(super) const ENTER: &str = "\r";
+pub(super) const DOWN: &str = "\x1b[B";
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
-const CTRL_F: &str = "\x06";
-const CTRL_N: &str = "\x0e";
+pub(super) const CTRL_F: &str = "\x06";
+pub(super) const CTRL_N: &str = "\x0e";
 const CTRL_R: &str = "\x12";
-const CTRL_U: &str = "\x15";
-const CTRL_X: &str = "\x18";
+pub(super) const CTRL_U: &str = "\x15";
+pub(super) const CTRL_X: &str = "\x18";
 
 /// Shown at the end of each screen of the picker, after which it waits for a key.
 const KEYS: &str = "Esc leaves";
 
 /// The command is shown at a terminal of this size without colours.
 #[track_caller]
-fn shown(home: &Home, columns: u16, arguments: &[&str]) -> Vec<String> {
+pub(super) fn shown(home: &Home, columns: u16, arguments: &[&str]) -> Vec<String> {
     let shown = Terminal::run_plain(home, columns, arguments).exits(0);
     lines(&shown)
 }
@@ -36,7 +36,7 @@ fn lines(shown: &str) -> Vec<String> {
 }
 
 /// The lines of the last screen in the output of the picker, without what steers the terminal.
-fn screen(shown: &str) -> Vec<String> {
+pub(super) fn screen(shown: &str) -> Vec<String> {
     let last = shown.rsplit("\x1b[1;1H").next().unwrap();
     let mut text = String::new();
     let mut parts = last.split("\x1b[");
@@ -50,7 +50,7 @@ fn screen(shown: &str) -> Vec<String> {
 
 /// Reads on until the picker's next screen has these words, and gives that screen.
 #[track_caller]
-fn until(terminal: &mut Terminal, words: &str) -> Vec<String> {
+pub(super) fn until(terminal: &mut Terminal, words: &str) -> Vec<String> {
     loop {
         let shown = terminal.until("\x1b[J");
         if shown.contains(words) {
@@ -64,7 +64,7 @@ fn json(home: &Home, arguments: &[&str]) -> Value {
     serde_json::from_str(&home.said(&[&["--json"], arguments].concat())).unwrap()
 }
 
-fn titles(home: &Home) -> Vec<String> {
+pub(super) fn titles(home: &Home) -> Vec<String> {
     let listed = json(home, &["ls"]);
     let listed = listed["conversations"].as_array().unwrap().iter();
     listed
@@ -412,7 +412,11 @@ fn the_picker_forks_renames_and_deletes_after_a_question() {
     assert!(titles(&home).contains(&"Deploy it".to_owned()));
 
     terminal.type_in(CTRL_F);
-    until(&mut terminal, "Forked as ");
+    let screen = until(&mut terminal, "Forked as ");
+    assert!(
+        screen[2].starts_with("❯ ") && screen[2].ends_with("Deploy it (fork)"),
+        "{screen:?}"
+    );
     assert_eq!(titles(&home).len(), 4);
 
     terminal.type_in(&format!("{CTRL_U}poem"));
@@ -555,7 +559,7 @@ fn a_branch_names_its_parent_and_the_turn() {
         assert!(line.chars().count() <= 80, "{tree:?}");
     }
     assert!(
-        tree.iter().any(|line| line.contains("step 1 \"prompt 1")),
+        tree.iter().any(|line| line.contains("turn 1 \"prompt 1")),
         "{tree:?}"
     );
     home.said(&["rm", &id]);

@@ -33,6 +33,21 @@ fn a_branch_is_what_is_used_next() {
     assert!(![parent, branch].contains(&last), "{last}");
 }
 
+/// The newest of this folder, where the one that was used last is gone.
+#[test]
+fn the_newest_of_this_folder_is_meant_after_the_last_was_deleted() {
+    let home = Home::new();
+    let first = home.said(&["new"]);
+    let last = home.said(&["new"]);
+    let other = home.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    home.said(&["new", "--cwd", other.to_str().unwrap()]);
+    home.said(&["rm", &last]);
+    assert_eq!(here(&home), first);
+    home.said(&["rm", &first]);
+    assert_eq!(home.run(&["show", "."]).status.code(), Some(4));
+}
+
 #[test]
 fn an_imported_and_an_adopted_conversation_are_used_next() {
     let (there, home) = (Home::new(), Home::new());

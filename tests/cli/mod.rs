@@ -27,8 +27,12 @@ mod here;
 mod history;
 mod home;
 mod listeners;
+#[cfg(target_os = "linux")]
+mod lists;
 mod live;
 mod moving;
+#[cfg(target_os = "linux")]
+mod picking;
 mod printed;
 #[cfg(target_os = "linux")]
 mod progress;

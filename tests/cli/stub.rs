@@ -407,6 +407,20 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
             shared.released.notified().await;
             stop_reason = "cancelled";
         }
+        "think" => {
+            let content = json!({"type": "text", "text": "deep\u{1b}[2J\u{9b}31m thought\n"});
+            let thought = json!({"sessionUpdate": "agent_thought_chunk", "content": content});
+            let entry = |content, status| json!({"content": content, "priority": "low", "status": status});
+            let entries = [entry("Look", "completed"), entry("Fix it", "in_progress")];
+            let plan = json!({"sessionUpdate": "plan", "entries": entries});
+            let cost = json!({"amount": 0.42, "currency": "USD"});
+            let usage =
+                json!({"sessionUpdate": "usage_update", "used": 24_600, "size": 200_000, "cost": cost});
+            for update in [thought, plan, usage] {
+                shared.emit(&json!({"type": "update", "turnId": "turn-1", "update": update}));
+            }
+            shared.emit(&update("thought through"));
+        }
         "lag" => {
             shared.emit(&update("before the gap"));
             shared.emit(&json!({"type": "lagged", "cursor": "e1:1"}));

@@ -8,6 +8,7 @@ use std::process::Command;
 use super::history;
 use super::home::Home;
 use super::printed::check_seen;
+use super::stub::{ID, Stub};
 pub(crate) use crate::pty::Terminal;
 use crate::screen::Screen;
 
@@ -244,6 +245,27 @@ fn no_escape_sequence_of_a_title_or_the_agent_reaches_the_terminal() {
         };
         assert!(!shown.contains(steers), "{arguments:?}: {shown:?}");
     }
+}
+
+#[test]
+fn a_plan_and_what_was_used_are_shown() {
+    let stub = Stub::start();
+    let send = super::sessionctl(&stub.home(), &["send", ID, "think"]);
+    let (seen, code) = Terminal::of(80, &in_shell("\"$0\" \"$@\"", &send)).seen();
+    assert_eq!(code, Some(0), "{seen}");
+    check_seen("send with a thought, a plan and a cost", &seen);
+    assert!(seen.contains("12% (25k of 200k tokens) · $0.42"), "{seen}");
+}
+
+/// The thoughts go to the terminal, whatever becomes of the answer.
+#[test]
+fn no_escape_sequence_of_a_thought_reaches_the_terminal() {
+    let stub = Stub::start();
+    let send = super::sessionctl(&stub.home(), &["send", ID, "think"]);
+    let shown = Terminal::of(80, &in_shell("\"$0\" \"$@\" | cat", &send)).exits(0);
+    let shown = shown.replace("\x1b[2K", "");
+    assert!(shown.contains("deep[2J31m thought\r\n"), "{shown:?}");
+    assert!(!shown.contains(['\x1b', '\u{9b}']), "{shown:?}");
 }
 
 #[test]

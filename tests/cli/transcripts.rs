@@ -163,6 +163,17 @@ fn a_transcript_is_named_by_the_beginning_of_its_id() {
     let adopted = home.said(&["adopt", &shown[0]]);
     let shown_again = home.said(&["transcripts", IDS[0]]) + &home.said(&["transcripts", IDS[1]]);
     assert!(shown_again.contains(&adopted), "{shown_again}");
+
+    // The same of conversations that hold them. A whole id is enough, and so is a conversation's own.
+    let other = home.said(&["adopt", &shown[1]]);
+    let told = home.printed(&["close", "01a1fcd0"], 4);
+    assert!(told.contains(&adopted) && told.contains(&other), "{told}");
+    for (word, id) in [(&shown[0], &adopted), (&shown[1], &other)] {
+        assert_eq!(home.shown(word)["id"], id.as_str());
+    }
+    for short in [&shown[0][..5], &adopted[..5]] {
+        assert_eq!(home.run(&["close", short]).status.code(), Some(4), "{short}");
+    }
 }
 
 /// It can be read, and what has to be done before it can be resumed is said beside the answer.

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 
 use super::past::tell_kept;
 use super::transcripts::that_begins;
-use super::{Context, real_folder};
+use super::{Context, missing_folder, real_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
@@ -101,7 +101,13 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         Err(problem) if problem.exit == Exit::Usage && cwd.is_none() && options.title.is_none() => {
             return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
         }
-        Err(problem) => return Err(not_found(problem)),
+        Err(problem) => {
+            let problem = not_found(problem);
+            return Err(match &cwd {
+                Some(folder) => missing_folder(problem, folder),
+                None => problem,
+            });
+        }
     };
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;

@@ -68,10 +68,17 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
         Archive::Add(subject) => add(context, subject).await,
         Archive::Restore(subject) => restore(context, subject).await,
         Archive::Rm(Orphan { id, agent }) => {
-            let what = format!("Delete all backups of the session {id}, for good");
-            let daemon = context.connect().await?;
-            context.confirm(&what, Unasked::NeedsYes)?;
-            forget(context, &daemon, UpstreamId::new(id), agent.map(Into::into)).await?;
+            let (id, daemon) = (UpstreamId::new(id), context.connect().await?);
+            if !context.yes {
+                let (kept, _) = context.watch(&daemon, method::Keep::default()).await?;
+                let (listed, all) = (kept.unclaimed, kept.total.unwrap_or_default().unclaimed);
+                // What is certain to be refused needs no question.
+                if listed.iter().any(|one| one.upstream_id == id) || all > listed.len() as u64 {
+                    let what = format!("Delete all backups of the session {id}, for good");
+                    context.confirm(&what, Unasked::NeedsYes)?;
+                }
+            }
+            forget(context, &daemon, id, agent.map(Into::into)).await?;
             Ok(Exit::Done)
         }
         Archive::Prune => prune(context).await,
@@ -83,7 +90,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let answer = context.ask(&daemon, method::Keep::default()).await?;
     let total = answer.total.unwrap_or_default();
     let line = format!(
-        "backups of {}: {}, {} on the disk",
+        "backups of {}: {}, {} beyond the transcripts themselves",
         words::count(total.sessions, "session", "sessions"),
         words::count(total.files, "file", "files"),
         words::size(total.bytes)

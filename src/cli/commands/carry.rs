@@ -9,7 +9,7 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 
 use super::past::{tell_incomplete, tell_kept};
-use super::{Context, real_folder, text_of, this_folder, wire_words};
+use super::{Context, missing_folder, real_folder, text_of, this_folder, wire_words};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
@@ -202,7 +202,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     let daemon = context.connect().await?;
     let call = method::Import {
         path,
-        cwd: folder,
+        cwd: folder.clone(),
         same_folders: options.same_folders,
         new_ids: options.new_ids,
         trust_settings: options.trust_settings,
@@ -212,6 +212,10 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
         if problem.exit == Exit::Busy && !options.new_ids {
             return problem.hint(format!("{as_new} imports it under new ids"));
         }
+        let problem = match &folder {
+            Some(folder) => missing_folder(problem, folder),
+            None => problem,
+        };
         let hint = "create a bundle where the conversation is: sessionctl export .";
         problem.hint_if(ErrorKind::TranscriptDamaged, hint)
     })?;

@@ -130,8 +130,10 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
         .await?
         .links;
     let clock = Clock::here();
+    let look = context.output.look;
+    let ids: Vec<&str> = links.iter().map(|link| link.upstream_id.as_str()).collect();
     let mut table = Table::new(&["SESSION", ">MADE", "", "ORIGIN"]);
-    for (index, link) in links.iter().enumerate() {
+    for (index, (link, id)) in links.iter().zip(words::names(&ids, look)).enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
         let from = link.from_upstream_id.as_ref();
         let from = from.map(|from| format!(", from {}", words::short(from.as_str())));
@@ -144,8 +146,8 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
             format!(", {}{written}", words::turns(link.carried_turns, link.turns)),
         ];
         table.row([
-            (link.upstream_id.to_string(), STRONG),
-            dim(clock.when(link.at, context.output.look)),
+            (id, STRONG),
+            dim(clock.when(link.at, look)),
             (head.to_owned(), GOOD),
             plain(origin.concat()),
         ]);
@@ -167,16 +169,18 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
     })
     .await?;
     let clock = Clock::here();
+    let look = context.output.look;
+    let ids = entries.iter().map(|entry| match entry.upstream_id.as_str() {
+        "" => "-",
+        id => id,
+    });
+    let ids: Vec<&str> = ids.collect();
     let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "CHANGE"]);
-    for entry in &entries {
-        let session = match entry.upstream_id.as_str() {
-            "" => "-",
-            id => id,
-        };
+    for (entry, session) in entries.iter().zip(words::names(&ids, look)) {
         table.row([
             dim(entry.seq.to_string()),
-            dim(clock.when(entry.at, context.output.look)),
-            (session.to_owned(), STRONG),
+            dim(clock.when(entry.at, look)),
+            (session, STRONG),
             plain(words::origin(entry, "")),
         ]);
         for line in words::tried(&entry.attempts) {
@@ -218,7 +222,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
 pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
     let Some(daemon) = context.reach.find().await? else {
         let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
-        return Err(problem.hint("start one in the foreground: sessiond"));
+        return Err(problem.hint("start it: sessionctl start"));
     };
     let status = context.ask(&daemon, method::Status::default()).await?;
     let uptime = words::span(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));

@@ -8,7 +8,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
-use super::{Context, real_folder, this_folder, wire_words};
+use super::{Context, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -95,7 +95,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
     let has_settings = options.model.is_some() || options.mode.is_some();
     let new = method::NewConversation {
         agent: options.agent.clone().map(Into::into),
-        cwd: folder,
+        cwd: folder.clone(),
         title: options.title.unwrap_or_default(),
         // An open session refuses a model or a mode that the agent does not know.
         open: options.open || has_settings,
@@ -108,7 +108,10 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
     };
     let answer = match context.ask(&daemon, new).await {
         Ok(answer) => answer,
-        Err(problem) => return Err(not_made(&daemon, problem, has_settings).await),
+        Err(problem) => {
+            let problem = missing_folder(problem, &folder);
+            return Err(not_made(&daemon, problem, has_settings).await);
+        }
     };
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;
@@ -116,6 +119,21 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
         context.warn_of_echo(&daemon, &answer.conversation).await?;
     }
     Ok(Exit::Done)
+}
+
+/// Makes a conversation in this folder, which `.` means from then on.
+pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
+    if let Some(agent) = &agent {
+        is_installed(daemon, agent).await?;
+    }
+    let call = method::NewConversation {
+        agent: agent.map(Into::into),
+        cwd: this_folder()?,
+        ..Default::default()
+    };
+    let conversation = daemon.call(call).await?.conversation;
+    select::use_here(daemon, conversation.id).await;
+    Ok(conversation)
 }
 
 /// Checks that an agent is known and its program exists; else the error says how to install it.
@@ -155,7 +173,12 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            return problem.hint(
+            let said = problem.message.clone().unwrap_or_default();
+            // There is none left to be changed.
+            let said = said
+                .trim_end_matches("; change it with sessionctl set")
+                .to_owned();
+            return problem.message(said).hint(
                 "omit --model and --mode; then sessionctl set . model=NAME lists the names that the agent knows",
             );
         }
@@ -168,23 +191,22 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
 /// Branches off and prints the id of the branch's conversation.
 pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
     let folder = options.cwd.as_deref().map(real_folder).transpose()?;
-    let names_folder = folder.is_some();
     let (daemon, source) = context.on(options.target.name()).await?;
     let id = words::short_id(source.id);
     let call = method::Fork {
         in_place: options.in_place,
-        cwd: folder,
+        cwd: folder.clone(),
         title: options.title,
         min_fidelity: options.min_fidelity.unwrap_or_default(),
         ..Default::default()
     };
     let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;
-    let answer = answer.map_err(|problem| {
-        let hint = match names_folder {
-            true => "--cwd takes an existing folder".to_owned(),
-            false => format!("sessionctl fork {id} --cwd . uses this folder"),
-        };
-        problem.hint_if(ErrorKind::InvalidCwd, hint)
+    let answer = answer.map_err(|problem| match &folder {
+        Some(folder) => missing_folder(problem, folder),
+        None => {
+            let hint = format!("branch into this folder: sessionctl fork {id} --cwd .");
+            problem.hint_if(ErrorKind::InvalidCwd, hint)
+        }
     })?;
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;

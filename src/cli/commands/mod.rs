@@ -40,6 +40,7 @@ use super::problem::{Outcome, Problem};
 use super::progress::watched;
 use super::select;
 use super::words::Clock;
+use crate::paths::shell_word;
 
 pub(super) use past::{MESSAGE_PAGE, Pager, turns};
 
@@ -227,6 +228,12 @@ fn unknown_agent(problem: Problem) -> Problem {
         Some(_) => problem.hint_if(ErrorKind::NotFound, "sessionctl agents lists them"),
         None => problem,
     }
+}
+
+/// The same problem; if this folder cannot be used, with the command that creates it.
+fn missing_folder(problem: Problem, folder: &str) -> Problem {
+    let hint = format!("the folder must exist: mkdir -p {}", shell_word(folder));
+    problem.hint_if(ErrorKind::InvalidCwd, hint)
 }
 
 /// The current folder, as it is sent to the daemon.

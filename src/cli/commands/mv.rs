@@ -6,7 +6,7 @@ use bridge_protocol::conversation::{Conversation, MovedKind, PlannedMove};
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::{Context, real_folder, text_of, this_folder};
+use super::{Context, missing_folder, real_folder, text_of, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
@@ -169,11 +169,6 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
         context.output.note("no folder move can be undone")?;
     }
     Ok(Exit::Done)
-}
-
-fn missing_folder(problem: Problem, folder: &str) -> Problem {
-    let hint = format!("the new folder must exist: mkdir -p {}", shell_word(folder));
-    problem.hint_if(ErrorKind::InvalidCwd, hint)
 }
 
 /// Claude Code keeps a list of the folders that it may work in, which a move leaves alone. `agent`: only if it is this one.

@@ -58,7 +58,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     })
     .await?;
     let clock = Clock::here();
-    let mut table = Table::new(&[">STEP", ">WHEN", "CHECKPOINT?", "PROMPT"]);
+    let mut table = Table::new(&[">TURN", ">WHEN", "CHECKPOINT?", "PROMPT"]);
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));
         // A picture has no text.

@@ -26,9 +26,9 @@ use serde_json::Value;
 use super::continuing::refused;
 use super::edit::{opened, place, replaced};
 use super::files;
-use super::send::{finish, new};
+use super::send::finish;
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
-use crate::cli::commands::make::branched;
+use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
 use crate::cli::commands::{self, Context, turns};
 use crate::cli::connect::Daemon;
@@ -101,7 +101,7 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
     }
     let daemon = context.connect().await?;
     let conversation = match options.new {
-        true => new(&daemon, options.agent).await?,
+        true => new_here(&daemon, options.agent).await?,
         false => select::chosen(context, &daemon, options.conversation.as_deref()).await?,
     };
     chat_in(context, daemon, conversation).await

@@ -164,27 +164,20 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
         problem.hint_if(ErrorKind::NotResumable, hint)
     })?;
-    if let Some(moved) = &answer.moved {
-        let line = format!("back in {}", one_line(&moved.to));
-        context.output.line(&line)?;
-        return Ok(Exit::Done);
-    }
-    let head = words::short(answer.link.upstream_id.as_str());
-    let left_behind = match answer.dropped {
-        0 => String::new(),
-        dropped => {
-            let turns = words::count(dropped, "turn", "turns");
-            format!("; {turns} of the branch left behind")
+    let done = match &answer.moved {
+        Some(moved) => format!("Undid the move: back in {}.", one_line(&moved.to)),
+        None => {
+            let head = words::short(answer.link.upstream_id.as_str());
+            format!("Undid the last change: continues in session {head} again.")
         }
     };
-    context
-        .output
-        .line(&format!("session {head} is the head again{left_behind}"))?;
+    context.output.line(&done)?;
     // A change that was undone before its first turn left nothing.
     if let Some(last) = last.filter(|_| answer.dropped > 0) {
         let id = words::short_id(conversation.id);
+        let turns = words::count(answer.dropped, "turn is", "turns are");
         context.output.note(&format!(
-            "The branch is kept. To continue it in a conversation of its own: sessionctl fork {id} --at {last}"
+            "{turns} left behind and kept. To continue there in a new conversation: sessionctl fork {id} --at {last}"
         ))?;
     }
     Ok(Exit::Done)
@@ -225,8 +218,12 @@ fn turns_hint(conversation: &str) -> String {
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.
 pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Option<&str>) -> Problem {
     match problem.kind() {
-        Some(ErrorKind::InvalidParams) if at.is_some_and(|at| at.parse::<i64>().is_err()) => {
-            problem.hint(turns_hint(conversation))
+        Some(ErrorKind::InvalidParams)
+            if problem.detail("parameter").as_deref() == Some("at")
+                && let Some(at) = at =>
+        {
+            let what = format!("there is no turn {}", one_line(at));
+            problem.message(what).hint(turns_hint(conversation))
         }
         Some(ErrorKind::NotResumable) => {
             problem.hint("the conversation is unchanged; a lower --min-fidelity accepts what can be had")

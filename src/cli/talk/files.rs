@@ -20,6 +20,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::words;
+use crate::paths::shell_word;
 
 /// The longest prompt: below what the daemon takes in one line by default, with room for escapes.
 const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
@@ -123,11 +124,16 @@ fn block(path: &Path, embeds: bool) -> Outcome<RawJson> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let exit = match error.kind() {
-        io::ErrorKind::NotFound => Exit::Usage,
-        _ => Exit::Failed,
-    };
-    Problem::file("read", path, error).with_exit(exit)
+    let problem = Problem::file("read", path, error);
+    if error.kind() != io::ErrorKind::NotFound {
+        return problem;
+    }
+    let whole = std::path::absolute(path).unwrap_or_default();
+    let folder = whole.ancestors().skip(1).find(|folder| folder.is_dir());
+    let folder = shell_word(&folder.unwrap_or(Path::new("/")).to_string_lossy());
+    problem
+        .with_exit(Exit::Usage)
+        .hint(format!("list the files that are there: ls {folder}"))
 }
 
 /// The address of a file. Bytes that an address cannot have are written as `%XX`.

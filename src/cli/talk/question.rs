@@ -15,6 +15,7 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
 use crate::cli::words;
+use crate::paths::shell_word;
 
 #[cfg(test)]
 mod tests;
@@ -449,7 +450,8 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
         .iter()
         .map(|(key, choice)| match choice.way_of(*key) {
             Some(way) => way.words[0].to_owned(),
-            None => one_line(&choice.option_id),
+            // The agent's own text, which must not do anything else where it is pasted.
+            None => shell_word(&one_line(&choice.option_id)),
         })
         .collect();
     let word = match words.split_first() {

@@ -126,7 +126,7 @@ impl<'a> Screen<'a> {
     pub(super) fn prompt_of(&self, update: &RawJson) -> Option<String> {
         let update: Value = update.read().ok()?;
         let is_prompt = update["sessionUpdate"] == "user_message_chunk";
-        is_prompt.then(|| self.chunk(&update)).flatten()
+        is_prompt.then(|| chunk(&update, Look::default())).flatten()
     }
 
     /// Whether the answer ends with these words, as agents report a failure.
@@ -211,7 +211,7 @@ impl<'a> Screen<'a> {
     }
 
     fn answer(&mut self, update: &Value) -> Outcome {
-        let Some(text) = self.chunk(update) else {
+        let Some(text) = chunk(update, self.output.look) else {
             return Ok(());
         };
         self.said.push_str(&text);
@@ -242,7 +242,8 @@ impl<'a> Screen<'a> {
 
     /// Thoughts are shown to those who watch, and kept nowhere else.
     fn thoughts(&mut self, update: &Value) -> Outcome {
-        let Some(text) = self.chunk(update).filter(|_| self.is_watched()) else {
+        let look = self.output.note_look;
+        let Some(text) = chunk(update, look).filter(|_| self.is_watched()) else {
             return Ok(());
         };
         if self.stream != Stream::Thoughts {
@@ -264,18 +265,6 @@ impl<'a> Screen<'a> {
             self.write(|output| output.note(&line))?;
         }
         Ok(())
-    }
-
-    fn chunk(&self, update: &Value) -> Option<String> {
-        let content = &update["content"];
-        let text = match content["text"].as_str() {
-            Some(text) => self.output.look.safe(text),
-            None => format!(
-                "[{}]",
-                one_line(content["uri"].as_str().or(content["type"].as_str())?)
-            ),
-        };
-        Some(text).filter(|text| !text.is_empty())
     }
 
     fn tool(&mut self, update: &Value) -> Outcome {
@@ -362,6 +351,19 @@ impl<'a> Screen<'a> {
             None => write(output),
         }
     }
+}
+
+/// The words of a chunk as the stream that they go to may have them.
+fn chunk(update: &Value, look: Look) -> Option<String> {
+    let content = &update["content"];
+    let text = match content["text"].as_str() {
+        Some(text) => look.safe(text),
+        None => format!(
+            "[{}]",
+            one_line(content["uri"].as_str().or(content["type"].as_str())?)
+        ),
+    };
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn title(call: &ToolCall) -> String {

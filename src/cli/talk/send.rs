@@ -4,16 +4,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bridge_protocol::ErrorKind;
-use bridge_protocol::conversation::{Conversation, OnBusy, OnLimit};
-use bridge_protocol::method;
+use bridge_protocol::conversation::{OnBusy, OnLimit};
 use bridge_protocol::turn::TurnResult;
 use clap::{Args, ValueHint};
 
 use super::files;
 use super::question;
 use super::turn::{OnQuestion, Start, Talk};
-use crate::cli::commands::{Context, this_folder};
-use crate::cli::connect::Daemon;
+use crate::cli::commands::Context;
+use crate::cli::commands::make::new_here;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, Look, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
@@ -82,7 +81,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     let daemon = context.connect().await?;
     let conversation = match options.new {
         true => {
-            let made = new(&daemon, None).await?;
+            let made = new_here(&daemon, None).await?;
             let look = context.output.note_look;
             let (sign, id) = (look.sign("→", "->"), words::short_id(made.id));
             let line = look.paint(DIM, &format!("{sign} {id} (new, {})", made.agent));
@@ -108,10 +107,14 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
     let ended = talk.follow(Start::Prompt(prompt)).await;
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
-    let ended = ended.map_err(|problem| match (problem.kind(), asked) {
+    let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {
         // The turn that runs waits for this.
-        (Some(ErrorKind::Busy), Some(asked)) => {
+        (Some(ErrorKind::Busy), Some(asked), _) => {
             problem.hint(question::command(&words::short_id(conversation.id), asked))
+        }
+        (Some(ErrorKind::Busy), None, Some(hint)) if !options.queue => {
+            let hint = format!("{hint}; or repeat the command with --queue");
+            problem.hint(hint)
         }
         _ => problem,
     });
@@ -185,16 +188,4 @@ pub(super) fn finish(talk: &Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit
         Some(problem) if !talk.screen.output.json => Err(problem),
         _ => Ok(Exit::of_turn(turn)),
     }
-}
-
-/// Creates a conversation in this folder.
-pub(in crate::cli) async fn new(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
-    let call = method::NewConversation {
-        agent: agent.map(Into::into),
-        cwd: this_folder()?,
-        ..Default::default()
-    };
-    let conversation = daemon.call(call).await?.conversation;
-    select::use_here(daemon, conversation.id).await;
-    Ok(conversation)
 }

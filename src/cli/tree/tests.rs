@@ -270,25 +270,25 @@ fn steps_stand_below_the_session_that_has_them() {
         r#"
 11111111 "T" (loopback, idle)
 |- o a created, 2 turns
-`- * b edited, from a after step 1, carries the history, 7 turns  <- head
-   |- ... 1 more
-   |- step 2 "say 2 and more"
-   |- step 3 "say 3 and more"
-   |- step 4 "say 4 and more"
-   |- step 5 "say 5 and more"
-   |- step 6 [no text]
-   |- step 7 "long long long long long long long long~"
-   `- 22222222 "T" (loopback, idle, forked after step 2)
+`- * b edited, from a after turn 1, carries the history, 7 turns  <- head
+   |- ... 1 earlier turn
+   |- turn 2 "say 2 and more"
+   |- turn 3 "say 3 and more"
+   |- turn 4 "say 4 and more"
+   |- turn 5 "say 5 and more"
+   |- turn 6 [no text]
+   |- turn 7 "long long long long long long long long~"
+   `- 22222222 "T" (loopback, idle, forked after turn 2)
       `- * s forked, from b, carries the history, 3 turns  <- head
-         |- ... 2 more
-         `- step 3 "say 3 and more"
+         |- ... 2 earlier turns
+         `- turn 3 "say 3 and more"
 "#,
     );
     // If the parent has gone back behind the checkpoint since, the fork itself still knows.
     members[0].steps.clear();
     let drawn = draw(&members, None, Look::default()).join("\n");
     assert!(
-        drawn.contains("forked after step 2") && drawn.contains("b edited, from a, "),
+        drawn.contains("forked after turn 2") && drawn.contains("b edited, from a, "),
         "{drawn}"
     );
 }

@@ -26,9 +26,7 @@ impl<R> Model<R> {
         }
         let others = self.count_in_line() - usize::from(held.is_some());
         let refusal = match on_busy {
-            OnBusy::Fail => {
-                "a turn is running; wait for its end, cancel it, or let the prompt wait in line".to_owned()
-            }
+            OnBusy::Fail => "a turn is running; wait for its end, cancel it, or queue the prompt".to_owned(),
             OnBusy::Queue if others >= self.rules.prompt_queue => match self.held().count() {
                 0 => format!("{others} prompts wait already; wait for some of them to end"),
                 held => format!(
@@ -272,12 +270,8 @@ impl<R> Model<R> {
             let answer = prompt.result.as_ref().ok()?;
             self.done_request(prompt.caller.request.as_ref(), answer)
         };
-        let requests: Vec<RequestRecord> = prompts.iter().filter_map(done).collect();
-        for request in &requests {
-            self.note_heard(request);
-        }
         let ledger = Ledger {
-            requests,
+            requests: prompts.iter().filter_map(done).collect(),
             ..Ledger::default()
         };
         self.write(ledger, Milestone::PromptsDropped { prompts, cancels });

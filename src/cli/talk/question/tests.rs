@@ -37,6 +37,17 @@ fn asked(tool_call: Value) -> Vec<String> {
         .collect()
 }
 
+/// The agent chooses the ids of its options, and a user pastes the command.
+#[test]
+fn an_option_is_one_word_in_the_command_that_answers() {
+    let options = json!([{"optionId": "go; rm -r x\u{1b}[2J", "name": "Go", "kind": "other"}]);
+    let asked = interrupt(None, Some(options), json!({}));
+    assert_eq!(
+        command("5d0c2a4e", &asked),
+        "sessionctl answer 5d0c2a4e 'go; rm -r x[2J' --question int-1"
+    );
+}
+
 #[test]
 fn a_command_is_shown_whole() {
     let lines = asked(json!({"toolCallId": "1", "kind": "execute", "title": "set -e",

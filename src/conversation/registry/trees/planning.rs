@@ -194,8 +194,8 @@ pub(super) fn plan_back(services: &Services, id: Uuid) -> Result<(Tree, Planned)
         }
         if part.way_back(&record).is_none() {
             return Err(ConversationError::Conflict(format!(
-                "conversation {} has since moved to {}; undo that move first",
-                record.id, record.cwd
+                "conversation {} has since moved to {}; undo that move first: sessionctl undo {}",
+                record.id, record.cwd, record.id
             )));
         }
         planned.take(services, &record, part.reversed())?;

@@ -1,0 +1,161 @@
+//! What lists say of each conversation, and in which colours.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::continuing::begin;
+use super::finding::shown;
+use super::home::Home;
+use super::printed::check_seen;
+use super::terminal::Terminal;
+use super::text;
+
+/// A conversation that continues at the reset of its limit, and one with a turn that runs and a prompt behind it.
+fn waiting() -> (Home, [String; 2]) {
+    let home = Home::new();
+    let limited = home.said(&["new", "--title", "Limited"]);
+    home.run(&["send", &limited, "[[limit 86400]]"]);
+    home.said(&["continue", &limited, "--at-reset"]);
+    let busy = home.said(&["new", "--title", "Busy"]);
+    drop(begin(&home, &["send", &busy, "[[say so]][[hang]]"]));
+    home.once(&busy, |shown| shown["state"] == "prompting");
+    drop(begin(&home, &["send", &busy, "--queue", "it waited"]));
+    home.once(&busy, |shown| {
+        shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+    });
+    (home, [limited, busy])
+}
+
+#[test]
+fn a_list_says_what_is_waited_for_and_since_when() {
+    let (home, [limited, busy]) = waiting();
+    let lines = shown(&home, 200, &["ls"]);
+    let line = |id: &str| lines.iter().find(|line| line.starts_with(&id[..8])).unwrap();
+    let end = lines[0].find("UPDATED").unwrap() + "UPDATED".len();
+    for id in [&limited, &busy] {
+        // How long ago, below the end of its header.
+        let (left, right) = line(id).split_at(end);
+        let is_age = left.ends_with(" s") || left.ends_with(" min");
+        assert!(is_age && right.starts_with("  "), "{lines:?}");
+    }
+    let state = |id: &String| line(id)[end..].split("  ").find(|part| !part.is_empty()).unwrap();
+    check_seen("ls, what is waited for", &[&limited, &busy].map(state).join("\n"));
+    // The user's own folder is short.
+    let mut command = home.command(&["ls"]);
+    command
+        .env("HOME", home.path().canonicalize().unwrap())
+        .env("NO_COLOR", "1");
+    let (at_home, _) = Terminal::of(200, &command).ended();
+    assert_eq!(at_home.matches("  ~  ").count(), 2, "{at_home}");
+    // A program gets the date.
+    let piped = home.said(&["ls"]);
+    let date = piped.lines().next().unwrap().split('\t').nth(1).unwrap();
+    assert_eq!(date.len(), "2026-11-03 10:00:00".len(), "{piped}");
+
+    let names = |id: &str| -> Vec<String> {
+        let lines = shown(&home, 80, &["show", id]);
+        let names = lines.iter().filter_map(|line| line.split_whitespace().next());
+        names.map(str::to_owned).collect()
+    };
+    for (id, expected) in [(&limited, &["limit", "continues"][..]), (&busy, &["queued"])] {
+        let names = names(id);
+        assert!(
+            expected.iter().all(|name| names.contains(&(*name).to_owned())),
+            "{names:?}"
+        );
+    }
+
+    let (coloured, _) = Terminal::run(&home, 200, &["ls"]).ended();
+    let line = |title: &str| coloured.lines().find(|line| line.contains(title)).unwrap();
+    assert!(line("Limited").contains("\x1b[33mlimited"), "{coloured:?}");
+    assert!(line("Busy").contains("\x1b[32mprompting"), "{coloured:?}");
+    home.said(&["cancel", &busy, "--queued"]);
+}
+
+/// Beginnings of ids are as long as it takes to tell them apart.
+#[test]
+fn ids_that_begin_alike_are_shown_apart() {
+    let home = Home::new();
+    let folder = home.path().join("data/loopback/projects/-x");
+    fs::create_dir_all(&folder).unwrap();
+    for (end, words) in [("5", "long ago"), ("6", "lately")] {
+        let id = format!("11111111-2222-4333-8444-55555555555{end}");
+        let line = json!({"type": "user", "uuid": "u1", "parentUuid": null, "sessionId": id, "cwd": home.path(),
+            "message": {"role": "user", "content": words}});
+        fs::write(folder.join(format!("{id}.jsonl")), format!("{line}\n")).unwrap();
+    }
+    for line in &shown(&home, 200, &["transcripts"])[1..] {
+        let id = line.split(' ').next().unwrap();
+        let adopted = home.said(&["adopt", id]);
+        let title = home.shown(&adopted)["title"].clone();
+        assert!(line.ends_with(title.as_str().unwrap()), "{line}: {title}");
+    }
+}
+
+#[test]
+fn colours_are_shown_where_they_are_wanted() {
+    let home = Home::new();
+    home.said(&["new"]);
+    for (arguments, no_color, expected) in [
+        (&["ls"][..], false, true),
+        (&["ls"], true, false),
+        (&["--color", "never", "ls"], false, false),
+        (&["ls", "--color", "always"], true, true),
+    ] {
+        let mut command = home.command(arguments);
+        if no_color {
+            command.env("NO_COLOR", "1");
+        }
+        let (shown, _) = Terminal::of(80, &command).ended();
+        assert_eq!(
+            shown.contains("\x1b["),
+            expected,
+            "{arguments:?} {no_color}: {shown:?}"
+        );
+    }
+    // A list in a pipe has tabs and nothing else, and what is for people has colours if they are asked for.
+    for (arguments, expected) in [
+        (&["show", "."][..], false),
+        (&["show", ".", "--color", "always"], true),
+        (&["--color", "always", "show", "."], true),
+        (&["ls", "--color", "always"], false),
+    ] {
+        let printed = text(&home.run(arguments).stdout);
+        assert_eq!(printed.contains("\x1b["), expected, "{arguments:?}: {printed:?}");
+    }
+}
+
+/// Options of all commands stand before or after the command.
+#[test]
+fn options_of_all_commands_stand_before_or_after_the_command() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let socket = home.path().join("run/sessiond.sock");
+    let (socket, folder) = (socket.to_str().unwrap(), home.path().to_str().unwrap());
+    let config = home.path().join("config/config.toml");
+    for option in [
+        &["--json"][..],
+        &["--socket", socket],
+        &["--home", folder],
+        &["--config", config.to_str().unwrap()],
+        &["--color", "never"],
+        &["--yes"],
+        &["-y"],
+        &["-q"],
+        &["-v"],
+        &["--no-start"],
+    ] {
+        for call in [
+            [option, &["show", &id]].concat(),
+            [&["show", &id], option].concat(),
+        ] {
+            let printed = home.run(&call);
+            assert_eq!(printed.status.code(), Some(0), "{call:?}: {printed:?}");
+            assert!(text(&printed.stdout).contains(&id), "{call:?}: {printed:?}");
+        }
+    }
+    // Only results and errors are left.
+    assert_eq!(text(&home.run(&["-q", "close", "."]).stderr), "");
+    assert_ne!(text(&home.run(&["close", "."]).stderr), "");
+}

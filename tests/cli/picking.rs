@@ -1,0 +1,136 @@
+//! What the picker's filter takes, and its other keys.
+
+use super::finding::{CTRL_F, CTRL_N, CTRL_U, CTRL_X, DOWN, ENTER, ESCAPE, titles, until};
+use super::home::Home;
+use super::printed::{check_seen, commands};
+use super::terminal::Terminal;
+
+const UP: &str = "\x1b[A";
+const BACKSPACE: &str = "\x7f";
+
+/// A home with conversations of these titles, and their ids.
+fn home_with<const N: usize>(titles: [&str; N]) -> (Home, [String; N]) {
+    let home = Home::new();
+    let ids = titles.map(|title| home.said(&["new", "--title", title]));
+    (home, ids)
+}
+
+/// Types into the filter, and checks how many are listed then.
+#[track_caller]
+fn filter(terminal: &mut Terminal, typed: &str, listed: &str) -> Vec<String> {
+    terminal.type_in(typed);
+    let screen = until(terminal, &format!("> {typed}"));
+    assert!(screen.last().unwrap().starts_with(listed), "{typed}: {screen:?}");
+    terminal.type_in(CTRL_U);
+    until(terminal, "2 of 2");
+    screen
+}
+
+#[test]
+fn the_filter_takes_the_agent_the_id_and_any_case() {
+    let (home, [first, _]) = home_with(["Alpha", "Beta"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "2 of 2");
+    for (typed, listed) in [
+        ("LOOPBACK", "2 of 2"),
+        (&first[..8], "1 of 2"),
+        ("ALPHA loopback", "1 of 2"),
+        ("alpha beta", "0 of 2"),
+    ] {
+        filter(&mut terminal, typed, listed);
+    }
+    // The end of a long filter is seen.
+    let screen = filter(&mut terminal, &format!("{}end", "x".repeat(74)), "0 of 2");
+    assert!(screen[0].len() < 80 && screen[0].ends_with("xend"), "{screen:?}");
+    let long = "x".repeat(90);
+    terminal.type_in(&format!("{long}end"));
+    let screen = until(&mut terminal, "xend");
+    assert!(screen[0].len() < 80, "{screen:?}");
+    // Keys that the list does not offer do nothing.
+    terminal.type_in(CTRL_U);
+    terminal.type_in(&format!("{CTRL_N}zz"));
+    until(&mut terminal, "> zz");
+    terminal.type_in(BACKSPACE);
+    until(&mut terminal, "> z\x1b");
+    terminal.type_in(BACKSPACE);
+    until(&mut terminal, "2 of 2");
+    terminal.type_in(ESCAPE);
+    terminal.exits(0);
+    assert_eq!(titles(&home), ["Beta", "Alpha"]);
+}
+
+/// Also of conversations that were not selected yet.
+#[test]
+fn the_last_prompt_of_any_conversation_is_found() {
+    let (home, ids) = home_with(["Alpha", "Beta", "Gamma"]);
+    for (id, prompt) in ids.iter().zip(["make it green", "a haiku", "the red bicycle"]) {
+        home.said(&["send", id, prompt]);
+    }
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "3 of 3");
+    terminal.type_in("green");
+    until(&mut terminal, &format!("❯ {}", &ids[0][..8]));
+    terminal.type_in(ENTER);
+    let shown = terminal.exits(0);
+    assert!(shown.contains(&ids[0]), "{shown:?}");
+}
+
+#[test]
+fn a_long_list_scrolls_with_the_selected_one() {
+    let home = Home::new();
+    for number in 1..=13 {
+        home.said(&["new", "--title", &format!("number {number}")]);
+    }
+    let listed = home.said(&["ls"]);
+    let ids: Vec<&str> = listed.lines().map(|line| &line[..8]).collect();
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    let screen = until(&mut terminal, &format!("❯ {}", ids[0]));
+    assert!(!screen.join("\n").contains(ids[11]), "{screen:?}");
+    terminal.type_in(&DOWN.repeat(11));
+    let screen = until(&mut terminal, &format!("❯ {}", ids[11]));
+    assert!(screen[1].contains("UPDATED"), "{screen:?}");
+    terminal.type_in(UP);
+    until(&mut terminal, &format!("❯ {}", ids[10]));
+    terminal.type_in(ENTER);
+    let shown = terminal.exits(0);
+    assert!(shown.contains("number 3"), "{shown:?}");
+}
+
+#[test]
+fn what_the_daemon_refuses_is_shown_until_the_next_key() {
+    let (home, [gone, _]) = home_with(["Alpha", "Beta"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "2 of 2");
+    terminal.type_in(DOWN);
+    until(&mut terminal, &format!("❯ {}", &gone[..8]));
+    home.said(&["rm", &gone]);
+    terminal.type_in(CTRL_F);
+    let screen = until(&mut terminal, "was deleted");
+    assert!(screen.last().unwrap().contains(&gone), "{screen:?}");
+    terminal.type_in(UP);
+    until(&mut terminal, "2 of 2");
+    terminal.type_in(ESCAPE);
+    terminal.exits(0);
+}
+
+#[test]
+fn what_was_deleted_in_the_picker_can_be_had_back() {
+    let (home, [id]) = home_with(["Alpha"]);
+    home.said(&["send", &id, "one"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "1 of 1");
+    terminal.type_in(CTRL_X);
+    until(&mut terminal, "Delete ");
+    terminal.type_in("y");
+    until(&mut terminal, "Deleted ");
+    terminal.type_in(ESCAPE);
+    let rest = terminal.exits(0);
+    let (_, after) = rest.split_once("\x1b[?1049l").unwrap();
+    let after = after.replace('\r', "");
+    check_seen("the picker, after a conversation with a turn was deleted", &after);
+    let command = commands(&after)[0];
+    let again = home.said_pasted(command);
+    // The session means the conversation that exists.
+    let session = command.rsplit(' ').next().unwrap();
+    assert_eq!(home.shown(session)["id"], again.as_str());
+}
