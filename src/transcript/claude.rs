@@ -58,8 +58,6 @@ pub struct Branch {
     pub ends_torn: bool,
     /// How often a parent is named that is not there: each time something is lost.
     pub breaks: usize,
-    /// The uuid of the last such parent.
-    pub broken_at: Option<String>,
 }
 
 /// Why a history could not be read.
@@ -80,7 +78,7 @@ pub enum ReadError {
 ///
 /// # Errors
 /// [`ReadError::Input`] for the reader's own failures, [`ReadError::RecordNotFound`] when `until` names a record
-/// that is not there. Damage within the transcript is no error: see [`Branch::broken_at`].
+/// that is not there. Damage within the transcript is no error: see [`Branch::breaks`].
 pub fn read_branch<R: BufRead + Seek>(mut reader: R, options: &BranchOptions) -> Result<Branch, ReadError> {
     reader.seek(SeekFrom::Start(0)).map_err(ReadError::Input)?;
     let index = Index::read(&mut reader).map_err(ReadError::Input)?;
@@ -114,7 +112,6 @@ pub fn read_indexed_branch<R: BufRead + Seek>(
         leaf_uuid: Some(selection.leaf_uuid().to_owned()),
         ends_torn: index.ends_torn(),
         breaks: selection.breaks(),
-        broken_at: selection.broken_at().map(str::to_owned),
     })
 }
 

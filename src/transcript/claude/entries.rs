@@ -56,13 +56,13 @@ struct Made {
 
 /// A parent as a record names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parent<'a> {
+pub(super) enum Parent {
     /// It names none.
     None,
     /// Where it stands.
     Found(usize),
     /// It is not there.
-    Missing(&'a RecordId),
+    Missing,
 }
 
 const NO_PARENT: u32 = u32::MAX;
@@ -287,11 +287,11 @@ impl Entries {
         id_of(&self.entries, &self.texts, position)
     }
 
-    pub(super) fn parent(&self, position: usize) -> Parent<'_> {
+    pub(super) fn parent(&self, position: usize) -> Parent {
         self.resolved(position, self.entries[position].parent, &self.unknown_parents)
     }
 
-    pub(super) fn logical_parent(&self, position: usize) -> Parent<'_> {
+    pub(super) fn logical_parent(&self, position: usize) -> Parent {
         let parent = self.entries[position].logical_parent;
         let named = self.resolved(position, parent, &self.unknown_logical_parents);
         if let Parent::Found(_) = named {
@@ -337,17 +337,12 @@ impl Entries {
         self.entries.partition_point(|entry| entry.place & mask < offset)
     }
 
-    fn resolved<'a>(
-        &'a self,
-        position: usize,
-        parent: u32,
-        unknown: &'a BTreeMap<u32, RecordId>,
-    ) -> Parent<'a> {
+    fn resolved(&self, position: usize, parent: u32, unknown: &BTreeMap<u32, RecordId>) -> Parent {
         match parent {
             NO_PARENT => Parent::None,
             // It may have come later.
             UNKNOWN_PARENT => match unknown.get(&(position as u32)) {
-                Some(id) => self.find(id.as_ref()).map_or(Parent::Missing(id), Parent::Found),
+                Some(id) => self.find(id.as_ref()).map_or(Parent::Missing, Parent::Found),
                 None => Parent::None,
             },
             first => Parent::Found(self.last(first)),

@@ -91,7 +91,7 @@ impl Index {
             }
             None => match self.entries.parent(position) {
                 Parent::Found(parent) => Some((parent, false)),
-                Parent::None | Parent::Missing(_) => None,
+                Parent::None | Parent::Missing => None,
             },
         }
     }

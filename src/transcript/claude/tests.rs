@@ -194,7 +194,7 @@ fn a_compaction_ends_the_history_unless_one_asks_for_what_was_before() {
         ..BranchOptions::default()
     });
     assert_eq!(said(&whole), [("one", "1"), ("two", "2")]);
-    assert_eq!(whole.broken_at, None);
+    assert_eq!(whole.breaks, 0);
 }
 
 /// Claude Code names a record before a compaction within a turn that it never writes; what it kept of the turn it names too.
@@ -226,7 +226,7 @@ fn before_a_compaction_within_a_turn_stands_what_it_kept() {
             [("one", "1"), ("two", "calling\n\n2"), ("three", "3")],
             "{logical}"
         );
-        assert_eq!((whole.broken_at.clone(), whole.cut_by_compaction), (None, false));
+        assert_eq!((whole.breaks, whole.cut_by_compaction), (0, false));
     }
 }
 
@@ -372,8 +372,8 @@ fn a_missing_parent_is_told_and_joined_to_what_stands_before_and_a_circle_ends()
         .prompt("u2", "missing", "two")
         .live();
     assert_eq!(
-        (said(&broken), broken.breaks, broken.broken_at.as_deref()),
-        (vec![("one", ""), ("two", "")], 1, Some("missing"))
+        (said(&broken), broken.breaks),
+        (vec![("one", ""), ("two", "")], 1)
     );
     let first = Script::default().prompt("u2", "missing", "two").live();
     assert_eq!((said(&first), first.breaks), (vec![("two", "")], 1));
@@ -382,7 +382,7 @@ fn a_missing_parent_is_told_and_joined_to_what_stands_before_and_a_circle_ends()
         .text("a1", "u1", "and round")
         .live();
     assert_eq!(said(&circle), [("round", "and round")]);
-    assert!(circle.broken_at.is_some());
+    assert_eq!(circle.breaks, 1);
 }
 
 /// Three turns, of which the second has lost the result of its call; the last two hang from what is not there.
@@ -399,10 +399,7 @@ fn without_a_result(mark: impl Fn(Script) -> Script) -> Script {
 #[test]
 fn what_does_not_lead_to_the_place_that_was_noted_last_is_left_out_and_told() {
     let left = without_a_result(|script| script.mark("a1")).live();
-    assert_eq!(
-        (said(&left), left.breaks, left.broken_at.as_deref()),
-        (vec![("one", "1")], 1, Some("missing"))
-    );
+    assert_eq!((said(&left), left.breaks), (vec![("one", "1")], 1));
     assert_eq!(left.leaf_uuid.as_deref(), Some("a1"));
     // Wherever in the file it was noted, and also when a note without a place came later.
     let late = without_a_result(|script| script).mark("a1").mark("");

@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::entries::{Entries, Parent};
-use super::facts::{RecordId, Role};
+use super::facts::Role;
 
 /// The records of one branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,6 @@ pub struct Selection {
     asides: usize,
     cut_by_compaction: bool,
     breaks: usize,
-    broken_at: Option<String>,
     left_offset: Option<u64>,
     joins: Vec<Join>,
     newer: Option<NewerBranch>,
@@ -47,8 +46,6 @@ pub(super) struct Walk {
     pub(super) cut_by_compaction: bool,
     /// How many parents are named and not there, or close a circle.
     pub(super) breaks: usize,
-    /// The one nearest to the leaf.
-    broken_at: Option<String>,
     /// The record that names the parent at which the way back broke off, where none was joined to it.
     left: Option<usize>,
     /// The records whose parent is not there, with those that were taken in its place.
@@ -125,7 +122,6 @@ impl Walk {
             on_branch: vec![false; entries.len()],
             cut_by_compaction: false,
             breaks: 0,
-            broken_at: None,
             left: None,
             joined: Vec::new(),
             newer: None,
@@ -151,7 +147,6 @@ impl Walk {
             }
         });
         self.breaks += way.breaks;
-        self.broken_at = way.broken_at.or(self.broken_at.take());
         self.left = way.left;
     }
 
@@ -203,19 +198,19 @@ impl Walk {
                 Parent::None => return,
                 Parent::Found(next) if !self.on_branch[next] => next,
                 // A circle is damage; what was gathered so far is all that there is.
-                Parent::Found(next) => {
-                    self.breaks_at(|| entries.id(next).text());
+                Parent::Found(_) => {
+                    self.breaks += 1;
                     self.left = (!joins).then_some(position);
                     self.joined.push((position, None));
                     return;
                 }
                 // What was compacted away is no longer part of what the model is sent, and may stay behind in a fork.
-                Parent::Missing(_) if is_logical => {
+                Parent::Missing if is_logical => {
                     self.cut_by_compaction = true;
                     return;
                 }
-                Parent::Missing(parent) => {
-                    self.breaks_at(|| RecordId::as_ref(parent).text());
+                Parent::Missing => {
+                    self.breaks += 1;
                     if !joins {
                         self.left = Some(position);
                         return;
@@ -233,11 +228,6 @@ impl Walk {
                 }
             };
         }
-    }
-
-    fn breaks_at(&mut self, uuid: impl FnOnce() -> String) {
-        self.breaks += 1;
-        self.broken_at.get_or_insert_with(uuid);
     }
 
     /// Calls that one reply makes in parallel hang in a fan, of which the chain of parents passes only one
@@ -320,7 +310,6 @@ impl Selection {
             asides: of_role(Role::Aside).count(),
             cut_by_compaction: walk.cut_by_compaction,
             breaks: walk.breaks,
-            broken_at: walk.broken_at.clone(),
             left_offset: walk.left.map(|left| entries.offset(left)),
             joins,
             newer: walk.newer,
@@ -367,12 +356,6 @@ impl Selection {
     #[must_use]
     pub fn breaks(&self) -> usize {
         self.breaks
-    }
-
-    /// The uuid of the last parent that is named and not there.
-    #[must_use]
-    pub fn broken_at(&self) -> Option<&str> {
-        self.broken_at.as_deref()
     }
 
     /// Where the record begins whose parents break off, so that it and the newest messages behind it are left out.
