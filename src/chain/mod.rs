@@ -333,6 +333,24 @@ impl From<&Link> for NewLink {
 }
 
 impl NewLink {
+    /// A session without a history.
+    #[must_use]
+    pub fn new(upstream_id: UpstreamId, agent: AgentName, cwd: String, reason: LinkReason) -> Self {
+        Self {
+            upstream_id,
+            agent,
+            cwd,
+            reason,
+            relation: Relation::Fresh,
+            from_upstream_id: None,
+            from_checkpoint_id: None,
+            cause: None,
+            turns: 0,
+            carried_turns: 0,
+            written: false,
+        }
+    }
+
     /// Converts this to a link. `None` if the id is empty.
     fn into_link(self, at: Timestamp) -> Option<Link> {
         let upstream_id = trimmed(&self.upstream_id)?;

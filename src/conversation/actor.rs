@@ -31,17 +31,17 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::inbox::Incoming;
 use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
-use crate::transcript::moving::Moving;
 
 use super::answer::{Answer, Request};
 use super::closed_sessions::ClosedSessions;
-use super::effect::{Call, Deadline, Effect, Effects, Found, Input, Opened};
+use super::effect::{Call, Deadline, Effects, Found, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::growth::Growth;
+use super::resource::Resource;
 use super::services::{Services, chain_text, now};
-use super::state::{Model, Session, view_of_record};
-use super::upstream::{UncommittedCopy, UpstreamSession};
+use super::state::{Model, Session};
+use super::upstream::UpstreamSession;
 use super::wakings::Place;
 use super::work::Progress;
 #[cfg(test)]
@@ -105,10 +105,18 @@ struct Job {
 }
 
 impl Job {
-    fn new(number: u64, work: impl Future<Output = (Found, Resource)> + Send + 'static) -> Self {
+    /// Work that makes something, or nothing.
+    fn new<T: 'static>(
+        number: u64,
+        work: impl Future<Output = Result<(T, Resource), ConversationError>> + Send + 'static,
+        found: impl FnOnce(Result<T, ConversationError>) -> Found + Send + 'static,
+    ) -> Self {
         Self {
             work: Box::pin(async move {
-                let (found, made) = work.await;
+                let (found, made) = match work.await {
+                    Ok((done, made)) => (found(Ok(done)), made),
+                    Err(error) => (found(Err(error)), Resource::default()),
+                };
                 JobDone { number, found, made }
             }),
             is_on_files: false,
@@ -116,43 +124,26 @@ impl Job {
         }
     }
 
-    /// One that changes the conversation's files.
-    fn on_files(
-        number: u64,
-        work: impl Future<Output = (Found, Resource)> + Send + 'static,
-        progress: Option<Arc<Progress>>,
-    ) -> Self {
+    /// Work that makes nothing that could be undone.
+    fn finding(number: u64, work: impl Future<Output = Found> + Send + 'static) -> Self {
+        Self {
+            work: Box::pin(work.map(move |found| JobDone {
+                number,
+                found,
+                made: Resource::default(),
+            })),
+            is_on_files: false,
+            progress: None,
+        }
+    }
+
+    /// The same, on the conversation's files.
+    fn on_files(self, progress: Option<Arc<Progress>>) -> Self {
         Self {
             is_on_files: true,
             progress,
-            ..Self::new(number, work)
+            ..self
         }
-    }
-}
-
-impl Resource {
-    /// A session, if one was opened.
-    fn session(session: Option<UpstreamSession>) -> Self {
-        Self {
-            session,
-            ..Self::default()
-        }
-    }
-
-    /// The session of an abandoned job, with the copy that it was opened from. A copy without a session is deleted.
-    fn into_session(self) -> Option<UpstreamSession> {
-        let Self {
-            mut session,
-            copy,
-            files: _,
-        } = self;
-        match (&mut session, copy) {
-            // It is deleted once the session has ended.
-            (Some(session), Some(copy)) => session.copy = Some(copy),
-            // Nothing waits for that.
-            (_, copy) => drop(copy.and_then(UncommittedCopy::remove_in_background)),
-        }
-        session
     }
 }
 
@@ -161,17 +152,6 @@ struct JobDone {
     number: u64,
     found: Found,
     made: Resource,
-}
-
-/// What a job has made and no record names yet.
-#[derive(Default)]
-struct Resource {
-    /// An open session.
-    session: Option<UpstreamSession>,
-    /// A copy of a transcript, for a branch or a repair.
-    copy: Option<UncommittedCopy>,
-    /// Moved files.
-    files: Option<Moving>,
 }
 
 type Write = Pin<Box<dyn Future<Output = Box<Input<Reply>>> + Send>>;
@@ -203,8 +183,6 @@ pub struct Actor {
     dead: Option<Lease>,
     /// Held while a scheduled continuation runs: few may run at a time.
     place: Option<Place>,
-    /// The removal of such a copy: callers are answered after it.
-    removing: Option<JoinHandle<()>>,
     /// The deletion of the originals of the last move.
     finishing: Option<JoinHandle<()>>,
     /// Closed sessions, until no agent writes to them. The next task shares this list.
@@ -281,7 +259,6 @@ impl Actor {
             job: None,
             dead: None,
             place: None,
-            removing: None,
             finishing: None,
             closed,
             closing: None,
@@ -441,61 +418,11 @@ impl Actor {
         }
         self.publish();
         self.look_again(transcripts);
-        match self.removing.take() {
-            None => answers.into_iter().for_each(|answer| self.carry(answer, at)),
-            Some(removing) => self.answer_after(removing, answers, at),
-        }
-    }
-
-    /// Answers callers when what a failed call has made is removed.
-    fn answer_after(&mut self, removing: JoinHandle<()>, effects: Vec<Effect<Reply>>, at: Timestamp) {
-        let mut answers = Vec::new();
-        for effect in effects {
-            match effect {
-                answer @ Effect::Answer(..) => answers.extend(self.answer_of(answer)),
-                other => self.carry(other, at),
-            }
-        }
-        tokio::spawn(async move {
-            // What could not be removed is in the log.
-            let _removed = removing.await;
-            for (reply, result) in answers {
-                // A caller that hung up needs no answer.
-                let _gone = reply.send(result);
-            }
-        });
-    }
-
-    /// The conversation as clients may see it: as it is on disk, with what it is doing now.
-    fn shown(&self) -> Conversation {
-        let mut view = self.model.view();
-        if self.writes.is_empty() {
-            return view;
-        }
-        match self.services.store.conversation(self.model.id()) {
-            Ok(Some(durable)) => {
-                let kept = view_of_record(&durable);
-                view.head = kept.head;
-                view.chain_length = kept.chain_length;
-                view.settings = kept.settings;
-                view.title = kept.title;
-                view.cwd = kept.cwd;
-                view.updated_at = kept.updated_at;
-                view.revision = kept.revision;
-                // Until its removal is on disk, the next start may still send it.
-                view.continuation = view.continuation.or(kept.continuation);
-                view.cut_short |= durable.cut.is_some();
-            }
-            Ok(None) => {}
-            Err(error) => {
-                tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "the record cannot be read");
-            }
-        }
-        view
+        answers.into_iter().for_each(|answer| self.carry(answer, at));
     }
 
     fn publish(&mut self) {
-        let view = self.shown();
+        let view = self.model.view();
         let mut untold = None;
         self.published.send_if_modified(|published| {
             let differs = **published != view;
@@ -574,10 +501,10 @@ impl Actor {
             }
             Message::Grown(growth) => self.grown(*growth),
             Message::TakeOver(opened, session) => {
-                // It is used or closed at once; a session that waits for its write keeps its place.
-                let earlier = self.made.session.replace(*session);
+                // It is used or closed at once; what waits for its write keeps its place.
+                let earlier = std::mem::replace(&mut self.made, Resource::from(*session));
                 self.input(Input::HandedOver(opened));
-                self.made.session = earlier;
+                self.made = earlier;
             }
         }
     }
@@ -609,10 +536,7 @@ impl Actor {
 
     fn job_done(&mut self, done: JobDone) {
         let JobDone { number, found, made } = done;
-        // A job that made nothing leaves what another has made.
-        self.made.session = made.session.or(self.made.session.take());
-        self.made.copy = made.copy.or(self.made.copy.take());
-        self.made.files = made.files.or(self.made.files.take());
+        self.made.add(made);
         self.input(Input::Worked { job: number, found });
     }
 }

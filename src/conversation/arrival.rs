@@ -4,9 +4,9 @@
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{AgentName, UpstreamId};
 
-use super::effect::{Arrival, Sent};
+use super::effect::Arrival;
 use super::services::{Services, chain_text};
-use crate::store::{Anchor, ConversationRecord};
+use crate::store::{Anchor, ConversationRecord, CutPrompt};
 use crate::transcript::TranscriptError;
 use crate::transcript::message::{Part, Sort, Speaker};
 use crate::transcript::opened::Opened;
@@ -34,7 +34,7 @@ pub(super) fn anchor(services: &Services, agent: &AgentName, cwd: &str, id: &Ups
 }
 
 /// Whether a prompt stands behind the former end of its session's transcript, and what became of it there.
-pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &Sent) -> Arrival {
+pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &CutPrompt) -> Arrival {
     let Some(id) = &sent.upstream_id else {
         return Arrival::Absent;
     };

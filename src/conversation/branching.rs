@@ -32,8 +32,9 @@ use super::error::ConversationError;
 use super::folder::check_folder;
 use super::growth::Tally;
 use super::recovery::OnDisk;
+use super::resource::Resource;
 use super::services::{Services, chain_text};
-use super::upstream::{self, OpenError, Opening, UpstreamSession};
+use super::upstream::{self, OpenError, Opening};
 use super::work::Progress;
 pub(super) use editing::{EditRequest, edit};
 use look::{Look, expected};
@@ -82,7 +83,7 @@ impl BranchRequest {
 pub(super) async fn branch(
     services: Arc<Services>,
     mut request: BranchRequest,
-) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
+) -> Result<(Branched, Resource), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
     check_folder(&request.cwd)?;
     lost::before_branch(&services, &entry, &request).await?;
@@ -95,7 +96,7 @@ pub(super) async fn branch(
             Err(error) => error,
         };
         return match copy_whole(&services, &entry, &request).await {
-            Ok(branched) => Ok((branched, None)),
+            Ok(made) => Ok(made),
             Err(copy_error) => Err(match native_error {
                 ConversationError::Unsupported(_) => copy_error,
                 error => error,
@@ -148,10 +149,9 @@ async fn branch_at(
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
     place: &Place,
-) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
+) -> Result<(Branched, Resource), ConversationError> {
     if entry.readable_transcripts().is_some() {
-        let branched = cut(services, entry, request, place).await?;
-        return Ok((branched, None));
+        return cut(services, entry, request, place).await;
     }
     if place.point.is_none() {
         let why = match entry.profile().fork_point {
@@ -226,7 +226,7 @@ async fn native(
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
     place: Option<&Place>,
-) -> Result<(Branched, Option<UpstreamSession>), ConversationError> {
+) -> Result<(Branched, Resource), ConversationError> {
     let lease = acquire(services, entry).await?;
     let capabilities = lease.initialized().capabilities;
     if !capabilities.fork {
@@ -309,10 +309,9 @@ async fn native(
         fidelity,
         turns: place.and_then(|place| place.turns).unwrap_or(look.turns),
         via: BranchedVia::Native,
-        path: None,
         open: Some(Box::new(opened)),
     };
-    Ok((branched, Some(session)))
+    Ok((branched, Resource::from(session)))
 }
 
 /// Whether a fork ends with the place that the agent was told, as far as there is a file to show it: one that knows nothing
@@ -376,7 +375,7 @@ async fn copy_whole(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
-) -> Result<Branched, ConversationError> {
+) -> Result<(Branched, Resource), ConversationError> {
     if entry.readable_transcripts().is_none() {
         return Err(ConversationError::Unsupported(format!(
             "the agent {} offers no fork and its transcripts cannot be cut",
@@ -402,7 +401,7 @@ async fn cut(
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
     place: &Place,
-) -> Result<Branched, ConversationError> {
+) -> Result<(Branched, Resource), ConversationError> {
     let (acknowledged, carried) = (request.acknowledged(), request.carried());
     let (cwd, from) = (request.record.cwd.clone(), place.end.session.clone());
     let to = request.cwd.clone();
@@ -446,16 +445,17 @@ async fn cut(
             entry.name
         ))
     })?;
-    Ok(Branched {
+    let made = Resource::from(services.copies.uncommitted(&upstream_id, path));
+    let branched = Branched {
         upstream_id,
         from: place.end.session.clone(),
         checkpoint: Some(place.end.until.clone()),
         fidelity: look.fidelity(),
         turns: look.turns,
         via: BranchedVia::Cut,
-        path: Some(path),
         open: None,
-    })
+    };
+    Ok((branched, made))
 }
 
 /// What the disk says of the session that is branched off.

@@ -590,39 +590,28 @@ impl Climber {
     /// A link that carries the history of an older session.
     fn older_link(&self, climb: &Climb, id: &UpstreamId, from: &UpstreamId) -> NewLink {
         NewLink {
-            upstream_id: id.clone(),
-            agent: self.entry.name.clone(),
-            cwd: self.record.cwd.clone(),
-            reason: LinkReason::Rolled,
             relation: Relation::Carries,
             from_upstream_id: Some(from.clone()).filter(|from| from != id),
-            from_checkpoint_id: None,
             cause: Some(climb.cause()),
-            turns: 0,
-            carried_turns: 0,
             written: id == from,
+            ..self.link(id.clone(), LinkReason::Rolled)
         }
     }
 
     /// A link of a new session without a history.
     fn fresh_link(&self, climb: &Climb) -> NewLink {
         let head = self.record.chain.head().filter(|head| head.written);
+        let reason = match head {
+            Some(_) => LinkReason::Rolled,
+            None => LinkReason::Created,
+        };
         NewLink {
-            upstream_id: "".into(),
-            agent: self.entry.name.clone(),
-            cwd: self.record.cwd.clone(),
-            reason: if head.is_some() {
-                LinkReason::Rolled
-            } else {
-                LinkReason::Created
-            },
-            relation: Relation::Fresh,
-            from_upstream_id: None,
-            from_checkpoint_id: None,
             cause: head.is_some().then(|| climb.cause()),
-            turns: 0,
-            carried_turns: 0,
-            written: false,
+            ..self.link("".into(), reason)
         }
+    }
+
+    fn link(&self, id: UpstreamId, reason: LinkReason) -> NewLink {
+        NewLink::new(id, self.entry.name.clone(), self.record.cwd.clone(), reason)
     }
 }

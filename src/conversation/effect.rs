@@ -4,7 +4,6 @@ mod call;
 mod cut;
 mod list;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_protocol::check::CheckAnswer;
@@ -17,7 +16,7 @@ use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
 
 use crate::chain::{NewLink, Undoing};
-use crate::store::{Anchor, ConversationRecord, RequestRecord};
+use crate::store::{Anchor, ConversationRecord, CutPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
@@ -30,7 +29,7 @@ use super::line::Dropped;
 use super::work::Progress;
 
 pub use call::Call;
-pub use cut::{Arrival, Part, Sent};
+pub use cut::{Arrival, Part};
 pub use list::Effects;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
@@ -61,13 +60,8 @@ pub enum Input<R> {
         /// Its result.
         found: Found,
     },
-    /// A change is on disk, or could not be written.
-    Written {
-        /// What it was made of.
-        parts: Vec<WritePart<R>>,
-        /// The store's word.
-        result: Result<(), StoreFailure>,
-    },
+    /// The write that is under way is over, with the store's word.
+    Written(Result<(), StoreFailure>),
     /// The end of the head's transcript is known, before a prompt of this turn goes out behind it.
     Anchored {
         /// The turn.
@@ -181,15 +175,17 @@ pub enum Work {
         /// Counts the progress.
         progress: Arc<Progress>,
     },
-    /// Move them back.
-    MoveBack,
+    /// Undo what the last job made, because it could not be recorded.
+    TakeBack,
+    /// Make the record of a new conversation durable.
+    Create(Box<ConversationRecord>, Ledger),
     /// Make a repaired copy of the head.
     Repair {
         /// Counts the progress.
         progress: Arc<Progress>,
     },
     /// Look for a prompt in the transcript of its session.
-    Ascertain(Sent),
+    Ascertain(Box<CutPrompt>),
     /// Apply settings to the open session.
     Configure(Box<Settings>),
 }
@@ -209,8 +205,10 @@ pub enum Found {
     Closed(Vec<RemainingTranscript>),
     /// The conversation's files are in the other folder, or where they were.
     Moved(Result<MoveAnswer, ConversationError>),
-    /// The files are back where they were.
-    MovedBack,
+    /// The record of the new conversation is on disk, or could not be written.
+    Created(Result<(), StoreFailure>),
+    /// What the last job made is undone.
+    TakenBack,
     /// What was found in the head's transcript, and the repaired copy, if there was something to repair.
     Repaired(Result<(Box<CheckAnswer>, Option<Box<RepairedHead>>), ConversationError>),
     /// Whether the prompt is in the transcript.
@@ -257,8 +255,6 @@ pub struct Branched {
     pub turns: u64,
     /// How it was made.
     pub via: BranchedVia,
-    /// The file that was made for it, where one was.
-    pub path: Option<PathBuf>,
     /// Whether it is open in the agent now.
     pub open: Option<Box<Opened>>,
 }
@@ -339,8 +335,6 @@ pub struct WritePart<R> {
 #[derive(Debug)]
 pub enum Milestone<R> {
     /// Nothing but what the ledger says.
-    Nothing,
-    /// The record is up to date again.
     Saved,
     /// The open session may be announced and used.
     SessionOpened(Box<Opened>),
@@ -375,10 +369,13 @@ pub struct CallChange<R> {
     pub answer: Answer,
     /// What is reported before the answer, if the change could be written.
     pub events: Vec<Event>,
-    /// The record before the change, restored if the change cannot be written. `None` if the change is a new conversation.
+    /// The record before the change, until it is restored because the change could not be written. `None` if the change is a new
+    /// conversation.
     pub before: Option<Box<ConversationRecord>>,
-    /// What the change has made besides the record.
-    pub made: Made,
+    /// Whether it records what the last job made. The job is over when it is written.
+    pub ends_job: bool,
+    /// The session that the job opened for the conversation in the answer.
+    pub opened: Option<Box<Opened>>,
 }
 
 impl<R> CallChange<R> {
@@ -389,24 +386,21 @@ impl<R> CallChange<R> {
             answer,
             events: Vec::new(),
             before: Some(Box::new(before)),
-            made: Made::Nothing,
+            ends_job: false,
+            opened: None,
         }
     }
 }
 
-/// What a change has made besides the record: kept if the change could be written, and otherwise undone.
-#[derive(Debug)]
-pub enum Made {
-    /// Nothing.
-    Nothing,
-    /// A branch that is part of this conversation: a session, a copy, or both.
-    Branch(Box<Branched>, ConversationId),
-    /// Files in another folder.
-    Move,
-    /// A repaired copy, which is the head now.
-    Repair,
-    /// The conversation's end.
-    Deletion,
+/// What becomes of what the last job made: a session, a copy or moved files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// A record on disk names it, so copy and files stay.
+    Keep,
+    /// Nothing names it: the session is closed and the copy is deleted.
+    Drop,
+    /// A later write may name it: the session is closed, and the next start decides about copy and files.
+    Leave,
 }
 
 /// A question of the agent that is settled.
@@ -453,16 +447,8 @@ pub enum Deadline {
     reason = "an effect is carried out where it is made"
 )]
 pub enum Effect<R> {
-    /// Make the record durable as it is after the step. A step has at most one: a kill could come between two, and the first
-    /// would then have the record of both, but only its own ledger.
-    Write(Vec<WritePart<R>>),
-    /// Make the record of a new conversation durable.
-    WriteNew {
-        /// The new conversation.
-        record: Box<ConversationRecord>,
-        /// What goes down with it.
-        part: WritePart<R>,
-    },
+    /// Make durable what the writer has under way.
+    Write,
     /// Tell the subscribers.
     Emit(Event),
     /// Tell those who listen to all that there is a new conversation, which is on disk.
@@ -471,33 +457,20 @@ pub enum Effect<R> {
     Answer(R, Result<Answer, ConversationError>),
     /// Begin work outside the state machine, as the job with this number.
     Work(u64, Work),
-    /// What was moved stays.
-    KeepMove,
-    /// Keep neither the move nor its undo: the next start decides whether the move stands.
-    LeaveMove,
-    /// The copy that was made stays.
-    KeepCopy,
-    /// Delete the copy that was made: no conversation uses it.
-    DropCopy,
-    /// The copy from which the session that arrived was opened stays, since a later write may name it. If none does, the next start
-    /// deletes it.
-    LeaveCopy,
+    /// Decide about what the last job made.
+    Dispose(Disposition),
     /// Look where the head's transcript ends, before the prompt of this turn is sent.
     Anchor(TurnId),
     /// Drop a job whose result is no longer needed.
     AbandonJob,
     /// Give up a climb at which the agent hangs: the next one is in another process, and this one ends with its other users.
     GiveUpClimb,
-    /// Drop a session that arrived and is not needed: it is closed at the agent, without waiting.
-    Discard,
     /// Drop the open session: its updates are ignored, and it is closed at the agent, without waiting.
     Detach,
-    /// Take the open session of the last job as the conversation's own.
+    /// Take the open session of the last job as the conversation's own. The copy that it was opened from goes with it.
     Attach,
-    /// The same of the branch of an edit, which no record names yet: the copy that it was opened from goes with the session.
-    AttachBranch,
-    /// The copy that the open branch of an edit was opened from stays.
-    KeepBranch,
+    /// A record names the open session: the copy that it was opened from stays.
+    KeepCopy,
     /// Give the open session of the last job to another conversation.
     HandOver(ConversationId, Box<Opened>),
     /// Start nothing new in the process of the open session; the process ends when it is no longer used.
@@ -515,6 +488,3 @@ pub enum Effect<R> {
     /// The conversation is deleted: the actor ends. Always the last effect.
     End,
 }
-
-/// The part of a conversation that clients see, published after each input that changed it.
-pub type Published = Conversation;

@@ -23,6 +23,7 @@ use super::closed_sessions::ClosedSessions;
 use super::destination::Destination;
 use super::error::ConversationError;
 use super::keeping;
+use super::resource::Resource;
 use super::services::{Services, chain_text};
 use super::trees::{State, TreeMove};
 use super::work::{EndedEarly, Progress};
@@ -45,14 +46,6 @@ pub(super) struct MoveRequest {
     pub progress: Arc<Progress>,
     /// What is known of the folders that it leaves, by all that go together.
     pub neighbours: SharedNeighbours,
-}
-
-/// What was moved.
-pub(super) struct Moved {
-    /// As the answer describes it.
-    pub answer: MoveAnswer,
-    /// The files, which go back unless they are kept; none when there were none.
-    pub files: Option<Moving>,
 }
 
 /// Whose move it is, as its journal says it.
@@ -105,7 +98,7 @@ pub(super) fn dry_run(
 pub(super) async fn carry_out(
     services: Arc<Services>,
     request: MoveRequest,
-) -> Result<Moved, ConversationError> {
+) -> Result<(MoveAnswer, Resource), ConversationError> {
     let MoveRequest {
         record,
         destination,
@@ -130,13 +123,10 @@ fn carry_out_now(
     destination: &Destination,
     neighbours: &SharedNeighbours,
     progress: &Progress,
-) -> Result<Moved, ConversationError> {
+) -> Result<(MoveAnswer, Resource), ConversationError> {
     let plan = plan(services, record, destination, neighbours)?;
     if plan.steps.is_empty() {
-        return Ok(Moved {
-            answer: told(plan, record, destination),
-            files: None,
-        });
+        return Ok((told(plan, record, destination), Resource::default()));
     }
     let subject = Subject::Conversation {
         conversation_id: record.id,
@@ -144,10 +134,11 @@ fn carry_out_now(
     };
     let name = format!("{}.{}", record.id, Uuid::new_v4());
     let files = carry_steps(services, &name, &subject, plan.steps.clone(), progress)?;
-    Ok(Moved {
-        answer: told(plan, record, destination),
+    let made = Resource {
         files: Some(files),
-    })
+        ..Resource::default()
+    };
+    Ok((told(plan, record, destination), made))
 }
 
 /// Takes the files of a folder that are no conversation's into another. They are back where they were when this fails.

@@ -19,6 +19,7 @@ use super::effect::RepairedHead;
 use super::error::ConversationError;
 use super::history::History;
 use super::keeping;
+use super::resource::Resource;
 use super::services::{Services, chain_text};
 use super::uncommitted_copies::UncommittedCopy;
 use super::work::{EndedEarly, Progress};
@@ -31,23 +32,8 @@ use crate::transcript::dialect::{Dialect, RepairedCopy};
 use crate::transcript::locate::own_folder;
 use crate::transcript::meter::{Meter, metered};
 
-/// What is to be repaired.
-pub(super) struct RepairRequest {
-    /// The conversation as it stands.
-    pub record: ConversationRecord,
-    /// What has to have ended before.
-    pub closed: ClosedSessions,
-    /// Where is noted how far it has come.
-    pub progress: Arc<Progress>,
-}
-
-/// What came of it.
-pub(super) struct Done {
-    /// As the answer describes it.
-    pub answer: CheckAnswer,
-    /// The copy, where one was made.
-    pub made: Option<(RepairedHead, UncommittedCopy)>,
-}
+/// What was found, and the copy if there was something to repair.
+type Repaired = (Box<CheckAnswer>, Option<Box<RepairedHead>>);
 
 /// A transcript and what was found in it.
 pub(super) struct Damaged<'a> {
@@ -81,10 +67,11 @@ pub(super) struct Copied {
 /// and what cannot be read or written. Nothing is left behind by a failure.
 pub(super) async fn carry_out(
     services: Arc<Services>,
-    request: RepairRequest,
-) -> Result<Done, ConversationError> {
-    request.closed.ended().await?;
-    let (record, progress) = (request.record, request.progress);
+    record: ConversationRecord,
+    closed: ClosedSessions,
+    progress: Arc<Progress>,
+) -> Result<(Repaired, Resource), ConversationError> {
+    closed.ended().await?;
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let work = move || {
         let done = metered(meter, || of_head(&services, &record));
@@ -98,7 +85,10 @@ pub(super) async fn carry_out(
     done.map_err(|_| ConversationError::Lost)?
 }
 
-fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, ConversationError> {
+fn of_head(
+    services: &Services,
+    record: &ConversationRecord,
+) -> Result<(Repaired, Resource), ConversationError> {
     let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
         what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
     })?;
@@ -125,7 +115,7 @@ fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, Con
     let folder = own_folder(root, Path::new(&record.cwd));
     let (mut answer, copied) = copy(services, &entry, &damaged, &folder)?;
     let Some(copied) = copied else {
-        return Ok(Done { answer, made: None });
+        return Ok(((Box::new(answer), None), Resource::default()));
     };
     let checkpoint = match &copied.last_uuid {
         Some(uuid) => Some(disk::checkpoint(entry.name.as_str(), id, uuid)),
@@ -147,10 +137,8 @@ fn of_head(services: &Services, record: &ConversationRecord) -> Result<Done, Con
         turns: copied.turns,
         fidelity,
     };
-    Ok(Done {
-        answer,
-        made: Some((made, copied.copy)),
-    })
+    let found = (Box::new(answer), Some(Box::new(made)));
+    Ok((found, Resource::from(copied.copy)))
 }
 
 /// Makes the repaired copy of a transcript in which something was found that a copy does not have; none where

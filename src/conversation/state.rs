@@ -19,18 +19,18 @@ use jiff::tz::TimeZone;
 use crate::agent::failure::{Failure, TurnSigns};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
-use crate::store::{ConversationRecord, RequestRecord, Resting};
+use crate::store::{ConversationRecord, Resting};
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::moving::SharedNeighbours;
 
 use super::answer::{Caller, Request};
 use super::destination::Destination;
 use super::edit::Edit;
-use super::effect::{Effects, Ledger, Now, Part};
+use super::effect::{CallChange, Effects, Now, Part, Work};
 use super::error::{ConversationError, StoreFailure};
 use super::line::{Dropped, Waiting, shown_held};
 use super::reported::shown_settings;
 use super::work::Progress;
+use super::writer::Writer;
 
 /// Limits and deadlines of one conversation, from the configuration.
 #[derive(Clone, Debug)]
@@ -191,6 +191,8 @@ pub struct Job<R> {
     pub number: u64,
     /// What it is.
     pub kind: JobKind<R>,
+    /// What it begins with once the session is closed.
+    pub once_closed: Option<Work>,
 }
 
 /// What kind of work.
@@ -218,16 +220,29 @@ pub enum JobKind<R> {
         progress: Arc<Progress>,
     },
     /// The files of the conversation go into another folder.
-    Moving(MoveCall<R>),
-    /// The files are being moved back because the move could not be recorded.
-    MovingBack {
+    Moving {
+        /// Who made the call.
+        caller: Caller<R>,
+        /// Where it leads.
+        destination: Destination,
+        /// Whether it takes an earlier move back.
+        undoes: bool,
+    },
+    /// A repaired copy of the head is being made.
+    Repairing(Caller<R>),
+    /// A new conversation is being written down.
+    Creating(Box<CallChange<R>>),
+    /// What the last job made is being undone because it could not be recorded.
+    TakingBack {
         /// Who made the call.
         caller: Caller<R>,
         /// Why it could not.
         failure: StoreFailure,
     },
-    /// A repaired copy of the head is being made.
-    Repairing(RepairCall<R>),
+    /// The session is being closed, and then the chain is cleared.
+    Resetting(Caller<R>),
+    /// The session is being closed, and then the conversation is deleted.
+    Deleting(Caller<R>),
     /// Settings are being applied to the open session.
     Configuring {
         /// Who made the call.
@@ -246,8 +261,6 @@ pub struct Closing<R> {
     pub number: u64,
     /// Who waits for it.
     pub callers: Vec<Caller<R>>,
-    /// What follows.
-    pub then: AfterClose<R>,
 }
 
 /// A branch that is being made.
@@ -263,53 +276,6 @@ pub struct Branching<R> {
     pub title: Option<String>,
     /// The place of the fork, if the caller named one.
     pub at: Option<PlaceRef>,
-}
-
-/// A move to another folder.
-#[derive(Debug)]
-pub struct MoveCall<R> {
-    /// Who made the call.
-    pub caller: Caller<R>,
-    /// Where it leads.
-    pub destination: Destination,
-    /// Where is noted how far it has come.
-    pub progress: Arc<Progress>,
-    /// Whether it takes an earlier move back.
-    pub undoes: bool,
-    /// What is known of the folders that it leaves, by all that go together.
-    pub neighbours: SharedNeighbours,
-}
-
-/// A repair of the head.
-#[derive(Debug)]
-pub struct RepairCall<R> {
-    /// Who made the call.
-    pub caller: Caller<R>,
-    /// Where is noted how far it has come.
-    pub progress: Arc<Progress>,
-}
-
-/// What follows when the session is closed.
-#[derive(Debug)]
-pub enum AfterClose<R> {
-    /// Nothing.
-    Nothing,
-    /// The chain is cleared.
-    Reset(Caller<R>),
-    /// The conversation is deleted.
-    Delete(Caller<R>),
-    /// The conversation goes to another folder.
-    Move(MoveCall<R>),
-    /// The head is repaired.
-    Repair(RepairCall<R>),
-}
-
-impl<R> AfterClose<R> {
-    /// Whether it takes the place of the conversation's one job.
-    #[must_use]
-    pub fn is_job(&self) -> bool {
-        matches!(self, Self::Move(_) | Self::Repair(_))
-    }
 }
 
 /// A call with an idempotency key that has not been answered yet, and who else waits for its answer.
@@ -350,20 +316,8 @@ pub struct Model<R> {
     pub due: Option<TurnId>,
     /// What the agent last said of its session.
     pub info: SessionInfo,
-    /// What a failed write did not get to disk; it goes out with the next.
-    pub unsaved: Ledger,
-    /// Results of calls with an idempotency key that their callers have heard and that are not on disk yet.
-    pub heard: Vec<RequestRecord>,
-    /// Whether the record in memory is newer than the one on disk and no write is running.
-    pub is_ahead: bool,
-    /// How the record gets to disk when no step of its own takes it there.
-    pub saving: Saving,
-    /// How many writes are under way that make an upstream id durable.
-    pub ids_under_way: usize,
-    /// Whether an edit that the agent has accepted is being written down.
-    pub accepts_edit: bool,
-    /// What clients may know of the chain.
-    pub published_chain: PublishedChain,
+    /// How the record gets to disk.
+    pub writer: Writer<R>,
     /// Whether the conversation is being deleted.
     pub deleting: bool,
     /// Whether the conversation is on its way to another folder.
@@ -380,37 +334,13 @@ pub struct Model<R> {
     pub out: Effects<R>,
 }
 
-/// How a record that is ahead of the disk gets there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saving {
-    /// It is written at the end of the input that changed it.
-    AtOnce,
-    /// Such a write is under way; what changes meanwhile is written when it is done, so that there is one at a time
-    /// however fast the agent changes its mind.
-    UnderWay,
-    /// A write failed: the next deadline, or the next step, tries again.
-    Failed,
-}
-
-/// What clients may know of the chain: no id of it before it is on disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PublishedChain {
-    /// The head.
-    pub head: Option<UpstreamId>,
-    /// How many links there are.
-    pub chain_length: usize,
-}
-
 impl<R> Model<R> {
     /// A conversation as its record has it: nothing open, nothing running.
     #[must_use]
     pub fn new(record: ConversationRecord, kind: AgentKind, rules: Rules) -> Self {
-        let published_chain = PublishedChain {
-            head: record.chain.head().map(|link| link.upstream_id.clone()),
-            chain_length: record.chain.len(),
-        };
         let now = record.updated_at;
         Self {
+            writer: Writer::new(record.clone()),
             record,
             kind,
             rules,
@@ -423,13 +353,6 @@ impl<R> Model<R> {
             open_requests: Vec::new(),
             due: None,
             info: SessionInfo::default(),
-            unsaved: Ledger::default(),
-            heard: Vec::new(),
-            is_ahead: false,
-            saving: Saving::AtOnce,
-            ids_under_way: 0,
-            accepts_edit: false,
-            published_chain,
             deleting: false,
             moving: false,
             held: false,
@@ -467,9 +390,20 @@ impl<R> Model<R> {
     /// The conversation as clients may know it now.
     #[must_use]
     pub fn view(&self) -> Conversation {
+        let on_disk = &self.writer.on_disk;
         let mut view = self.view_when_on_disk();
-        view.head.clone_from(&self.published_chain.head);
-        view.chain_length = self.published_chain.chain_length;
+        view.head = on_disk.chain.head().map(|link| link.upstream_id.clone());
+        view.chain_length = on_disk.chain.len();
+        view.settings = shown_settings(on_disk);
+        view.title.clone_from(&on_disk.title);
+        view.cwd.clone_from(&on_disk.cwd);
+        view.updated_at = on_disk.updated_at;
+        view.revision = on_disk.revision;
+        // Until its removal is on disk, the next start may still send it.
+        view.continuation = view
+            .continuation
+            .or_else(|| on_disk.continuation.as_ref().map(Continuation::from));
+        view.cut_short |= on_disk.cut.is_some();
         view
     }
 
@@ -484,19 +418,6 @@ impl<R> Model<R> {
         }
         view.live = matches!(self.session, Session::Live(_));
         view
-    }
-
-    /// Takes note of what clients may know of the chain now.
-    pub fn publish_chain(&mut self) {
-        let chain = &self.record.chain;
-        if self.ids_under_way > 0 || !self.unsaved.upstream.is_empty() {
-            return;
-        }
-        let head = chain.head().map(|link| &link.upstream_id);
-        if self.published_chain.head.as_ref() != head {
-            self.published_chain.head = head.cloned();
-        }
-        self.published_chain.chain_length = chain.len();
     }
 
     /// The turn that the agent's updates belong to at present. None belong to a turn that has ended or was not reported yet.
@@ -533,8 +454,7 @@ impl<R> Model<R> {
             && self.job.is_none()
             && self.resume_waiters.is_empty()
             && self.closing.is_none()
-            && self.unsaved.is_empty()
-            && !self.is_ahead
+            && self.writer.is_at_rest()
             && !self.held
     }
 }

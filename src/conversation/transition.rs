@@ -1,7 +1,7 @@
 //! How a conversation changes: one input in, effects out. Pure: no I/O, no clock, no runtime.
 //!
-//! `apply` runs to its end; slow work comes back as another input. What must be durable before it is reported is an
-//! [`Effect::Write`] with a [`Milestone`], at most one in each step, and is reported when that milestone comes back. The
+//! `apply` runs to its end; slow work comes back as another input. What must be durable before it is reported is a part of
+//! a write with a [`Milestone`](super::effect::Milestone), and is reported when that write is over. The
 //! state (`prompting`, `awaiting`) is not a promise and is reported at once; ids, ends and answers wait for the disk.
 
 mod branching;
@@ -19,24 +19,21 @@ mod prompting;
 mod repairing;
 mod session;
 mod settling;
+mod writing;
 
 #[cfg(test)]
 mod tests;
 
 use bridge_protocol::event::Event;
-use bridge_protocol::id::InterruptId;
 
-use crate::store::{ConversationRecord, RequestRecord};
+use crate::store::RequestRecord;
 
 use super::answer::{Answer, Caller, Request};
-use super::effect::{
-    CallChange, Deadline, Effect, Effects, Found, Input, Ledger, Made, Milestone, Now, Work, WritePart,
-};
-use super::error::{ConversationError, StoreFailure};
-use super::state::{Job, JobKind, Model, Saving, Turn, TurnPhase};
+use super::effect::{Disposition, Effect, Effects, Found, Input, Now, Work};
+use super::error::ConversationError;
+use super::state::{Branching, Job, JobKind, Model, Turn, TurnPhase};
 
-/// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
-pub(super) const REWRITE_AFTER_MS: u64 = 5_000;
+pub(super) use writing::REWRITE_AFTER_MS;
 
 impl<R> Model<R> {
     /// Takes one input and returns the effects, answers last.
@@ -53,11 +50,7 @@ impl<R> Model<R> {
                 self.admit(call, request, kept, reply);
             }
             Input::Worked { job, found } => self.worked(job, found),
-            Input::Written { parts, result } => {
-                for part in parts {
-                    self.written(part, result.clone());
-                }
-            }
+            Input::Written(result) => self.written(result),
             Input::Anchored {
                 turn_id,
                 anchor,
@@ -102,6 +95,12 @@ impl<R> Model<R> {
         self.take_effects()
     }
 
+    /// Ends a step.
+    fn finish(&mut self) -> Effects<R> {
+        self.keep_up();
+        self.take_effects()
+    }
+
     /// What the input has caused.
     pub(super) fn take_effects(&mut self) -> Effects<R> {
         std::mem::take(&mut self.out)
@@ -139,8 +138,19 @@ impl<R> Model<R> {
 
     /// Begins work outside, as the conversation's job.
     fn start_job(&mut self, kind: JobKind<R>, work: Work) {
-        self.occupy(kind);
+        let number = self.begin_work(work);
+        self.job = Some(Job {
+            number,
+            kind,
+            once_closed: None,
+        });
+    }
+
+    /// Begins work outside. Returns the number under which its result comes back.
+    fn begin_work(&mut self, work: Work) -> u64 {
+        self.last_job += 1;
         self.out.push(Effect::Work(self.last_job, work));
+        self.last_job
     }
 
     /// Lets no job begin until this one is taken off.
@@ -149,22 +159,71 @@ impl<R> Model<R> {
         self.job = Some(Job {
             number: self.last_job,
             kind,
+            once_closed: None,
         });
     }
 
-    fn worked(&mut self, job: u64, found: Found) {
-        match found {
-            Found::Opened(Ok(opened)) => self.opened(job, *opened),
-            Found::Opened(Err(error)) => self.open_failed(job, &error),
-            Found::Branched(result) => self.branched(job, result),
-            Found::Edited(result) => self.edit_made(job, result),
-            Found::LookedBack(result) => self.looked_back(job, result),
-            Found::Closed(remaining) => self.session_closed(job, remaining),
-            Found::Moved(result) => self.moved(job, result),
-            Found::MovedBack => self.moved_back(job),
-            Found::Repaired(result) => self.repaired(job, result),
-            Found::Ascertained(arrival) => self.ascertained(job, arrival),
-            Found::Configured(result) => self.configured(job, result),
+    /// The result of work outside. What nothing waits for any more is undone.
+    fn worked(&mut self, number: u64, found: Found) {
+        if let Found::Closed(remaining) = found {
+            self.session_closed(number, remaining);
+            return;
+        }
+        match (self.finish_job(number), found) {
+            (Some(JobKind::Opening { .. }), Found::Opened(Ok(opened))) => self.opened(*opened),
+            (Some(JobKind::Opening { min_fidelity }), Found::Opened(Err(error))) => {
+                self.open_failed(min_fidelity, &error);
+            }
+            (Some(JobKind::Branching(branching)), Found::Branched(Ok(branched))) => {
+                self.branched(branched, branching);
+            }
+            (Some(JobKind::Editing(turn_id)), Found::Edited(result)) => self.edit_made(&turn_id, result),
+            (Some(JobKind::Undoing { caller, progress }), Found::LookedBack(result)) => {
+                self.looked_back(result, caller, progress);
+            }
+            (
+                Some(JobKind::Moving {
+                    caller,
+                    destination,
+                    undoes,
+                }),
+                Found::Moved(Ok(answer)),
+            ) => self.moved(answer, &destination, undoes, caller),
+            (Some(JobKind::Repairing(caller)), Found::Repaired(Ok((answer, made)))) => {
+                self.repaired(answer, made, caller);
+            }
+            (Some(JobKind::Ascertaining(death)), Found::Ascertained(arrival)) => {
+                self.ascertained(arrival, death);
+            }
+            (
+                Some(JobKind::Configuring {
+                    caller,
+                    title,
+                    settings,
+                }),
+                Found::Configured(Ok(())),
+            ) => self.write_update(title, Some(settings), caller),
+            (Some(JobKind::Creating(change)), Found::Created(result)) => self.change_written(*change, result),
+            (Some(JobKind::TakingBack { caller, failure }), Found::TakenBack) => {
+                self.moving = false;
+                self.answer(caller, Err(ConversationError::StoreFailed(failure)));
+            }
+            (
+                Some(
+                    JobKind::Branching(Branching { caller, .. })
+                    | JobKind::Moving { caller, .. }
+                    | JobKind::Repairing(caller)
+                    | JobKind::Configuring { caller, .. },
+                ),
+                Found::Branched(Err(error))
+                | Found::Moved(Err(error))
+                | Found::Repaired(Err(error))
+                | Found::Configured(Err(error)),
+            ) => {
+                self.moving = false;
+                self.answer(caller, Err(error));
+            }
+            _ => self.out.push(Effect::Dispose(Disposition::Drop)),
         }
     }
 
@@ -174,63 +233,6 @@ impl<R> Model<R> {
             return self.job.take().map(|job| job.kind);
         }
         None
-    }
-
-    /// Notes that the record has changed by something that writes nothing itself.
-    fn note_change(&mut self) {
-        self.record.revision += 1;
-        self.is_ahead = true;
-    }
-
-    /// The one place where a change that nothing waits for gets to disk.
-    fn keep_up(&mut self) {
-        if self.is_ahead && self.saving == Saving::AtOnce {
-            self.save();
-        }
-        self.publish_chain();
-    }
-
-    /// Notes that the record changes by a step that writes it.
-    fn touch(&mut self) {
-        self.record.revision += 1;
-        self.record.updated_at = self.now.max(self.record.updated_at);
-    }
-
-    /// Writes the record down, with everything that an earlier failed write left behind.
-    fn write(&mut self, ledger: Ledger, milestone: Milestone<R>) {
-        let mut all = std::mem::take(&mut self.unsaved);
-        all.append(ledger);
-        self.is_ahead = false;
-        if self.saving == Saving::Failed {
-            self.saving = Saving::AtOnce;
-        }
-        if !all.upstream.is_empty() {
-            self.ids_under_way += 1;
-        }
-        self.out.write(WritePart {
-            ledger: all,
-            milestone,
-        });
-    }
-
-    /// Writes the record down as it stands; nothing waits for it.
-    fn save(&mut self) {
-        self.record.updated_at = self.now.max(self.record.updated_at);
-        self.write(Ledger::default(), Milestone::Saved);
-        self.saving = Saving::UnderWay;
-    }
-
-    /// Answers a call that changed the record only when the change is on disk. A change that could not be written is taken back,
-    /// unless something else has changed since.
-    fn answer_change(&mut self, caller: Caller<R>, answer: Answer, before: ConversationRecord) {
-        self.write_change(Ledger::default(), CallChange::new(caller, answer, before));
-    }
-
-    /// Writes down what a call has changed.
-    fn write_change(&mut self, mut ledger: Ledger, change: CallChange<R>) {
-        let done = self.done_request(change.caller.request.as_ref(), &change.answer);
-        ledger.requests.extend(done);
-        self.write(ledger, Milestone::Changed(Box::new(change)));
     }
 
     /// Answers a call and everyone who asked the same with the same key.
@@ -250,12 +252,6 @@ impl<R> Model<R> {
         }
     }
 
-    /// Notes what a caller hears before it is on disk: the same call is answered with it meanwhile.
-    fn note_heard(&mut self, request: &RequestRecord) {
-        self.heard.retain(|heard| heard.request_id != request.request_id);
-        self.heard.push(request.clone());
-    }
-
     /// The record of a call that is answered with this.
     fn done_request(&self, request: Option<&Request>, answer: &Answer) -> Option<RequestRecord> {
         let request = request?;
@@ -269,153 +265,5 @@ impl<R> Model<R> {
     /// The record of a call that has begun.
     fn request_record(&self, request: &Request) -> RequestRecord {
         request.record(Some(self.record.id), self.now)
-    }
-
-    /// A change is on disk, or could not be written: whatever waited for it continues.
-    fn written(&mut self, part: WritePart<R>, result: Result<(), StoreFailure>) {
-        let WritePart { ledger, milestone } = part;
-        self.note_written(&milestone, ledger, result.is_ok());
-        match milestone {
-            Milestone::Nothing | Milestone::Saved => {}
-            Milestone::SessionOpened(opened) => self.session_recorded(*opened, result),
-            Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result),
-            Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn),
-            Milestone::PromptInLine(turn_id) => self.joined_line(&turn_id, result),
-            Milestone::PromptsDropped { prompts, cancels } => {
-                self.prompts_dropped(prompts, cancels, result);
-            }
-            Milestone::QuestionRaised(id) => self.question_recorded(&id),
-            Milestone::QuestionSettled(settled) => self.question_settled(*settled),
-            Milestone::Changed(change) => self.change_written(*change, result),
-        }
-    }
-
-    /// What a call has changed is on disk, or could not be written: what it made is kept or undone, and the call is answered.
-    fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
-        let CallChange {
-            caller,
-            answer,
-            events,
-            before,
-            made,
-        } = change;
-        let is_written = result.is_ok();
-        if matches!(made, Made::Branch(..) | Made::Move | Made::Repair) {
-            self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
-        }
-        if is_written {
-            if let (Answer::Forked(fork), None) = (&answer, &before) {
-                self.out
-                    .push(Effect::Announce(Box::new(fork.conversation.clone())));
-            }
-            events.into_iter().for_each(|event| self.out.emit(event));
-        }
-        match made {
-            Made::Nothing => {}
-            Made::Branch(branched, id) => self.branch_recorded(*branched, id, is_written),
-            Made::Move if is_written => {
-                self.moving = false;
-                self.out.push(Effect::KeepMove);
-            }
-            Made::Move if self.takes_move_back(before.as_deref()) => {
-                if let Err(failure) = result {
-                    self.start_job(JobKind::MovingBack { caller, failure }, Work::MoveBack);
-                }
-                return;
-            }
-            Made::Move => {}
-            Made::Repair => self.repair_recorded(before.as_deref(), is_written),
-            Made::Deletion if is_written => self.out.push(Effect::End),
-            Made::Deletion => self.deleting = false,
-        }
-        let result = result.map(|()| answer).map_err(ConversationError::StoreFailed);
-        self.answer(caller, result);
-    }
-
-    /// Records whether a write succeeded, and reports the events that waited for it.
-    fn note_written(&mut self, milestone: &Milestone<R>, ledger: Ledger, is_on_disk: bool) {
-        if matches!(milestone, Milestone::Saved) && self.saving == Saving::UnderWay {
-            self.saving = Saving::AtOnce;
-        }
-        // The write of a new conversation says nothing about this one.
-        if matches!(milestone, Milestone::Changed(change) if change.before.is_none()) {
-            return;
-        }
-        if !ledger.upstream.is_empty() {
-            self.ids_under_way = self.ids_under_way.saturating_sub(1);
-        }
-        if is_on_disk {
-            let is_kept = |heard: &RequestRecord| {
-                let mut kept = ledger.requests.iter();
-                kept.any(|request| request.request_id == heard.request_id)
-            };
-            self.heard.retain(|heard| !is_kept(heard));
-            for event in ledger.events {
-                if matches!(event, Event::Edited { .. }) {
-                    self.accepts_edit = false;
-                }
-                self.out.emit(event);
-            }
-        } else {
-            self.not_written(milestone, ledger);
-        }
-        self.publish_chain();
-    }
-
-    /// A write failed: its ledger is written with the next, except what its caller is told has failed.
-    fn not_written(&mut self, milestone: &Milestone<R>, mut ledger: Ledger) {
-        // A turn that failed before it did anything is not recorded as begun.
-        ledger
-            .requests
-            .retain(|request| request.result.is_some() || request.turn_id.is_none());
-        self.take_back(milestone, &mut ledger);
-        for request in &ledger.requests {
-            self.note_heard(request);
-        }
-        self.unsaved.append(ledger);
-        // That a turn runs is so whatever is on disk.
-        let runs =
-            |event: &mut Event| matches!(event, Event::PromptAccepted { .. } | Event::Continued { .. });
-        for event in self.unsaved.events.extract_if(.., runs) {
-            self.out.emit(event);
-        }
-        self.accepts_edit = false;
-        self.is_ahead = true;
-        self.saving = Saving::Failed;
-        self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
-    }
-
-    /// Undoes a change that is reported to its caller as failed, unless something has changed since, and removes its entries from
-    /// the ledger. Entries of earlier writes stay in the ledger.
-    fn take_back(&mut self, milestone: &Milestone<R>, ledger: &mut Ledger) {
-        let Milestone::Changed(change) = milestone else {
-            return;
-        };
-        let (before, request) = (change.before.as_deref(), &change.caller.request);
-        if let Some(request) = request {
-            ledger.requests.retain(|kept| kept.request_id != request.id);
-        }
-        let Some(before) = before.filter(|before| before.revision + 1 == self.record.revision) else {
-            return;
-        };
-        let is_open = |id: &InterruptId| before.interrupts.iter().any(|open| open.id == *id);
-        ledger.events.retain(
-            |event| !matches!(event, Event::InterruptResolved { interrupt_id, .. } if is_open(interrupt_id)),
-        );
-        let waiting: Vec<_> = before
-            .waiting
-            .values()
-            .filter_map(|it| it.request.as_ref())
-            .collect();
-        ledger
-            .requests
-            .retain(|kept| waiting.iter().all(|request| request.id != kept.request_id));
-        let last = before.chain.last_lineage_seq();
-        ledger.lineage.retain(|entry| entry.seq <= last);
-        let lineage = &ledger.lineage;
-        ledger
-            .upstream
-            .retain(|id| lineage.iter().any(|entry| entry.upstream_id == *id));
-        self.record = before.clone();
     }
 }

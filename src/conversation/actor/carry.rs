@@ -12,6 +12,7 @@ use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Link, LinkReason, Relation, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::time;
+use futures_util::{FutureExt, TryFutureExt};
 use jiff::Timestamp;
 use serde_json::Map;
 use tokio::task::JoinError;
@@ -25,17 +26,21 @@ use crate::conversation::arrival;
 use crate::conversation::branching::{self, BranchRequest, EditRequest};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
-use crate::conversation::effect::{Arrival, Effect, Found, Input, Milestone, Opened, Sent, Work, WritePart};
+use crate::conversation::effect::{
+    Arrival, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Work,
+};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
+use crate::conversation::resource::Resource;
 use crate::conversation::services::chain_text;
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, UncommittedCopy, conversation_error};
+use crate::conversation::upstream::{self, Known, conversation_error};
 use crate::conversation::work::Begun;
+use crate::conversation::writer::UnderWay;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
-use super::{Actor, Job, Message, Reply, Resource};
+use super::{Actor, Job, Message, Reply};
 
 /// Why a transcript is to be read again.
 pub(super) enum LookAgain {
@@ -52,49 +57,24 @@ impl Actor {
                 self.stream.emit(&event, &time::text(at));
             }
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
-            answer @ Effect::Answer(..) => {
-                if let Some((reply, result)) = self.answer_of(answer) {
-                    // A caller that hung up is not an error: its turn continued.
-                    let _gone = reply.send(result);
-                }
+            Effect::Answer(reply, result) => {
+                let result = match result {
+                    // The rest of the conversation may not be on disk yet.
+                    Ok(Answer::Resumed(_, resumed)) => {
+                        Ok(Answer::Resumed(Box::new(self.model.view()), resumed))
+                    }
+                    other => other,
+                };
+                // A caller that hung up is not an error: its turn continued.
+                let _gone = reply.send(result);
             }
-            Effect::Write(parts) => {
-                let record = self.model.record.clone();
-                self.write(record, parts);
-            }
-            Effect::WriteNew { record, part } => self.write(*record, vec![part]),
+            Effect::Write => self.write(),
             Effect::Work(job, work) => self.begin(job, work),
-            Effect::KeepMove => self.keep_move(),
-            Effect::LeaveMove => {
-                if let Some(moved) = self.made.files.take() {
-                    moved.leave();
-                }
-            }
-            Effect::KeepCopy => {
-                if let Some(copy) = self.made.copy.take() {
-                    copy.keep();
-                }
-            }
-            Effect::DropCopy => {
-                self.removing = self
-                    .made
-                    .copy
-                    .take()
-                    .and_then(UncommittedCopy::remove_in_background);
-            }
-            Effect::LeaveCopy => {
-                if let Some(copy) = self.made.session.as_mut().and_then(|session| session.copy.take()) {
-                    copy.leave();
-                }
-            }
+            Effect::Dispose(disposition) => self.dispose(disposition),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
-            Effect::AbandonJob => {
-                self.abandon_job();
-                self.let_go_of_arrived();
-            }
+            Effect::AbandonJob => self.abandon_job(),
             // Dropped in the middle: it closes what it has opened, and a process that hangs is left to its other users.
             Effect::GiveUpClimb => self.job = None,
-            Effect::Discard => self.let_go_of_arrived(),
             Effect::Detach => {
                 self.questions.clear();
                 if let Some(session) = self.session.take() {
@@ -102,19 +82,11 @@ impl Actor {
                 }
             }
             Effect::Attach => {
-                if let Some(mut session) = self.made.session.take() {
-                    if let Some(copy) = session.copy.take() {
-                        copy.keep();
-                    }
-                    self.session = Some(session);
-                }
-            }
-            Effect::AttachBranch => {
                 if let Some(session) = self.made.session.take() {
                     self.session = Some(session);
                 }
             }
-            Effect::KeepBranch => {
+            Effect::KeepCopy => {
                 if let Some(copy) = self.session.as_mut().and_then(|session| session.copy.take()) {
                     copy.keep();
                 }
@@ -166,10 +138,8 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, async move {
-                    let (opened, session) = unzip(climb.await);
-                    (Found::Opened(opened.map(Box::new)), Resource::session(session))
-                }));
+                let climb = climb.map_ok(|(opened, session)| (Box::new(opened), Resource::from(session)));
+                self.job = Some(Job::new(job, climb, Found::Opened));
             }
             Work::Branch {
                 from,
@@ -189,20 +159,10 @@ impl Actor {
                     progress: begun.progress(),
                     closed: self.closed.clone(),
                 };
-                let services = Arc::clone(&self.services);
                 let branch = branching::branch(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, async move {
-                    let (branched, session) = unzip(branch.await);
-                    let path = branched
-                        .as_ref()
-                        .ok()
-                        .and_then(|branched| branched.path.clone().zip(Some(&branched.upstream_id)));
-                    let made = Resource {
-                        copy: path.map(|(path, id)| services.copies.uncommitted(id, path)),
-                        ..Resource::session(session.flatten())
-                    };
+                self.job = Some(Job::new(job, branch, move |branched| {
                     drop(begun);
-                    (Found::Branched(branched), made)
+                    Found::Branched(branched)
                 }));
             }
             Work::Edit { at, min_fidelity } => {
@@ -215,10 +175,10 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, async move {
-                    let (edited, session) = unzip(edit.await);
+                let edit = edit.map_ok(|(edited, session)| (Box::new(edited), Resource::from(session)));
+                self.job = Some(Job::new(job, edit, move |edited| {
                     drop(begun);
-                    (Found::Edited(edited.map(Box::new)), Resource::session(session))
+                    Found::Edited(edited)
                 }));
             }
             Work::LookBack { session } => self.look_back(job, session),
@@ -231,42 +191,61 @@ impl Actor {
                 neighbours,
                 progress,
             } => self.move_files(job, destination, neighbours, progress),
-            Work::MoveBack => self.take_move_back(job),
+            Work::Create(record, ledger) => self.create(job, *record, ledger),
+            Work::TakeBack => self.take_back(job),
             Work::Repair { progress } => self.repair(job, progress),
-            Work::Ascertain(sent) => self.ascertain(job, sent),
+            Work::Ascertain(sent) => self.ascertain(job, *sent),
             Work::Configure(settings) => self.configure(job, *settings),
         }
     }
 
-    /// What a caller is answered.
-    pub(super) fn answer_of(
-        &self,
-        answer: Effect<Reply>,
-    ) -> Option<(Reply, Result<Answer, ConversationError>)> {
-        let Effect::Answer(reply, result) = answer else {
-            return None;
-        };
-        let result = match result {
-            // The rest of the conversation may not be on disk yet.
-            Ok(Answer::Resumed(_, resumed)) => Ok(Answer::Resumed(Box::new(self.shown()), resumed)),
-            other => other,
-        };
-        Some((reply, result))
-    }
-
-    /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever.
+    /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever. Everything else that it
+    /// makes is undone.
     pub(super) fn abandon_job(&mut self) {
         if let Some(job) = self.job.take() {
-            self.closed
-                .close_opened(async move { job.work.await.made.into_session() });
+            self.closed.close_opened(async move {
+                let mut made = job.work.await.made;
+                let session = made.session.take();
+                made.undo().await;
+                session
+            });
         }
     }
 
-    /// Closes a session that a job opened and that is not needed.
-    fn let_go_of_arrived(&mut self) {
+    fn dispose(&mut self, disposition: Disposition) {
+        match disposition {
+            Disposition::Keep => {
+                if let Some(copy) = self.made.copy.take() {
+                    copy.keep();
+                }
+                self.keep_move();
+            }
+            Disposition::Drop => {
+                let made = self.without_session();
+                // Nothing waits for that.
+                tokio::spawn(made.undo());
+            }
+            Disposition::Leave => {
+                if let Some(session) = std::mem::take(&mut self.made).leave() {
+                    self.closed.close(session, false, Duration::ZERO);
+                }
+            }
+        }
+    }
+
+    /// What the last job made, with its session closed.
+    fn without_session(&mut self) -> Resource {
         if let Some(session) = self.made.session.take() {
             self.closed.close(session, false, Duration::ZERO);
         }
+        std::mem::take(&mut self.made)
+    }
+
+    /// Undoes what the last job made. The next one begins after that.
+    fn take_back(&mut self, job: u64) {
+        let made = self.without_session();
+        let work = made.undo().map(|()| Found::TakenBack);
+        self.job = Some(Job::finding(job, work).on_files(None));
     }
 
     /// The transcripts that are to be looked at again when these effects are carried out.
@@ -326,43 +305,23 @@ impl Actor {
         }
     }
 
-    /// Passes a change to the store at once, so that changes keep their order. The result comes back as an input.
-    fn write(&mut self, record: ConversationRecord, parts: Vec<WritePart<Reply>>) {
-        let id = record.id;
-        let ledgers = || parts.iter().map(|part| &part.ledger);
-        let entry = self.services.catalog.get(&record.agent).cloned();
-        let root = entry.as_ref().map(|entry| entry.transcript_root());
-        let change = Change {
-            lineage: ledgers()
-                .flat_map(|ledger| &ledger.lineage)
-                .map(|entry| (id, entry.clone()))
-                .collect(),
-            upstream: root
-                .map(|root| {
-                    ledgers()
-                        .flat_map(|ledger| &ledger.upstream)
-                        .map(|held| (id, root.clone(), held.clone()))
-                        .collect()
-                })
-                .unwrap_or_default(),
-            requests: ledgers().flat_map(|ledger| &ledger.requests).cloned().collect(),
-            conversation: Some(record),
-            ..Change::default()
+    /// Passes what the writer has under way to the store. The result comes back as an input.
+    fn write(&mut self) {
+        let Some(UnderWay { record, parts }) = &self.model.writer.under_way else {
+            return;
         };
+        let change = self.change(record.clone(), parts.iter().map(|part| &part.ledger));
         let restored = parts.iter().find_map(|part| match &part.milestone {
             Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
                 Some(opened.upstream_id.clone())
             }
             _ => None,
         });
-        let restored = restored.zip(entry);
+        let restored = restored.zip(self.services.catalog.get(&record.agent).cloned());
         let services = Arc::clone(&self.services);
-        let commit = self.services.store.commit(change);
+        let commit = self.commit(change);
         self.writes.push_back(Box::pin(async move {
-            let result = commit.await.map(|_| ()).map_err(|error| {
-                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
-                StoreFailure::from(&error)
-            });
+            let result = commit.await;
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
                 // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
                 // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
@@ -370,21 +329,58 @@ impl Actor {
                 // A failure is in the log.
                 let _noted = tokio::task::spawn_blocking(note).await;
             }
-            Box::new(Input::Written { parts, result })
+            Box::new(Input::Written(result))
         }));
+    }
+
+    /// Writes a new conversation down.
+    fn create(&mut self, job: u64, record: ConversationRecord, ledger: Ledger) {
+        let commit = self.commit(self.change(record, [&ledger].into_iter()));
+        self.job = Some(Job::finding(job, commit.map(Found::Created)).on_files(None));
+    }
+
+    /// A record with what goes down with it, as the store takes it.
+    fn change<'a>(
+        &self,
+        record: ConversationRecord,
+        ledgers: impl Iterator<Item = &'a Ledger> + Clone,
+    ) -> Change {
+        let id = record.id;
+        let root = self.services.catalog.get(&record.agent);
+        let root = root.map(|entry| entry.transcript_root());
+        let lineage = ledgers.clone().flat_map(|ledger| &ledger.lineage);
+        let upstream = ledgers.clone().flat_map(|ledger| &ledger.upstream);
+        Change {
+            lineage: lineage.map(|entry| (id, entry.clone())).collect(),
+            upstream: upstream
+                .filter_map(|held| Some((id, root.clone()?, held.clone())))
+                .collect(),
+            requests: ledgers.flat_map(|ledger| &ledger.requests).cloned().collect(),
+            conversation: Some(record),
+            ..Change::default()
+        }
+    }
+
+    /// Passes a change to the store at once, so that changes keep their order.
+    fn commit(&self, change: Change) -> impl Future<Output = Result<(), StoreFailure>> + Send + use<> {
+        let id = self.model.id();
+        let commit = self.services.store.commit(change);
+        async move {
+            commit.await.map(|_| ()).map_err(|error| {
+                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
+                StoreFailure::from(&error)
+            })
+        }
     }
 
     /// Reads what an undo would take back.
     fn look_back(&mut self, job: u64, session: Option<UpstreamId>) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let look = move || looking_back::look_back(&services, &record, session.as_ref());
-        self.job = Some(Job::new(job, async move {
+        self.job = Some(Job::finding(job, async move {
             let looked = tokio::task::spawn_blocking(look).await;
             let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));
-            (
-                Found::LookedBack(looked.unwrap_or_else(failed)),
-                Resource::default(),
-            )
+            Found::LookedBack(looked.unwrap_or_else(failed))
         }));
     }
 
@@ -409,7 +405,7 @@ impl Actor {
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
         let look = tokio::task::spawn_blocking(move || {
-            let earlier = cut.map(|(record, cut)| arrival::arrival(&services, &record, &Sent::from(&cut)));
+            let earlier = cut.map(|(record, cut)| arrival::arrival(&services, &record, &cut));
             let anchor = head.and_then(|(agent, cwd, id)| arrival::anchor(&services, &agent, &cwd, &id));
             (anchor, earlier)
         });
@@ -424,20 +420,17 @@ impl Actor {
         }));
     }
 
-    fn ascertain(&mut self, job: u64, sent: Sent) {
+    fn ascertain(&mut self, job: u64, sent: CutPrompt) {
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
         let dead = self.dead.take();
-        self.job = Some(Job::new(job, async move {
+        self.job = Some(Job::finding(job, async move {
             if let Some(dead) = dead {
                 // A child that it left may still write.
                 dead.stopped().await;
             }
             let look = tokio::task::spawn_blocking(move || arrival::arrival(&services, &record, &sent));
-            (
-                Found::Ascertained(look.await.unwrap_or(Arrival::Unknown)),
-                Resource::default(),
-            )
+            Found::Ascertained(look.await.unwrap_or(Arrival::Unknown))
         }));
     }
 
@@ -498,7 +491,7 @@ impl Actor {
         let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
         let closed = session.map(|session| self.closed.close(session, by_force, grace));
         let all = self.closed.clone();
-        self.closing = Some(Job::new(job, async move {
+        self.closing = Some(Job::finding(job, async move {
             if let Some(closed) = closed {
                 closed.closed().await;
             }
@@ -511,7 +504,7 @@ impl Actor {
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
-            (Found::Closed(remaining), Resource::default())
+            Found::Closed(remaining)
         }));
     }
 
@@ -530,7 +523,7 @@ impl Actor {
             self.model.info.modes.clone(),
             self.model.info.config_options.clone(),
         );
-        self.job = Some(Job::new(job, async move {
+        self.job = Some(Job::finding(job, async move {
             let known = Known {
                 modes: modes.as_ref(),
                 config_options: options.as_ref(),
@@ -541,7 +534,7 @@ impl Actor {
                     .map_err(|error| conversation_error(&entry, &error)),
                 Err(error) => Err(error),
             };
-            (Found::Configured(result), Resource::default())
+            Found::Configured(result)
         }));
     }
 
@@ -554,13 +547,5 @@ impl Actor {
         if let Err(Message::TakeOver(_, session)) = (self.deliver)(id, message) {
             self.closed.close(*session, false, Duration::ZERO);
         }
-    }
-}
-
-/// Takes what was found apart from the session that came with it.
-fn unzip<T, S>(done: Result<(T, S), ConversationError>) -> (Result<T, ConversationError>, Option<S>) {
-    match done {
-        Ok((found, session)) => (Ok(found), Some(session)),
-        Err(error) => (Err(error), None),
     }
 }

@@ -15,12 +15,12 @@ use futures_util::{FutureExt, StreamExt};
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
-use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Call, Deadline, Input, Ledger, Made, Milestone, WritePart};
+use crate::conversation::answer::{Answer, Caller};
+use crate::conversation::effect::{Call, CallChange, Deadline, Found, Input, Ledger, Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{end_failed_task, panic_text};
 use crate::conversation::services::{chain_text, now};
-use crate::conversation::state::{Model, Saving};
+use crate::conversation::state::{JobKind, Model};
 use crate::conversation::transition::REWRITE_AFTER_MS;
 use crate::conversation::upstream::UncommittedCopy;
 use crate::store::Change;
@@ -156,6 +156,7 @@ impl Actor {
                 return;
             }
         };
+        let on_disk = record.clone();
         let (change, ended) = end_failed_task(&self.services, record, why);
         let written = self.services.store.commit(change.clone()).await;
         let unsaved = written.err().map(|error| {
@@ -169,9 +170,10 @@ impl Actor {
         // The tree move that holds it releases it.
         self.model.held = failed.held;
         if let Some(unsaved) = unsaved {
-            self.model.unsaved = unsaved;
-            self.model.is_ahead = true;
-            self.model.saving = Saving::Failed;
+            self.model.writer.on_disk = on_disk;
+            self.model.writer.unsaved = unsaved;
+            self.model.writer.is_ahead = true;
+            self.model.writer.has_failed = true;
             let at = Instant::now() + Duration::from_millis(REWRITE_AFTER_MS);
             self.deadlines.push((Deadline::Rewrite, at));
         }
@@ -218,6 +220,10 @@ impl Actor {
                 }
                 // A job that panicked has left nothing, or what the next start settles.
                 if let Ok(done) = AssertUnwindSafe(work).catch_unwind().await {
+                    let job = self.model.job.take().map(|job| job.kind);
+                    if let (Found::Created(Ok(())), Some(JobKind::Creating(change))) = (done.found, job) {
+                        self.tell_change(*change, &time::text(now()));
+                    }
                     self.made.files = done.made.files;
                     if let Some(copy) = done.made.copy {
                         copy.remove().await;
@@ -263,15 +269,12 @@ impl Actor {
     async fn settle_writes(&mut self) -> Option<TurnResult> {
         let mut ended = None;
         while let Some(written) = self.writes.next().await {
-            let Input::Written {
-                parts,
-                result: Ok(()),
-            } = *written
-            else {
+            let Input::Written(Ok(())) = *written else {
                 // A caller that waits for what could not be written gets the error that its answer was lost.
                 continue;
             };
-            for WritePart { ledger, milestone } in parts {
+            let under_way = self.model.writer.under_way.take();
+            for WritePart { ledger, milestone } in under_way.into_iter().flat_map(|write| write.parts) {
                 let at = time::text(now());
                 for event in &ledger.events {
                     self.stream.emit(event, &at);
@@ -283,34 +286,41 @@ impl Actor {
     }
 
     fn tell_durable(&mut self, milestone: Milestone<Reply>, at: &str) -> Option<TurnResult> {
-        let (caller, answer) = match milestone {
+        match milestone {
             Milestone::TurnEnded(turn) => return Some(*turn),
             Milestone::QuestionSettled(settled) => {
                 for event in &settled.events {
                     self.stream.emit(event, at);
                 }
                 // The agent's session is closed, which answers it.
-                (settled.caller?, Answer::Responded(None))
+                answer(settled.caller?, Answer::Responded(None));
             }
-            Milestone::Changed(change) => {
-                if matches!(change.made, Made::Move) {
-                    self.keep_move();
-                }
-                if let (Answer::Forked(fork), None) = (&change.answer, &change.before) {
-                    self.services.announce_new(fork.conversation.clone());
-                }
-                for event in &change.events {
-                    self.stream.emit(event, at);
-                }
-                (change.caller, change.answer)
-            }
-            _ => return None,
-        };
-        if let Some(reply) = caller.reply {
-            // A caller that hung up needs no answer.
-            let _gone = reply.send(Ok(answer));
+            Milestone::Changed(change) => self.tell_change(*change, at),
+            _ => {}
         }
         None
+    }
+
+    fn tell_change(&mut self, change: CallChange<Reply>, at: &str) {
+        if change.ends_job {
+            self.keep_move();
+        }
+        if let Answer::Forked(fork) = &change.answer
+            && fork.conversation.id != self.model.id()
+        {
+            self.services.announce_new(fork.conversation.clone());
+        }
+        for event in &change.events {
+            self.stream.emit(event, at);
+        }
+        answer(change.caller, change.answer);
+    }
+}
+
+fn answer(caller: Caller<Reply>, answer: Answer) {
+    if let Some(reply) = caller.reply {
+        // A caller that hung up needs no answer.
+        let _gone = reply.send(Ok(answer));
     }
 }
 

@@ -270,7 +270,7 @@ impl Actor {
         };
         let is_open = matches!(self.model.session, Session::Live(_));
         let event = Event::Snapshot {
-            conversation: self.shown(),
+            conversation: self.model.view(),
             gap,
             running: self.model.running(updates, truncated),
             session: Some(self.model.info.clone()).filter(|info| is_open || *info != Default::default()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
 
 use super::places::{self, Left, Place};
@@ -19,6 +20,7 @@ use crate::conversation::effect::{Branched, Opened};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::check_folder;
 use crate::conversation::history::{History, Reach};
+use crate::conversation::resource::Resource;
 use crate::conversation::services::{Services, now};
 use crate::conversation::upstream::{self, Opening, UpstreamSession};
 use crate::conversation::work::Progress;
@@ -86,7 +88,7 @@ pub(in crate::conversation) async fn edit(
     };
     refuse_too_little(&services, &entry, &as_branch).await?;
     let cut = match branch_at(&services, &entry, &as_branch, &place).await {
-        Ok((branched, session)) => open_branch(&services, &request, branched, session).await,
+        Ok((branched, made)) => open_branch(&services, &request, branched, made).await,
         Err(error) => Err(error),
     };
     let (made, opened, session) = match cut {
@@ -131,20 +133,15 @@ async fn open_branch(
     services: &Arc<Services>,
     request: &EditRequest,
     branched: Branched,
-    session: Option<UpstreamSession>,
+    Resource { session, copy, .. }: Resource,
 ) -> Result<(Made, Opened, UpstreamSession), ConversationError> {
     let link = NewLink {
-        upstream_id: branched.upstream_id.clone(),
-        agent: request.record.agent.clone(),
-        cwd: request.record.cwd.clone(),
-        reason: LinkReason::Edited,
         relation: Relation::Carries,
         from_upstream_id: Some(branched.from),
         from_checkpoint_id: branched.checkpoint,
-        cause: None,
-        turns: 0,
         carried_turns: branched.turns,
         written: branched.via == BranchedVia::Cut,
+        ..edited_link(branched.upstream_id.clone(), &request.record)
     };
     let made = Made {
         link: link.clone(),
@@ -154,9 +151,6 @@ async fn open_branch(
     if let (Some(opened), Some(session)) = (branched.open, session) {
         return Ok((made, *opened, session));
     }
-    let copy = branched
-        .path
-        .map(|path| services.copies.uncommitted(&branched.upstream_id, path));
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());
@@ -257,17 +251,10 @@ async fn retell(
         ],
     };
     let link = NewLink {
-        upstream_id: answer.upstream_id.clone(),
-        agent: record.agent.clone(),
-        cwd: record.cwd.clone(),
-        reason: LinkReason::Edited,
         relation: Relation::Follows,
         from_upstream_id: Some(place.end.session.clone()),
         from_checkpoint_id: Some(place.end.until.clone()),
-        cause: None,
-        turns: 0,
-        carried_turns: 0,
-        written: false,
+        ..edited_link(answer.upstream_id.clone(), record)
     };
     let opened = Opened {
         upstream_id: answer.upstream_id,
@@ -286,6 +273,10 @@ async fn retell(
         via: BranchedVia::Text,
     };
     Ok((made, opened, session))
+}
+
+fn edited_link(id: UpstreamId, record: &ConversationRecord) -> NewLink {
+    NewLink::new(id, record.agent.clone(), record.cwd.clone(), LinkReason::Edited)
 }
 
 /// Whether an error is permanent, so that the branch cannot be made later either. Temporary errors are no reason to fall

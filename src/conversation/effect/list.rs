@@ -2,7 +2,7 @@
 
 use bridge_protocol::event::Event;
 
-use super::{Effect, WritePart};
+use super::Effect;
 
 /// Effects in the order in which they are to be carried out. Answers are kept apart because everything else that one
 /// input causes comes before them: a turn's events precede the answer to its prompt.
@@ -30,18 +30,6 @@ impl<R> Effects<R> {
             Effect::Answer(..) => self.answers.push(effect),
             Effect::End => self.ends = true,
             other => self.list.push(other),
-        }
-    }
-
-    /// Has the record written down for this too: in the one line that the step writes.
-    pub fn write(&mut self, part: WritePart<R>) {
-        let parts = self.list.iter_mut().find_map(|effect| match effect {
-            Effect::Write(parts) => Some(parts),
-            _ => None,
-        });
-        match parts {
-            Some(parts) => parts.push(part),
-            None => self.list.push(Effect::Write(vec![part])),
         }
     }
 

@@ -355,22 +355,17 @@ fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> 
         Some(CheckpointId::new(place.to_string()))
     });
     let link = NewLink {
-        upstream_id: adoption.upstream_id.clone(),
-        cwd,
-        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for one of ours.
-        reason: LinkReason::Adopted,
         relation: match from {
             Some(_) => Relation::Carries,
             None => Relation::Fresh,
         },
         from_upstream_id: from.map(|from| from.session_id.into()),
         from_checkpoint_id: place,
-        cause: None,
-        turns: 0,
         // None of them was acknowledged here: the session had all of them when it was adopted.
         carried_turns: origin.turns as u64,
         written: true,
-        agent,
+        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for one of ours.
+        ..NewLink::new(adoption.upstream_id.clone(), agent, cwd, LinkReason::Adopted)
     };
     let appended = record.chain.append(link, fidelity, at);
     let entries = appended.entries.into_iter();

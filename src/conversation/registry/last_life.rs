@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::super::actor::Message;
 use super::super::arrival::arrival;
 use super::super::climbing::store_error;
-use super::super::effect::{Arrival, Sent};
+use super::super::effect::Arrival;
 use super::super::error::ConversationError;
 use super::super::services::{Services, now};
 use super::super::transition::editing::{abandon, append, edit_answer, leave_turns};
@@ -173,7 +173,7 @@ impl Registry {
             return end_unfinished(record, FailureKind::DaemonRestarted, "", Arrival::Unknown);
         };
         let services = Arc::clone(&self.services);
-        let (asked, sent) = (record.clone(), Sent::from(&turn));
+        let (asked, sent) = (record.clone(), CutPrompt::from(&turn));
         let look = tokio::task::spawn_blocking(move || arrival(&services, &asked, &sent));
         // A look that panicked saw nothing.
         let arrived = look.await.unwrap_or(Arrival::Unknown);

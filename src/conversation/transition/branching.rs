@@ -7,9 +7,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{
-    Branched, CallChange, Effect, Ledger, Made, Milestone, Opened, Work, WritePart,
-};
+use crate::conversation::effect::{Branched, CallChange, Disposition, Effect, Ledger, Opened, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::reported::hear;
 use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
@@ -17,14 +15,12 @@ use crate::store::{ConversationRecord, Resting};
 
 impl<R> Model<R> {
     pub(super) fn fork(&mut self, branching: Branching<R>, min_fidelity: Fidelity) {
-        let (busy, closing) = (self.turn.is_some(), self.closing.as_ref());
+        let busy = self.turn.is_some();
         let refusal = if branching.in_place && busy {
             Some(
                 "a turn is running; wait for its end or cancel it, or fork into a new conversation instead of in place",
             )
-        } else if self.job.is_some()
-            || closing.is_some_and(|closing| branching.in_place || closing.then.is_job())
-        {
+        } else if self.job.is_some() || branching.in_place && self.closing.is_some() {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else {
             None
@@ -108,9 +104,10 @@ impl<R> Model<R> {
             answer,
             events: Vec::new(),
             before: None,
-            made: Made::Nothing,
+            ends_job: true,
+            opened: None,
         };
-        self.write_new(record, Ledger::of_request(kept), change);
+        self.create(record, Ledger::of_request(kept), change);
     }
 
     /// A new conversation that is set up as this one is.
@@ -123,34 +120,15 @@ impl<R> Model<R> {
         record
     }
 
-    /// A branch was made, or not.
-    pub(super) fn branched(&mut self, job: u64, result: Result<Branched, ConversationError>) {
-        let Some(JobKind::Branching(branching)) = self.finish_job(job) else {
-            self.out.push(Effect::Discard);
-            if result.is_ok_and(|branched| branched.path.is_some()) {
-                self.out.push(Effect::DropCopy);
-            }
-            return;
-        };
-        let branched = match result {
-            Ok(branched) => branched,
-            Err(error) => {
-                self.answer(branching.caller, Err(error));
-                return;
-            }
-        };
+    /// A branch was made.
+    pub(super) fn branched(&mut self, branched: Branched, branching: Branching<R>) {
+        let (id, agent) = (branched.upstream_id.clone(), self.record.agent.clone());
         let link = NewLink {
-            upstream_id: branched.upstream_id.clone(),
-            agent: self.record.agent.clone(),
-            cwd: branching.cwd.clone(),
-            reason: LinkReason::Forked,
             relation: Relation::Carries,
             from_upstream_id: Some(branched.from.clone()),
             from_checkpoint_id: branched.checkpoint.clone(),
-            cause: None,
-            turns: 0,
             carried_turns: branched.turns,
-            written: false,
+            ..NewLink::new(id, agent, branching.cwd.clone(), LinkReason::Forked)
         };
         if branching.in_place {
             self.branch_in_place(branching, branched, link);
@@ -186,14 +164,13 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         };
-        self.occupy(JobKind::Recording);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,
             events,
             ..Ledger::default()
         };
-        self.write_change(ledger, branch_change(branching.caller, answer, branched, before));
+        self.write_end_of_job(ledger, branch_change(branching.caller, answer, branched, before));
     }
 
     /// Drops what belongs to the turns that are left: their interrupted prompt and their questions. A text that is
@@ -221,46 +198,24 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         };
-        let change = branch_change(branching.caller, answer, branched, None);
+        let change = CallChange {
+            ends_job: true,
+            ..branch_change(branching.caller, answer, branched, None)
+        };
         let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
-        // No other job may start before the write: its session would replace the branch's.
-        self.occupy(JobKind::Recording);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,
             requests: kept.into_iter().collect(),
             ..Ledger::default()
         };
-        self.write_new(record, ledger, change);
+        self.create(record, ledger, change);
     }
 
-    fn write_new(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
-        let part = WritePart {
-            ledger,
-            milestone: Milestone::Changed(Box::new(change)),
-        };
-        let record = Box::new(record);
-        self.out.push(Effect::WriteNew { record, part });
-    }
-
-    /// The branch of this conversation is on disk, or could not be written: its session is used there, or closed.
-    pub(super) fn branch_recorded(&mut self, branched: Branched, id: ConversationId, is_written: bool) {
-        // If something has changed since, the branch goes out with the next write.
-        let is_kept = is_written || self.record.chain.contains(&branched.upstream_id);
-        if !is_written {
-            self.out.push(Effect::Discard);
-        }
-        if branched.path.is_some() {
-            self.out.push(match is_kept {
-                true => Effect::KeepCopy,
-                false => Effect::DropCopy,
-            });
-        }
-        match branched.open.filter(|_| is_written) {
-            Some(opened) if id == self.record.id => self.announce(*opened),
-            Some(opened) => self.out.push(Effect::HandOver(id, opened)),
-            None => {}
-        }
+    /// Writes a new conversation down.
+    fn create(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
+        let kind = JobKind::Creating(Box::new(change));
+        self.start_job(kind, Work::Create(Box::new(record), ledger));
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
@@ -269,7 +224,7 @@ impl<R> Model<R> {
         if is_free && !self.stopping {
             self.announce(opened);
         } else {
-            self.out.push(Effect::Discard);
+            self.out.push(Effect::Dispose(Disposition::Drop));
         }
     }
 }
@@ -291,7 +246,8 @@ fn branch_change<R>(
         answer: Answer::Forked(Box::new(answer)),
         events: forked.into_iter().collect(),
         before,
-        made: Made::Branch(Box::new(branched), id),
+        ends_job: false,
+        opened: branched.open,
     }
 }
 

@@ -11,9 +11,7 @@ use crate::conversation::answer::{Answer, Caller, Request};
 use crate::conversation::effect::{Call, Deadline, Effect, Part, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{
-    AfterClose, Branching, JobKind, Model, MoveCall, OpenRequest, RepairCall, Session, Turn, TurnPhase,
-};
+use crate::conversation::state::{Branching, JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -117,19 +115,14 @@ impl<R> Model<R> {
                 neighbours,
                 progress,
             } => {
-                let call = MoveCall {
-                    undoes,
-                    caller,
-                    destination,
+                let work = Work::Move {
+                    destination: destination.clone(),
                     neighbours,
                     progress,
                 };
-                self.move_to(call);
+                self.move_to(destination, undoes, work, caller);
             }
-            Call::Repair { progress } => {
-                let call = RepairCall { caller, progress };
-                self.repair(call);
-            }
+            Call::Repair { progress } => self.repair(progress, caller),
             Call::Respond {
                 interrupt_id,
                 outcome,
@@ -144,10 +137,10 @@ impl<R> Model<R> {
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
-            Call::Reset => self.close_then(AfterClose::Reset(caller), false),
+            Call::Reset => self.close_then(JobKind::Resetting, caller, false),
             Call::Delete { transcripts } => {
                 let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
-                self.close_then(AfterClose::Delete(caller), delete);
+                self.close_then(JobKind::Deleting, caller, delete);
             }
         }
     }
@@ -194,8 +187,7 @@ impl<R> Model<R> {
             return None;
         }
         let reply = self.join_in_line(&request, reply)?;
-        let heard = self.heard.iter().find(|heard| heard.request_id == request.id);
-        let Some(kept) = heard.cloned().or(kept) else {
+        let Some(kept) = self.writer.request(&request.id).cloned().or(kept) else {
             return Some(Caller {
                 reply: Some(reply),
                 request: Some(request),
@@ -250,7 +242,10 @@ impl<R> Model<R> {
             stop_reason: StopReason::Cancelled,
             failure: None,
             // The climb may have come to a session meanwhile that is on its way to the disk.
-            upstream_id: self.published_chain.head.clone().unwrap_or_else(|| "".into()),
+            upstream_id: match self.writer.on_disk.chain.head() {
+                Some(head) => head.upstream_id.clone(),
+                None => "".into(),
+            },
             resumed: None,
             usage: None,
             continuation: None,

@@ -9,11 +9,11 @@ use bridge_protocol::turn::CONTINUE_PROMPT;
 use super::due::{ATTEMPTS_LIMIT, Due, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Caller, Request};
-use crate::conversation::effect::{Arrival, Sent, Work};
+use crate::conversation::effect::{Arrival, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
-use crate::store::{PendingContinuation, Resting, TurnPhase as Progress};
+use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
     /// Schedules a continuation, or cancels it.
@@ -176,20 +176,20 @@ impl<R> Model<R> {
             self.go_on(Arrival::Present);
             return;
         };
-        let sent = Sent::from(cut);
+        let sent = Box::new(cut.clone());
         self.start_job(JobKind::Ascertaining(None), Work::Ascertain(sent));
     }
 
     /// The transcript says whether it has the prompt.
-    pub(super) fn ascertained(&mut self, job: u64, arrival: Arrival) {
-        match self.finish_job(job) {
-            Some(JobKind::Ascertaining(Some(death))) => self.judge_death(death, arrival),
+    pub(super) fn ascertained(&mut self, arrival: Arrival, death: Option<Failure>) {
+        match death {
+            Some(death) => self.judge_death(death, arrival),
             // Who came meanwhile goes first; at a stop the next start continues it.
-            Some(JobKind::Ascertaining(None)) if self.turn.is_none() && !self.stopping => {
+            None if self.turn.is_none() && !self.stopping => {
                 let arrival = self.as_known(arrival);
                 self.go_on(arrival);
             }
-            _ => {}
+            None => {}
         }
     }
 
@@ -375,10 +375,13 @@ impl<R> Model<R> {
 
     /// Checks whether the transcript contains the prompt, once nothing of the dead agent runs any more.
     pub(super) fn ascertain_prompt(&mut self, death: Failure) {
-        let Some(sent) = self.record.turn.as_ref().map(Sent::from) else {
+        let Some(sent) = self.record.turn.as_ref().map(CutPrompt::from) else {
             return;
         };
-        self.start_job(JobKind::Ascertaining(Some(death)), Work::Ascertain(sent));
+        self.start_job(
+            JobKind::Ascertaining(Some(death)),
+            Work::Ascertain(Box::new(sent)),
+        );
     }
 
     /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{EditAnswer, UndoAnswer};
 use bridge_protocol::event::Event;
-use bridge_protocol::id::UpstreamId;
+use bridge_protocol::id::{TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::turn::TurnResult;
 
@@ -12,10 +12,10 @@ use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::edit::{Edit, Edited, link_of};
-use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Now, Work};
+use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{JobKind, LiveSession, Model, MoveCall, Saving, Session, Turn, TurnPhase};
+use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
 use crate::conversation::work::Progress;
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
@@ -36,16 +36,9 @@ impl<R> Model<R> {
 
     /// Why what changes the history in place cannot be done now.
     fn busy(&self, what: &str) -> Option<ConversationError> {
-        if self.turn.is_some() {
-            return Some(ConversationError::Busy(format!(
-                "a turn is running; wait for its end or cancel it, then {what}"
-            )));
-        }
-        (self.job.is_some() || self.closing.is_some()).then(|| {
-            ConversationError::Busy(
-                "the session is being opened, closed or branched; try again when that is done".to_owned(),
-            )
-        })
+        self.busy_with(&format!(
+            "a turn is running; wait for its end or cancel it, then {what}"
+        ))
     }
 
     /// Whether the open session is a branch that is not the head yet.
@@ -55,7 +48,7 @@ impl<R> Model<R> {
     }
 
     /// The session that is open.
-    fn open_session(&self) -> Option<&UpstreamId> {
+    pub(super) fn open_session(&self) -> Option<&UpstreamId> {
         match &self.session {
             Session::Live(live) => Some(&live.upstream_id),
             Session::Closed => None,
@@ -88,15 +81,11 @@ impl<R> Model<R> {
     }
 
     /// The branch is open, or there is none.
-    pub(super) fn edit_made(&mut self, job: u64, result: Result<Box<Edited>, ConversationError>) {
-        let Some(JobKind::Editing(turn_id)) = self.finish_job(job) else {
-            self.out.push(Effect::Discard);
-            return;
-        };
-        let is_it = |turn: &&Turn<R>| turn.asked.turn_id == turn_id && turn.phase == TurnPhase::Waiting;
+    pub(super) fn edit_made(&mut self, turn_id: &TurnId, result: Result<Box<Edited>, ConversationError>) {
+        let is_it = |turn: &&Turn<R>| turn.asked.turn_id == *turn_id && turn.phase == TurnPhase::Waiting;
         if self.turn.as_ref().filter(is_it).is_none() {
             // It was cancelled meanwhile.
-            self.out.push(Effect::Discard);
+            self.out.push(Effect::Dispose(Disposition::Drop));
             return;
         }
         let Edited {
@@ -113,7 +102,7 @@ impl<R> Model<R> {
             }
         };
         self.lose_session();
-        self.out.push(Effect::AttachBranch);
+        self.out.push(Effect::Attach);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id,
             via: opened.resumed.via,
@@ -163,20 +152,19 @@ impl<R> Model<R> {
         events.extend(edited);
         events.extend(accepted);
         // One write with whatever else comes of what the agent has just said.
-        self.unsaved.append(Ledger {
+        self.writer.unsaved.append(Ledger {
             lineage: entries,
             upstream: vec![branch.link.upstream_id],
             events,
             ..Ledger::default()
         });
         self.note_change();
-        self.accepts_edit = true;
     }
 
     /// Whether the agent is not to be heard: an edit that it has accepted is being written down, and is reported first.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
-        self.accepts_edit && self.saving != Saving::Failed
+        self.writer.brings_edit()
     }
 
     /// Gives a branch up on which the prompt was not accepted: the head is what it was. A copy that no record names goes with the
@@ -191,10 +179,11 @@ impl<R> Model<R> {
         let Some(branch) = edit.and_then(|edit| edit.branch.take()) else {
             return;
         };
-        self.unsaved
+        self.writer
+            .unsaved
             .lineage
             .extend(abandon(&mut self.record, &branch, self.now));
-        self.unsaved.upstream.push(branch.link.upstream_id);
+        self.writer.unsaved.upstream.push(branch.link.upstream_id);
         self.note_change();
     }
 
@@ -239,10 +228,12 @@ impl<R> Model<R> {
     }
 
     /// The lineage was read.
-    pub(super) fn looked_back(&mut self, job: u64, result: Result<Option<Undoing>, ConversationError>) {
-        let Some(JobKind::Undoing { caller, progress }) = self.finish_job(job) else {
-            return;
-        };
+    pub(super) fn looked_back(
+        &mut self,
+        result: Result<Option<Undoing>, ConversationError>,
+        caller: Caller<R>,
+        progress: Arc<Progress>,
+    ) {
         let undoing = result.and_then(|undoing| {
             undoing.ok_or_else(|| {
                 ConversationError::Conflict(
@@ -254,14 +245,13 @@ impl<R> Model<R> {
         match undoing {
             Ok(Undoing::Branch(earlier)) => self.take_up_again(*earlier, caller),
             Ok(Undoing::Move { cwd }) => {
-                let call = MoveCall {
-                    caller,
-                    destination: Destination::Folder(cwd),
-                    progress,
-                    undoes: true,
+                let destination = Destination::Folder(cwd);
+                let work = Work::Move {
+                    destination: destination.clone(),
                     neighbours: SharedNeighbours::default(),
+                    progress,
                 };
-                self.move_to(call);
+                self.move_to(destination, true, work, caller);
             }
             Err(error) => self.answer(caller, Err(error)),
         }

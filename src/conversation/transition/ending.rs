@@ -218,8 +218,7 @@ impl<R> Model<R> {
             Deadline::Cancel => self.cancel_ignored(),
             Deadline::Climb => self.give_up_climb(),
             Deadline::Idle => self.hibernate(),
-            Deadline::Rewrite if self.is_ahead => self.save(),
-            Deadline::Rewrite => {}
+            Deadline::Rewrite => self.writer.has_failed = false,
         }
     }
 

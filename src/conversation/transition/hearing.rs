@@ -42,8 +42,7 @@ impl<R> Model<R> {
             _ => {}
         }
         self.observe(line, "session/update");
-        self.keep_up();
-        self.take_effects()
+        self.finish()
     }
 
     /// Handles a notification that the daemon itself asked for; it is not sent to clients.

@@ -258,8 +258,7 @@ impl<R> Model<R> {
         self.record.interrupts.push(question);
         if let Some(request) = request {
             let begun = self.request_record(&request);
-            self.note_heard(&begun);
-            self.unsaved.append(Ledger::of_request(Some(begun)));
+            self.writer.unsaved.append(Ledger::of_request(Some(begun)));
         }
     }
 
@@ -343,7 +342,7 @@ impl<R> Model<R> {
                 ..question
             };
             self.record.interrupts.push(interrupt.clone());
-            self.unsaved.append(Ledger {
+            self.writer.unsaved.append(Ledger {
                 events: vec![Event::InterruptRaised { interrupt }],
                 ..Ledger::default()
             });

@@ -6,9 +6,9 @@ use bridge_protocol::event::Event;
 use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Deadline, Effect, Effects, Ledger, Made, Now, Work};
+use crate::conversation::effect::{CallChange, Deadline, Effect, Effects, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{AfterClose, Closing, Job, JobKind, Model, Session, TurnPhase};
+use crate::conversation::state::{Branching, Closing, Job, JobKind, Model, Session, TurnPhase};
 use crate::store::{Reported, Resting};
 
 impl<R> Model<R> {
@@ -36,7 +36,7 @@ impl<R> Model<R> {
             ));
             self.answer(caller, Err(error));
         } else {
-            self.begin_close(vec![caller], AfterClose::Nothing, false);
+            self.begin_close(vec![caller], false);
         }
     }
 
@@ -49,62 +49,64 @@ impl<R> Model<R> {
         !self.can_reopen() && self.record.chain.head().is_some_and(|head| head.written)
     }
 
-    /// Closes the session and then clears the chain or deletes the conversation.
-    pub(super) fn close_then(&mut self, then: AfterClose<R>, delete_transcripts: bool) {
-        let busy = if self.turn.is_some() {
-            Some("a turn is running; cancel it first")
+    /// Why nothing else can be done with the session now: because a turn runs, in these words, or because of a job.
+    pub(super) fn busy_with(&self, turn: &str) -> Option<ConversationError> {
+        let why = if self.turn.is_some() {
+            turn
         } else if self.job.is_some() || self.closing.is_some() {
-            Some("the session is being opened, closed or branched; try again when that is done")
+            "the session is being opened, closed or branched; try again when that is done"
         } else {
-            None
+            return None;
         };
-        if let Some(busy) = busy {
-            let (AfterClose::Reset(caller) | AfterClose::Delete(caller)) = then else {
-                return;
-            };
-            self.answer(caller, Err(ConversationError::Busy(busy.to_owned())));
+        Some(ConversationError::Busy(why.to_owned()))
+    }
+
+    /// Closes the session and then clears the chain or deletes the conversation.
+    pub(super) fn close_then(
+        &mut self,
+        kind: fn(Caller<R>) -> JobKind<R>,
+        caller: Caller<R>,
+        delete_transcripts: bool,
+    ) {
+        if let Some(busy) = self.busy_with("a turn is running; cancel it first") {
+            self.answer(caller, Err(busy));
             return;
         }
-        self.deleting = matches!(then, AfterClose::Delete(..));
+        let kind = kind(caller);
+        self.deleting = matches!(kind, JobKind::Deleting(_));
+        self.occupy(kind);
         if self.session == Session::Closed && !delete_transcripts {
-            self.after_close(then, Vec::new());
+            self.begin_once_closed(Vec::new());
         } else {
-            self.begin_close(Vec::new(), then, delete_transcripts);
+            self.begin_close(Vec::new(), delete_transcripts);
         }
     }
 
-    pub(super) fn begin_close(
-        &mut self,
-        callers: Vec<Caller<R>>,
-        then: AfterClose<R>,
-        delete_transcripts: bool,
-    ) {
-        self.out.push(Effect::Disarm(Deadline::Idle));
-        self.cancel_questions();
-        self.start_closing(callers, then, delete_transcripts, false);
+    /// Begins work with the transcripts as the conversation's job, once the session is closed.
+    pub(super) fn start_once_closed(&mut self, kind: JobKind<R>, work: Work) {
+        if self.session == Session::Closed {
+            self.start_job(kind, work);
+            return;
+        }
+        self.occupy(kind);
+        if let Some(job) = &mut self.job {
+            job.once_closed = Some(work);
+        }
+        self.begin_close(Vec::new(), false);
     }
 
-    fn start_closing(
-        &mut self,
-        callers: Vec<Caller<R>>,
-        then: AfterClose<R>,
-        delete_transcripts: bool,
-        by_force: bool,
-    ) {
-        self.last_job += 1;
-        let number = self.last_job;
-        self.closing = Some(Closing {
-            number,
-            callers,
-            then,
+    pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool) {
+        self.out.push(Effect::Disarm(Deadline::Idle));
+        self.cancel_questions();
+        self.start_closing(callers, delete_transcripts, false);
+    }
+
+    fn start_closing(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool, by_force: bool) {
+        let number = self.begin_work(Work::Close {
+            delete_transcripts,
+            by_force,
         });
-        self.out.push(Effect::Work(
-            number,
-            Work::Close {
-                delete_transcripts,
-                by_force,
-            },
-        ));
+        self.closing = Some(Closing { number, callers });
         self.session = Session::Closed;
     }
 
@@ -112,7 +114,7 @@ impl<R> Model<R> {
     /// turns never run at once.
     pub(super) fn close_by_force(&mut self) {
         if self.closing.is_none() {
-            self.start_closing(Vec::new(), AfterClose::Nothing, false, true);
+            self.start_closing(Vec::new(), false, true);
         }
     }
 
@@ -156,7 +158,7 @@ impl<R> Model<R> {
         if self.can_leave_agent() {
             self.leave_agent();
         }
-        self.take_effects()
+        self.finish()
     }
 
     fn is_quiet(&self) -> bool {
@@ -171,7 +173,7 @@ impl<R> Model<R> {
 
     /// Closes a session so that it is opened in another process, once it is closed.
     pub(super) fn leave_agent(&mut self) {
-        self.begin_close(Vec::new(), AfterClose::Nothing, false);
+        self.begin_close(Vec::new(), false);
     }
 
     /// The session is closed.
@@ -183,15 +185,19 @@ impl<R> Model<R> {
         for caller in closing.callers {
             self.answer(caller, Ok(Answer::Done));
         }
-        self.after_close(closing.then, remaining);
+        self.begin_once_closed(remaining);
     }
 
-    fn after_close(&mut self, then: AfterClose<R>, remaining: Vec<RemainingTranscript>) {
-        match then {
-            AfterClose::Nothing => {}
-            AfterClose::Move(call) => self.move_files(call),
-            AfterClose::Repair(call) => self.repair_files(call),
-            AfterClose::Reset(caller) => {
+    /// Begins with what waited for the session to be closed. These transcripts were to be deleted and still exist.
+    fn begin_once_closed(&mut self, remaining: Vec<RemainingTranscript>) {
+        let Some(mut job) = self.job.take() else { return };
+        if let Some(work) = job.once_closed.take() {
+            self.out.push(Effect::Work(job.number, work));
+            self.job = Some(job);
+            return;
+        }
+        match job.kind {
+            JobKind::Resetting(caller) => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Reset);
                 self.record.resting = Resting::Idle;
@@ -214,7 +220,7 @@ impl<R> Model<R> {
                 };
                 self.write_change(ledger, change);
             }
-            AfterClose::Delete(caller) => {
+            JobKind::Deleting(caller) => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
@@ -226,11 +232,11 @@ impl<R> Model<R> {
                 self.touch();
                 let change = CallChange {
                     events: vec![Event::Deleted {}],
-                    made: Made::Deletion,
                     ..CallChange::new(caller, Answer::Deleted(DeleteAnswer { remaining }), before)
                 };
                 self.write_change(ledger, change);
             }
+            _ => self.job = Some(job),
         }
     }
 
@@ -250,22 +256,6 @@ impl<R> Model<R> {
         }
     }
 
-    /// The settings were applied, or refused: then nothing changes.
-    pub(super) fn configured(&mut self, job: u64, result: Result<(), ConversationError>) {
-        let Some(JobKind::Configuring {
-            caller,
-            title,
-            settings,
-        }) = self.finish_job(job)
-        else {
-            return;
-        };
-        match result {
-            Ok(()) => self.write_update(title, Some(settings), caller),
-            Err(error) => self.answer(caller, Err(error)),
-        }
-    }
-
     /// Sets the deadline after which an idle conversation gives its agent's memory back.
     pub(super) fn arm_idle(&mut self) {
         if self.rules.idle_ms > 0 && matches!(self.session, Session::Live(_)) {
@@ -277,7 +267,7 @@ impl<R> Model<R> {
     /// an open question.
     pub(super) fn hibernate(&mut self) {
         if self.can_reopen() && self.is_quiet() && !self.asks() {
-            self.begin_close(Vec::new(), AfterClose::Nothing, false);
+            self.begin_close(Vec::new(), false);
         } else {
             self.arm_idle();
         }
@@ -296,15 +286,10 @@ impl<R> Model<R> {
                 ..
             }) => self.out.push(Effect::AbandonJob),
             Some(Job {
-                kind: JobKind::Branching(branching),
-                ..
-            }) => {
-                self.out.push(Effect::AbandonJob);
-                let refusal = Err(ConversationError::ShuttingDown);
-                self.answer(branching.caller, refusal);
-            }
-            Some(Job {
-                kind: JobKind::Configuring { caller, .. } | JobKind::Undoing { caller, .. },
+                kind:
+                    JobKind::Branching(Branching { caller, .. })
+                    | JobKind::Configuring { caller, .. }
+                    | JobKind::Undoing { caller, .. },
                 ..
             }) => {
                 self.out.push(Effect::AbandonJob);
@@ -337,9 +322,7 @@ impl<R> Model<R> {
             Some(TurnPhase::Recording | TurnPhase::Ending) | None => {}
         }
         // There is no later: what the disk did not take is tried once more.
-        if self.is_ahead {
-            self.save();
-        }
+        self.writer.has_failed = false;
     }
 }
 

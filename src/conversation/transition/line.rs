@@ -270,12 +270,8 @@ impl<R> Model<R> {
             let answer = prompt.result.as_ref().ok()?;
             self.done_request(prompt.caller.request.as_ref(), answer)
         };
-        let requests: Vec<RequestRecord> = prompts.iter().filter_map(done).collect();
-        for request in &requests {
-            self.note_heard(request);
-        }
         let ledger = Ledger {
-            requests,
+            requests: prompts.iter().filter_map(done).collect(),
             ..Ledger::default()
         };
         self.write(ledger, Milestone::PromptsDropped { prompts, cancels });

@@ -5,10 +5,10 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{Link, LinkReason};
 
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Effect, Ledger, Made, Work};
+use crate::conversation::destination::Destination;
+use crate::conversation::effect::{CallChange, Ledger, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{AfterClose, JobKind, Model, MoveCall, Session};
-use crate::store::ConversationRecord;
+use crate::conversation::state::{JobKind, Model, Session};
 
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
@@ -20,12 +20,12 @@ impl<R> Model<R> {
     }
 
     /// Begins a move, unless something else has to end first.
-    pub(super) fn move_to(&mut self, call: MoveCall<R>) {
+    pub(super) fn move_to(&mut self, destination: Destination, undoes: bool, work: Work, caller: Caller<R>) {
         if let Some(refusal) = self.refuses_to_leave_agent("move") {
-            self.answer(call.caller, Err(refusal));
+            self.answer(caller, Err(refusal));
             return;
         }
-        if call.destination.is_here(&self.record) {
+        if destination.is_here(&self.record) {
             // It is there, and so is all that says so.
             let answer = Answer::Moved(Box::new(MoveAnswer {
                 plan: Vec::new(),
@@ -35,15 +35,16 @@ impl<R> Model<R> {
             }));
             let before = self.record.clone();
             self.touch();
-            self.answer_change(call.caller, answer, before);
+            self.answer_change(caller, answer, before);
             return;
         }
         self.moving = true;
-        if self.session == Session::Closed {
-            self.move_files(call);
-        } else {
-            self.begin_close(Vec::new(), AfterClose::Move(call), false);
-        }
+        let kind = JobKind::Moving {
+            caller,
+            destination,
+            undoes,
+        };
+        self.start_once_closed(kind, work);
     }
 
     /// Why the session cannot be closed for something to be done with its transcript.
@@ -72,43 +73,24 @@ impl<R> Model<R> {
         })
     }
 
-    /// None of the daemon's agents writes to the transcripts any more.
-    pub(super) fn move_files(&mut self, call: MoveCall<R>) {
-        let (destination, neighbours) = (call.destination.clone(), call.neighbours.clone());
-        let progress = call.progress.clone();
-        self.start_job(
-            JobKind::Moving(call),
-            Work::Move {
-                destination,
-                neighbours,
-                progress,
-            },
-        );
-    }
-
-    /// The files are in the new folder, or where they were.
-    pub(super) fn moved(&mut self, job: u64, result: Result<MoveAnswer, ConversationError>) {
-        let Some(JobKind::Moving(call)) = self.finish_job(job) else {
-            return;
-        };
-        let answer = match result {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.moving = false;
-                self.answer(call.caller, Err(error));
-                return;
-            }
-        };
+    /// The files are in the new folder.
+    pub(super) fn moved(
+        &mut self,
+        answer: MoveAnswer,
+        destination: &Destination,
+        undoes: bool,
+        caller: Caller<R>,
+    ) {
         let before = self.record.clone();
-        let reason = match call.undoes {
+        let reason = match undoes {
             true => LinkReason::Undone,
             false => LinkReason::Moved,
         };
-        let target = |link: &Link, is_head| call.destination.of_link(&before.cwd, link, is_head);
+        let target = |link: &Link, is_head| destination.of_link(&before.cwd, link, is_head);
         let moved = self.record.chain.relocate(target, reason, self.now);
-        self.record.cwd = call.destination.of_conversation(&before);
+        self.record.cwd = destination.of_conversation(&before);
         self.touch();
-        let head = self.record.chain.head().filter(|_| call.undoes).cloned();
+        let head = self.record.chain.head().filter(|_| undoes).cloned();
         let answer = match head {
             Some(link) => Answer::Undone(Box::new(UndoAnswer {
                 conversation: self.view_when_on_disk(),
@@ -121,7 +103,6 @@ impl<R> Model<R> {
             })),
             None => Answer::Moved(Box::new(answer)),
         };
-        self.occupy(JobKind::Recording);
         let mut events = vec![Event::Moved {
             from: before.cwd.clone(),
             to: self.record.cwd.clone(),
@@ -132,35 +113,12 @@ impl<R> Model<R> {
         }
         let change = CallChange {
             events,
-            made: Made::Move,
-            ..CallChange::new(call.caller, answer, before)
+            ..CallChange::new(caller, answer, before)
         };
         let ledger = Ledger {
             lineage: moved.entries,
             ..Ledger::default()
         };
-        self.write_change(ledger, change);
-    }
-
-    /// A move could not be written. Returns whether the files are moved back. If the record has changed since, the next write may
-    /// still record the move, so they stay.
-    pub(super) fn takes_move_back(&mut self, before: Option<&ConversationRecord>) -> bool {
-        let is_as_before =
-            before.is_some_and(|before| self.record.cwd == before.cwd && self.record.chain == before.chain);
-        if !is_as_before {
-            self.moving = false;
-            self.out.push(Effect::LeaveMove);
-        }
-        is_as_before
-    }
-
-    /// The files are where they were.
-    pub(super) fn moved_back(&mut self, job: u64) {
-        let Some(JobKind::MovingBack { caller, failure }) = self.finish_job(job) else {
-            return;
-        };
-        self.moving = false;
-        let error = ConversationError::StoreFailed(failure);
-        self.answer(caller, Err(error));
+        self.write_end_of_job(ledger, change);
     }
 }

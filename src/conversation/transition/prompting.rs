@@ -10,7 +10,7 @@ use crate::agent::message::REQUEST_CANCELLED;
 use crate::agent::profile::AgentKind;
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::state::{Model, Saving, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
 
 use super::calls::with_preamble;
@@ -77,7 +77,7 @@ impl<R> Model<R> {
         turn.asked.was_recorded = true;
         if turn.is_unaccepted_edit() {
             // The record names the branch now.
-            self.out.push(Effect::KeepBranch);
+            self.out.push(Effect::KeepCopy);
         }
         if turn.cancelled || self.stopping {
             let cancelled = turn.cancelled;
@@ -89,15 +89,17 @@ impl<R> Model<R> {
             }
             return;
         }
-        if self.session == Session::Closed {
-            // The agent died while the prompt was being written down: nothing was sent, so it may go out again.
+        let recorded = self.writer.on_disk.turn.as_ref();
+        if recorded.and_then(|turn| turn.upstream_id.as_ref()) != self.open_session() {
+            // The agent died or cleared its session meanwhile. The prompt goes to no other session than the record on disk
+            // names, and it may go out again, since nothing was sent.
             self.take_prompt_back();
             return;
         }
-        turn.phase = TurnPhase::Sent;
-        let (Some(turn), Session::Live(live)) = (&self.turn, &self.session) else {
+        let (Some(turn), Session::Live(live)) = (&mut self.turn, &self.session) else {
             return;
         };
+        turn.phase = TurnPhase::Sent;
         let content = with_preamble(live.preamble.as_deref(), &turn.asked.prompt);
         self.out.push(Effect::SendPrompt(content));
         self.out
@@ -144,7 +146,7 @@ impl<R> Model<R> {
         }
         // The edit is reported first, when it is on disk; nobody waits for a disk that takes nothing.
         let is_editing = self.is_editing();
-        let behind_edit = match is_editing && self.saving != Saving::Failed {
+        let behind_edit = match is_editing && !self.writer.has_failed {
             true => std::mem::take(&mut events),
             false => Vec::new(),
         };

@@ -1,16 +1,18 @@
 //! The session of a conversation: opening it through the ladder, recording it, announcing it, losing it.
 
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
+use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Resumed, RollCause, Via};
 use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Effects, Ledger, Milestone, Now, Opened, Work};
+use crate::conversation::effect::{
+    Deadline, Disposition, Effect, Effects, Ledger, Milestone, Now, Opened, Work,
+};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
-use crate::store::{Anchor, Resting};
+use crate::store::{Anchor, ConversationRecord, Resting};
 
 /// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
 const REASON_CHARACTERS: usize = 500;
@@ -118,16 +120,12 @@ impl<R> Model<R> {
     }
 
     /// The ladder brought a session: write it down before anyone hears of it.
-    pub(super) fn opened(&mut self, job: u64, mut opened: Opened) {
-        if !matches!(self.finish_job(job), Some(JobKind::Opening { .. })) {
-            self.out.push(Effect::Discard);
-            return;
-        }
+    pub(super) fn opened(&mut self, mut opened: Opened) {
         // Those who would have taken less may have cancelled meanwhile. With nobody left, only what loses nothing is
         // taken into use.
         let wanted = self.least_wanted().unwrap_or(Fidelity::Full);
         if opened.link.is_some() && opened.resumed.fidelity < wanted {
-            self.out.push(Effect::Discard);
+            self.out.push(Effect::Dispose(Disposition::Drop));
             self.serve_waiting_turn(&opened.resumed);
             self.answer_resume_waiters(Some(&opened.resumed));
             return;
@@ -165,7 +163,7 @@ impl<R> Model<R> {
                 }
             }
             // The head itself, as it is on disk: nothing to write.
-            None if self.unsaved.is_empty() && self.ids_under_way == 0 => {
+            None if self.head_is_on_disk() => {
                 self.announce(opened);
                 return;
             }
@@ -183,15 +181,17 @@ impl<R> Model<R> {
         self.write(ledger, milestone);
     }
 
+    fn head_is_on_disk(&self) -> bool {
+        let head = |record: &ConversationRecord| record.chain.head().map(|head| head.upstream_id.clone());
+        head(&self.record) == head(&self.writer.on_disk)
+    }
+
     /// The link is on disk: use the session.
     pub(super) fn session_recorded(&mut self, opened: Opened, result: Result<(), StoreFailure>) {
-        if matches!(self.job.as_ref().map(|job| &job.kind), Some(JobKind::Recording)) {
-            self.job = None;
-        }
+        self.end_recording();
         if let Err(error) = result {
             // The link goes out with the next write.
-            self.out.push(Effect::LeaveCopy);
-            self.out.push(Effect::Discard);
+            self.out.push(Effect::Dispose(Disposition::Leave));
             self.fail_waiting(&ConversationError::StoreFailed(error));
             return;
         }
@@ -201,6 +201,7 @@ impl<R> Model<R> {
     /// Starts to use the session and notifies all clients.
     pub(super) fn announce(&mut self, opened: Opened) {
         self.out.push(Effect::Attach);
+        self.out.push(Effect::KeepCopy);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id.clone(),
             via: opened.resumed.via,
@@ -276,10 +277,7 @@ impl<R> Model<R> {
 
     /// The ladder found no way: the waiting callers get the error, and the chain is unchanged. Callers that came during the
     /// climb and accept a lower fidelity wait for a climb of their own.
-    pub(super) fn open_failed(&mut self, job: u64, error: &ConversationError) {
-        let Some(JobKind::Opening { min_fidelity }) = self.finish_job(job) else {
-            return;
-        };
+    pub(super) fn open_failed(&mut self, min_fidelity: Fidelity, error: &ConversationError) {
         if let ConversationError::NotResumable { .. } = error {
             self.fail_waiting_for(min_fidelity, error);
         } else {
@@ -389,33 +387,25 @@ impl<R> Model<R> {
             // It has not been sent it: this is not the branch any more, which is made again.
             let before = self.state();
             self.abandon_edit();
-            self.keep_up();
             let state = self.state();
             if before != state {
                 self.out.emit(Event::StateChanged { state });
             }
-            return self.take_effects();
+            return self.finish();
         }
         let Session::Live(live) = &mut self.session else {
-            return self.take_effects();
+            return self.finish();
         };
         let from = std::mem::replace(&mut live.upstream_id, announced.into());
         live.preamble = None;
         let Some(head) = self.record.chain.head() else {
-            return self.take_effects();
+            return self.finish();
         };
+        let (agent, cwd) = (head.agent.clone(), head.cwd.clone());
         let link = NewLink {
-            upstream_id: announced.into(),
-            agent: head.agent.clone(),
-            cwd: head.cwd.clone(),
-            reason: LinkReason::Rolled,
-            relation: Relation::Fresh,
             from_upstream_id: Some(from.clone()),
-            from_checkpoint_id: None,
             cause: Some(RollCause::Cleared),
-            turns: 0,
-            carried_turns: 0,
-            written: false,
+            ..NewLink::new(announced.into(), agent, cwd, LinkReason::Rolled)
         };
         let appended = self.record.chain.append(link, Fidelity::None, self.now);
         if let Some(turn) = &mut self.turn {
@@ -440,8 +430,8 @@ impl<R> Model<R> {
             events: vec![event],
             ..Ledger::default()
         };
-        self.write(ledger, Milestone::Nothing);
-        self.take_effects()
+        self.write(ledger, Milestone::Saved);
+        self.finish()
     }
 }
 

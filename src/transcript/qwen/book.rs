@@ -17,7 +17,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::cache::Cache;
 use crate::transcript::fields::Fields;
 use crate::transcript::library::{Identity, tail_hash};
-use crate::transcript::lines::text_of_same_length;
+use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::meter::Metered;
 use crate::transcript::origin::{ForkedFrom, Origin};
@@ -261,16 +261,22 @@ impl OpenQwen {
         let Some(position) = self.book.messages.get(number).copied() else {
             return Ok(None);
         };
-        let mut whole = self.record(position, message)?;
+        let Some(mut whole) = self.record(position, message)? else {
+            return Ok(None);
+        };
         let index = Arc::clone(&self.book.index);
         for repeat in index.repeats(position) {
-            let more = self.record(*repeat, message)?;
-            if let (Some(whole), Some(more)) = (&mut whole, more) {
+            let bytes = u64::from(index.entries[*repeat as usize].bytes);
+            // Together they take no more memory than one line may.
+            if whole.bytes + bytes > LINE_LIMIT_BYTES as u64 {
+                break;
+            }
+            if let Some(more) = self.record(*repeat, message)? {
                 whole.parts.extend(more.parts);
-                whole.bytes += more.bytes;
+                whole.bytes += bytes;
             }
         }
-        Ok(whole)
+        Ok(Some(whole))
     }
 
     /// How many messages the agent loads: those after the last compaction, and what that left.

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use super::super::{Actor, Job, Resource};
-use super::unzip;
+use super::super::{Actor, Job};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Found;
 use crate::conversation::moving::{self, MoveRequest};
-use crate::conversation::repairing::{self, RepairRequest};
+use crate::conversation::repairing;
 use crate::conversation::work::Progress;
-use crate::transcript::moving::Moving;
 use crate::transcript::moving::SharedNeighbours;
 
 impl Actor {
@@ -26,20 +24,11 @@ impl Actor {
             destination,
             closed: self.closed.clone(),
             finishing: self.finishing.take(),
-            progress,
+            progress: Arc::clone(&progress),
             neighbours,
         };
-        let progress = Arc::clone(&request.progress);
         let moving = moving::carry_out(Arc::clone(&self.services), request);
-        let work = async move {
-            let (answer, files) = unzip(moving.await.map(|moved| (moved.answer, moved.files)));
-            let made = Resource {
-                files: files.flatten(),
-                ..Resource::default()
-            };
-            (Found::Moved(answer), made)
-        };
-        self.job = Some(Job::on_files(job, work, Some(progress)));
+        self.job = Some(Job::new(job, moving, Found::Moved).on_files(Some(progress)));
     }
 
     /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
@@ -51,40 +40,11 @@ impl Actor {
         self.finishing = Some(tokio::task::spawn_blocking(move || moved.keep()));
     }
 
-    pub(super) fn take_move_back(&mut self, job: u64) {
-        let moved = self.made.files.take();
-        let work = async move {
-            let back = tokio::task::spawn_blocking(move || moved.is_none_or(Moving::take_back));
-            if !matches!(back.await, Ok(true)) {
-                tracing::error!(
-                    "a move could neither be recorded nor be undone completely; the next start undoes the rest"
-                );
-            }
-            (Found::MovedBack, Resource::default())
-        };
-        self.job = Some(Job::on_files(job, work, None));
-    }
-
     /// Makes a repaired copy of the head, once no agent writes to it.
     pub(super) fn repair(&mut self, job: u64, progress: Arc<Progress>) {
-        let request = RepairRequest {
-            record: self.model.record.clone(),
-            closed: self.closed.clone(),
-            progress,
-        };
-        let progress = Arc::clone(&request.progress);
-        let repairing = repairing::carry_out(Arc::clone(&self.services), request);
-        let work = async move {
-            let (found, copy) = unzip(repairing.await.map(|done| {
-                let (head, copy) = done.made.unzip();
-                ((Box::new(done.answer), head.map(Box::new)), copy)
-            }));
-            let made = Resource {
-                copy: copy.flatten(),
-                ..Resource::default()
-            };
-            (Found::Repaired(found), made)
-        };
-        self.job = Some(Job::on_files(job, work, Some(progress)));
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let (closed, counted) = (self.closed.clone(), Arc::clone(&progress));
+        let repairing = repairing::carry_out(services, record, closed, counted);
+        self.job = Some(Job::new(job, repairing, Found::Repaired).on_files(Some(progress)));
     }
 }

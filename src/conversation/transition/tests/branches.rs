@@ -5,10 +5,10 @@ use bridge_protocol::link::{Fidelity, Relation, RollCause};
 use serde_json::json;
 
 use super::continuing::{self, due_at};
-use super::outside::{agent_error, branch, open_branch};
+use super::outside::{agent_error, open_branch};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Branched, Call};
+use crate::conversation::effect::Call;
 use crate::conversation::state::Session;
 
 #[test]
@@ -88,10 +88,7 @@ fn the_file_of_a_branch_that_is_not_written_goes() {
         let mut world = World::hibernating();
         world.hold_writes = true;
         world.fork_at(in_place, Some("cp.claude.s1.r1"));
-        world.branched(Ok(Branched {
-            path: Some("/claude/projects/-p/s2.jsonl".into()),
-            ..branch("s2")
-        }));
+        world.branches("s2");
         world.forget_log();
         match is_written {
             true => world.write_ends(),
@@ -99,10 +96,7 @@ fn the_file_of_a_branch_that_is_not_written_goes() {
         }
         let log = world.log();
         let has = |word: &str| log.contains(&word.to_owned());
-        assert_eq!(
-            (has("keep the copy"), has("drop the copy")),
-            (is_written, !is_written)
-        );
+        assert_eq!((has("keep"), has("take back")), (is_written, !is_written));
     }
 }
 
@@ -117,6 +111,7 @@ fn a_branch_that_is_not_written_leaves_the_questions_open() {
     world.branches("s2");
     world.forget_log();
     world.write_fails();
+    world.taken_back();
     world.release_writes();
     world.set_title("another");
     assert!(!world.log().iter().any(|line| line.starts_with("event resolved")));
@@ -142,7 +137,7 @@ fn a_branch_is_not_told_before_it_is_on_disk() {
         let announced = if in_place { vec![] } else { vec!["announce "] };
         assert_eq!(
             world.log(),
-            [announced, vec!["event forked s2", "answer 2 forked s2"]].concat()
+            [announced, vec!["event forked s2", "keep", "answer 2 forked s2"]].concat()
         );
     }
 }
@@ -301,6 +296,8 @@ fn a_branch_that_is_not_on_disk_is_not_told_and_its_session_is_let_go() {
     world.branched(Ok(open_branch("s2")));
     world.forget_log();
     world.write_fails();
+    world.expect(&[]);
+    world.taken_back();
     world.expect(&["answer 2 error storeFailed"]);
 }
 
@@ -311,7 +308,7 @@ fn f10_a_branch_that_is_not_on_disk_leaves_nothing_in_the_lineage_of_its_source(
     world.fork(false);
     world.branches("s2");
     world.write_fails();
-    assert!(world.model.unsaved.is_empty());
+    assert!(world.model.writer.unsaved.is_empty());
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn the_branch_stays_once_the_record_names_it() {
     world.hold_writes = true;
     world.edit(AT);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    let keeps = |log: &[String]| log.iter().position(|line| line == "keep the branch");
+    let keeps = |log: &[String]| log.iter().position(|line| line == "keep the copy");
     let log = world.log();
     assert!(log.contains(&"attach".to_owned()), "{log:?}");
     assert_eq!(keeps(&log), None, "{log:?}");
@@ -80,7 +80,7 @@ fn a_branch_that_no_record_names_goes_with_its_session() {
     world.write_fails();
     let log = world.log();
     assert!(log.contains(&"detach".to_owned()), "{log:?}");
-    assert!(!log.contains(&"keep the branch".to_owned()), "{log:?}");
+    assert!(!log.contains(&"keep the copy".to_owned()), "{log:?}");
 }
 
 #[test]

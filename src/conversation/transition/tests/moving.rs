@@ -110,9 +110,9 @@ fn what_cannot_be_written_down_goes_back() {
     world.moved(Ok(3));
     world.forget_log();
     world.write_fails();
-    assert!(world.log().contains(&"take the move back".to_owned()));
+    assert!(world.log().contains(&"take back".to_owned()));
     assert_eq!(world.model.state(), ConversationState::Moving);
-    world.moved_back();
+    world.taken_back();
     assert!(world.log().contains(&"answer 2 error storeFailed".to_owned()));
     let record = &world.model.record;
     assert_eq!((&record.cwd, &record.chain), (&before.cwd, &before.chain));

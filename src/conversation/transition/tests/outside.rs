@@ -12,7 +12,7 @@ use super::world::World;
 use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part, RepairedHead};
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::registry::{EndedTurn, end_unfinished};
 use crate::conversation::state::{Model, TurnPhase};
 
@@ -192,12 +192,12 @@ impl World {
         });
     }
 
-    /// They are back.
-    pub(super) fn moved_back(&mut self) {
+    /// What the last job made is undone.
+    pub(super) fn taken_back(&mut self) {
         let job = self.job.take().expect("nothing was to be taken back");
         self.apply(Input::Worked {
             job,
-            found: Found::MovedBack,
+            found: Found::TakenBack,
         });
     }
 
@@ -212,34 +212,36 @@ impl World {
     /// The oldest write that is under way ends well.
     pub(super) fn write_ends(&mut self) {
         let write = self.writes.pop_front().expect("nothing is being written");
+        for ledger in write.ledgers {
+            for request in ledger.requests {
+                self.disk
+                    .requests
+                    .insert(request.request_id.as_str().to_owned(), request);
+            }
+            if write.record.is_some() {
+                self.disk.lineage.extend(ledger.lineage);
+                self.disk.upstream.extend(ledger.upstream);
+            }
+        }
         if let Some(record) = write.record {
             self.disk.record = Some(record);
-            let ledgers = || write.parts.iter().map(|part| &part.ledger);
-            self.disk
-                .lineage
-                .extend(ledgers().flat_map(|ledger| &ledger.lineage).cloned());
-            self.disk
-                .upstream
-                .extend(ledgers().flat_map(|ledger| &ledger.upstream).cloned());
         }
-        for request in write.parts.iter().flat_map(|part| &part.ledger.requests).cloned() {
-            self.disk
-                .requests
-                .insert(request.request_id.as_str().to_owned(), request);
-        }
-        self.apply(Input::Written {
-            parts: write.parts,
-            result: Ok(()),
-        });
+        self.written(write.job, Ok(()));
     }
 
     /// The oldest write that is under way fails.
     pub(super) fn write_fails(&mut self) {
         let write = self.writes.pop_front().expect("nothing is being written");
-        let result = Err("disk full".to_owned().into());
-        self.apply(Input::Written {
-            parts: write.parts,
-            result,
+        self.written(write.job, Err("disk full".to_owned().into()));
+    }
+
+    fn written(&mut self, job: Option<u64>, result: Result<(), StoreFailure>) {
+        self.apply(match job {
+            Some(job) => Input::Worked {
+                job,
+                found: Found::Created(result),
+            },
+            None => Input::Written(result),
         });
     }
 
@@ -507,7 +509,6 @@ pub(super) fn branch(id: &str) -> Branched {
         turns: 0,
         fidelity: Fidelity::Full,
         via: BranchedVia::Cut,
-        path: None,
         open: None,
     }
 }

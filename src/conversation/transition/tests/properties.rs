@@ -116,7 +116,7 @@ proptest! {
         }
         run.settle();
         let model = &run.world.model;
-        prop_assert!(model.unsaved.is_empty() && !model.is_ahead);
+        prop_assert!(model.writer.is_at_rest());
         if let Some(record) = &run.world.disk.record {
             prop_assert_eq!(record, &model.record);
         }

@@ -1,7 +1,7 @@
 //! Random histories of a conversation: what callers, agent, disk and clock may do, in whichever order, and the rules
 //! that hold after each step. What holds over whole histories is in `properties`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bridge_protocol::conversation::{ContinueAt, OnBusy, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
@@ -31,7 +31,6 @@ pub(super) struct Run {
     keys: BTreeMap<String, String>,
     /// The key of each turn whose prompt was sent.
     sent_keys: BTreeMap<String, String>,
-    recorded: BTreeSet<String>,
     state_told: String,
     /// The revision and when it was made.
     changed: (u64, Timestamp),
@@ -58,7 +57,6 @@ impl Run {
             seen: BTreeMap::new(),
             keys: BTreeMap::new(),
             sent_keys: BTreeMap::new(),
-            recorded: BTreeSet::new(),
             state_told: "idle".to_owned(),
             changed: (0, Timestamp::UNIX_EPOCH),
         }
@@ -207,15 +205,7 @@ impl Run {
         if self.world.writes.is_empty() {
             return;
         }
-        let recorded = self
-            .world
-            .model
-            .record
-            .turn
-            .as_ref()
-            .map(|turn| turn.turn_id.to_string());
         if well {
-            self.recorded.extend(recorded);
             self.world.write_ends();
         } else {
             self.world.write_fails();
@@ -256,21 +246,24 @@ impl Run {
             Some(JobKind::Undoing { .. }) => world.looks_back(),
             Some(JobKind::Configuring { .. }) if well => world.configured(Ok(())),
             Some(JobKind::Configuring { .. }) => world.configured(Err(agent_error())),
-            Some(JobKind::Moving(_)) if well => world.moved(Ok(1)),
-            Some(JobKind::Moving(_)) => world.moved(Err(agent_error())),
+            Some(JobKind::Moving { .. }) if well => world.moved(Ok(1)),
+            Some(JobKind::Moving { .. }) => world.moved(Err(agent_error())),
             Some(JobKind::Repairing(_)) if well && way > 0 => {
                 self.sessions += 1;
                 world.repaired(Ok(Some(&format!("s{}", self.sessions))));
             }
             Some(JobKind::Repairing(_)) if well => world.repaired(Ok(None)),
             Some(JobKind::Repairing(_)) => world.repaired(Err(agent_error())),
-            Some(JobKind::MovingBack { .. }) => world.moved_back(),
+            Some(JobKind::TakingBack { .. }) => world.taken_back(),
             Some(JobKind::Ascertaining(_)) => world.ascertains(match way {
                 0 => Arrival::Absent,
                 1 => Arrival::Present,
                 _ => Arrival::Unknown,
             }),
-            Some(JobKind::Recording) | None => {}
+            Some(
+                JobKind::Recording | JobKind::Creating(_) | JobKind::Resetting(_) | JobKind::Deleting(_),
+            )
+            | None => {}
         }
     }
 
@@ -295,16 +288,23 @@ impl Run {
                         );
                     }
                     assert!(self.attached, "a prompt to no session");
+                    let Session::Live(live) = &self.world.model.session else {
+                        panic!("{turn} was sent to no session");
+                    };
                     let branch = sent.edit.as_ref().and_then(|edit| edit.unaccepted());
-                    if let (Some(branch), Session::Live(live)) = (branch, &self.world.model.session) {
+                    if let Some(branch) = branch {
                         assert_eq!(
                             live.upstream_id, branch.link.upstream_id,
                             "{turn} left its branch"
                         );
                     }
-                    assert!(
-                        self.recorded.contains(&turn),
-                        "{turn} was sent before it was on disk"
+                    let disk = self.world.disk.record.as_ref();
+                    let recorded = disk.and_then(|record| record.turn.as_ref());
+                    let recorded = recorded.expect("a prompt was sent before it was on disk");
+                    assert_eq!(
+                        (&recorded.turn_id, recorded.upstream_id.as_ref()),
+                        (&sent.asked.turn_id, Some(&live.upstream_id)),
+                        "a prompt was sent that is not the one on disk, or elsewhere"
                     );
                     if let Some(request) = &sent.asked.caller.request {
                         self.sent_keys
@@ -396,7 +396,7 @@ impl Run {
         let arrives = model
             .job
             .as_ref()
-            .is_some_and(|job| matches!(job.kind, JobKind::Recording));
+            .is_some_and(|job| matches!(job.kind, JobKind::Recording | JobKind::Creating(_)));
         assert!(
             arrives || self.world.arrived.is_none(),
             "a session that arrived is forgotten"
@@ -404,7 +404,7 @@ impl Run {
         let fails = self.world.is_armed(Deadline::Rewrite);
         let writes = !self.world.writes.is_empty();
         assert!(
-            fails || writes || (!model.is_ahead && model.unsaved.is_empty()),
+            fails || writes || model.writer.is_at_rest(),
             "nobody takes this to disk"
         );
     }

@@ -134,6 +134,7 @@ fn what_cannot_be_written_down_goes() {
     world.repaired(Ok(Some("s2")));
     world.forget_log();
     world.write_fails();
+    world.taken_back();
     world.expect(&["answer 2 error storeFailed"]);
     assert_eq!(world.model.record.chain, before.chain);
     world.release_writes();
@@ -157,7 +158,7 @@ fn what_goes_out_with_the_next_write_stays() {
     world.set_title("A title");
     world.forget_log();
     world.write_fails();
-    assert!(world.log().contains(&"keep the copy".to_owned()));
+    assert!(world.log().contains(&"leave".to_owned()));
     world.release_writes();
     assert_eq!(
         world

@@ -6,7 +6,7 @@ use bridge_protocol::link::LineageEntry;
 use serde_json::Value;
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Made, Milestone, WritePart};
+use crate::conversation::effect::{Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 
 /// A value as the wire writes it.
@@ -21,14 +21,13 @@ pub(super) fn entry(entry: &LineageEntry) -> String {
     format!("{}:{}", word(&entry.reason), entry.upstream_id)
 }
 
-pub(super) fn write_line(verb: &str, parts: &[WritePart<u32>]) -> String {
+pub(super) fn write_line(parts: &[WritePart<u32>]) -> String {
     let parts: Vec<String> = parts.iter().map(part_words).collect();
-    format!("{verb} {}", parts.join(" and "))
+    format!("write {}", parts.join(" and "))
 }
 
 fn part_words(part: &WritePart<u32>) -> String {
     let name = match &part.milestone {
-        Milestone::Nothing => "ledger",
         Milestone::Saved => "record",
         Milestone::SessionOpened(_) => "session",
         Milestone::PromptRecorded(_) => "prompt",
@@ -37,13 +36,7 @@ fn part_words(part: &WritePart<u32>) -> String {
         Milestone::PromptsDropped { .. } => "dropped",
         Milestone::QuestionRaised(_) => "question",
         Milestone::QuestionSettled(..) => "settled",
-        Milestone::Changed(change) => match change.made {
-            Made::Nothing => "call",
-            Made::Branch(..) => "branch",
-            Made::Move => "move",
-            Made::Repair => "repair",
-            Made::Deletion => "deletion",
-        },
+        Milestone::Changed(_) => "call",
     };
     let mut line = name.to_owned();
     for added in &part.ledger.lineage {

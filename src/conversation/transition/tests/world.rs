@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline, Effect, Effects, Input, Sent, Work, WritePart};
+use crate::conversation::effect::{Arrival, Deadline, Disposition, Effect, Effects, Input, Ledger, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -28,9 +28,11 @@ const START_SECOND: i64 = 1_795_212_000;
 
 /// A change on its way to the disk.
 pub(super) struct PendingWrite {
-    pub(super) parts: Vec<WritePart<u32>>,
+    pub(super) ledgers: Vec<Ledger>,
     /// The record as it is to stand; none for one of another conversation.
     pub(super) record: Option<ConversationRecord>,
+    /// The job that writes another conversation down.
+    pub(super) job: Option<u64>,
 }
 
 /// What the disk holds.
@@ -241,7 +243,7 @@ impl World {
     }
 
     fn work(&mut self, job: u64, work: Work) -> String {
-        if !matches!(work, Work::Close { .. }) {
+        if !matches!(work, Work::Close { .. } | Work::Create(..)) {
             self.job = Some(job);
         }
         match work {
@@ -279,13 +281,24 @@ impl World {
                     destination.of_conversation(&self.model.record)
                 )
             }
-            Work::MoveBack => "take the move back".to_owned(),
+            Work::Create(_, ledger) => {
+                self.writes.push_back(PendingWrite {
+                    ledgers: vec![ledger],
+                    record: None,
+                    job: Some(job),
+                });
+                "write new".to_owned()
+            }
+            Work::TakeBack => {
+                self.arrived = None;
+                "take back".to_owned()
+            }
             Work::Repair { .. } => {
                 assert_eq!(self.closing, None, "its agent may still write");
                 "repair".to_owned()
             }
-            Work::Ascertain(Sent { upstream_id, .. }) => {
-                let id = upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
+            Work::Ascertain(sent) => {
+                let id = sent.upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
                 format!("ascertain {id}")
             }
             Work::Close {
@@ -304,16 +317,14 @@ impl World {
 
     fn carry_out_one(&mut self, effect: Effect<u32>) {
         let line = match effect {
-            Effect::Write(parts) => {
-                let record = Some(self.model.record.clone());
-                let line = write_line("write", &parts);
-                self.writes.push_back(PendingWrite { parts, record });
-                line
-            }
-            Effect::WriteNew { part, .. } => {
-                let parts = vec![part];
-                let line = write_line("write new", &parts);
-                self.writes.push_back(PendingWrite { parts, record: None });
+            Effect::Write => {
+                let write = self.model.writer.under_way.as_ref().expect("nothing to write");
+                let line = write_line(&write.parts);
+                self.writes.push_back(PendingWrite {
+                    ledgers: write.parts.iter().map(|part| part.ledger.clone()).collect(),
+                    record: Some(write.record.clone()),
+                    job: None,
+                });
                 line
             }
             Effect::Announce(conversation) => format!("announce {}", conversation.title),
@@ -325,11 +336,11 @@ impl World {
                 line
             }
             Effect::Work(job, work) => self.work(job, work),
-            Effect::KeepMove => "keep the move".to_owned(),
-            Effect::LeaveMove => "leave the move".to_owned(),
-            Effect::KeepCopy => "keep the copy".to_owned(),
-            Effect::DropCopy => "drop the copy".to_owned(),
-            Effect::LeaveCopy => "leave the copy".to_owned(),
+            Effect::Dispose(Disposition::Keep) => "keep".to_owned(),
+            Effect::Dispose(disposition) => {
+                self.arrived = None;
+                format!("{disposition:?}").to_lowercase()
+            }
             Effect::Anchor(turn_id) => {
                 if !self.hold_anchors {
                     self.finds_end(turn_id);
@@ -342,19 +353,14 @@ impl World {
             }
             Effect::AbandonJob => {
                 self.job = None;
-                self.arrived = None;
                 "abandon".to_owned()
             }
-            Effect::Discard => {
-                self.arrived = None;
-                "discard".to_owned()
-            }
             Effect::Detach => "detach".to_owned(),
-            Effect::Attach | Effect::AttachBranch => {
+            Effect::Attach => {
                 self.takes_arrived();
                 "attach".to_owned()
             }
-            Effect::KeepBranch => "keep the branch".to_owned(),
+            Effect::KeepCopy => "keep the copy".to_owned(),
             Effect::HandOver(_, opened) => {
                 assert_eq!(self.takes_arrived(), opened.upstream_id.as_str());
                 format!("hand over {}", opened.upstream_id)

@@ -1,0 +1,73 @@
+//! What a job has made and no record names yet: an open session, a copy of a transcript, or moved files.
+//!
+//! It stays if the record that names it is on disk, and is undone if the conversation goes on without it. If neither is
+//! certain, the next start decides.
+
+use crate::transcript::moving::Moving;
+
+use super::uncommitted_copies::UncommittedCopy;
+use super::upstream::UpstreamSession;
+
+/// What a job has made.
+#[derive(Default)]
+pub(super) struct Resource {
+    /// An open session. It has the copy that it was opened from, if there is one.
+    pub session: Option<UpstreamSession>,
+    /// A copy of a transcript that is not open.
+    pub copy: Option<UncommittedCopy>,
+    /// Moved files.
+    pub files: Option<Moving>,
+}
+
+impl From<UpstreamSession> for Resource {
+    fn from(session: UpstreamSession) -> Self {
+        Self {
+            session: Some(session),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<UncommittedCopy> for Resource {
+    fn from(copy: UncommittedCopy) -> Self {
+        Self {
+            copy: Some(copy),
+            ..Self::default()
+        }
+    }
+}
+
+impl Resource {
+    /// Adds what a later job has made.
+    pub(super) fn add(&mut self, later: Self) {
+        self.session = later.session.or(self.session.take());
+        self.copy = later.copy.or(self.copy.take());
+        self.files = later.files.or(self.files.take());
+    }
+
+    /// Leaves copies and files to the next start. Returns the session, which is to be closed.
+    pub(super) fn leave(self) -> Option<UpstreamSession> {
+        let mut session = self.session;
+        let of_session = session.as_mut().and_then(|session| session.copy.take());
+        let copies = self.copy.into_iter().chain(of_session);
+        copies.for_each(UncommittedCopy::leave);
+        if let Some(files) = self.files {
+            files.leave();
+        }
+        session
+    }
+
+    /// Deletes the copy and moves the files back. A session is to be closed before.
+    pub(super) async fn undo(self) {
+        if let Some(copy) = self.copy {
+            copy.remove().await;
+        }
+        let Some(files) = self.files else { return };
+        let back = tokio::task::spawn_blocking(move || files.take_back());
+        if !matches!(back.await, Ok(true)) {
+            tracing::error!(
+                "a move could neither be recorded nor be undone completely; the next start undoes the rest"
+            );
+        }
+    }
+}

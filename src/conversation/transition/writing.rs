@@ -1,0 +1,185 @@
+//! Writing the record: what waits for the disk, and what becomes of it when the disk takes nothing.
+
+use bridge_protocol::event::Event;
+
+use crate::conversation::answer::{Answer, Caller};
+use crate::conversation::effect::{
+    CallChange, Deadline, Disposition, Effect, Ledger, Milestone, Work, WritePart,
+};
+use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::state::{JobKind, Model};
+use crate::conversation::writer::UnderWay;
+use crate::store::ConversationRecord;
+
+/// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
+pub(in crate::conversation) const REWRITE_AFTER_MS: u64 = 5_000;
+
+impl<R> Model<R> {
+    /// Notes that the record has changed by something that writes nothing itself.
+    pub(super) fn note_change(&mut self) {
+        self.record.revision += 1;
+        self.writer.is_ahead = true;
+    }
+
+    /// Notes that the record changes by a step that writes it.
+    pub(super) fn touch(&mut self) {
+        self.record.revision += 1;
+        self.record.updated_at = self.now.max(self.record.updated_at);
+    }
+
+    /// Has the record written at the end of the step, and something wait for that.
+    pub(super) fn write(&mut self, ledger: Ledger, milestone: Milestone<R>) {
+        self.writer.add(WritePart { ledger, milestone });
+    }
+
+    /// Begins the next write, if one is due. The end of each step.
+    pub(super) fn keep_up(&mut self) {
+        if self.writer.begin(&mut self.record, self.now) {
+            self.out.push(Effect::Write);
+        }
+    }
+
+    /// Answers a call that changed the record only when the change is on disk. A change that could not be written is taken back,
+    /// unless something else has changed since.
+    pub(super) fn answer_change(&mut self, caller: Caller<R>, answer: Answer, before: ConversationRecord) {
+        self.write_change(Ledger::default(), CallChange::new(caller, answer, before));
+    }
+
+    /// Writes down what a call has changed.
+    pub(super) fn write_change(&mut self, mut ledger: Ledger, change: CallChange<R>) {
+        let done = self.done_request(change.caller.request.as_ref(), &change.answer);
+        ledger.requests.extend(done);
+        self.write(ledger, Milestone::Changed(Box::new(change)));
+    }
+
+    /// Writes down a change that records what the job made. No other job begins before that: what it made would be mistaken for
+    /// the one that is being recorded.
+    pub(super) fn write_end_of_job(&mut self, ledger: Ledger, mut change: CallChange<R>) {
+        change.ends_job = true;
+        self.occupy(JobKind::Recording);
+        self.write_change(ledger, change);
+    }
+
+    /// What was being written down for the job is on disk, or could not be written.
+    pub(super) fn end_recording(&mut self) {
+        self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
+    }
+
+    /// The write is over: whatever waited for it continues.
+    pub(super) fn written(&mut self, result: Result<(), StoreFailure>) {
+        let Some(UnderWay { record, mut parts }) = self.writer.under_way.take() else {
+            return;
+        };
+        if result.is_ok() {
+            self.writer.on_disk = record;
+        } else {
+            // The last change first: the one before it is the last one then.
+            parts.iter_mut().rev().for_each(|part| self.take_back(part));
+            self.writer.is_ahead = true;
+            self.writer.has_failed = true;
+            self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+        }
+        for WritePart { ledger, milestone } in parts {
+            match result {
+                Ok(()) => ledger.events.into_iter().for_each(|event| self.out.emit(event)),
+                Err(_) => self.ledger_not_written(ledger),
+            }
+            let result = result.clone();
+            match milestone {
+                Milestone::Saved => {}
+                Milestone::SessionOpened(opened) => self.session_recorded(*opened, result),
+                Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result),
+                Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn),
+                Milestone::PromptInLine(turn_id) => self.joined_line(&turn_id, result),
+                Milestone::PromptsDropped { prompts, cancels } => {
+                    self.prompts_dropped(prompts, cancels, result);
+                }
+                Milestone::QuestionRaised(id) => self.question_recorded(&id),
+                Milestone::QuestionSettled(settled) => self.question_settled(*settled),
+                Milestone::Changed(change) => self.change_written(*change, result),
+            }
+        }
+    }
+
+    /// Undoes a change that its caller is told has failed, unless something has changed since.
+    fn take_back(&mut self, part: &mut WritePart<R>) {
+        let Milestone::Changed(change) = &mut part.milestone else {
+            return;
+        };
+        if let Some(request) = &change.caller.request {
+            let requests = &mut part.ledger.requests;
+            requests.retain(|kept| kept.request_id != request.id);
+        }
+        let is_last = |before: &mut Box<ConversationRecord>| before.revision + 1 == self.record.revision;
+        if let Some(before) = change.before.take_if(is_last) {
+            self.record = *before;
+            part.ledger = Ledger::default();
+        }
+    }
+
+    /// What could not be written is written with the next.
+    fn ledger_not_written(&mut self, mut ledger: Ledger) {
+        // A turn that failed before it did anything is not recorded as begun.
+        ledger
+            .requests
+            .retain(|request| request.result.is_some() || request.turn_id.is_none());
+        // That a turn runs is so whatever is on disk.
+        let runs =
+            |event: &mut Event| matches!(event, Event::PromptAccepted { .. } | Event::Continued { .. });
+        for event in ledger.events.extract_if(.., runs) {
+            self.out.emit(event);
+        }
+        self.writer.unsaved.append(ledger);
+    }
+
+    /// What a call has changed is on disk, or could not be written: what the job made for it is kept or undone, and the call is
+    /// answered.
+    pub(super) fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
+        let CallChange {
+            caller,
+            answer,
+            events,
+            before,
+            ends_job,
+            opened,
+        } = change;
+        if ends_job {
+            self.end_recording();
+        }
+        if let Err(failure) = result {
+            let is_taken_back = before.is_none();
+            if ends_job && is_taken_back {
+                self.start_job(JobKind::TakingBack { caller, failure }, Work::TakeBack);
+                return;
+            }
+            if ends_job {
+                self.out.push(Effect::Dispose(Disposition::Leave));
+                self.moving = false;
+            }
+            self.deleting &= !matches!(answer, Answer::Deleted(_));
+            self.answer(caller, Err(ConversationError::StoreFailed(failure)));
+            return;
+        }
+        let branch = match &answer {
+            Answer::Forked(fork) if fork.conversation.id != self.record.id => Some(&fork.conversation),
+            _ => None,
+        };
+        if let Some(branch) = branch {
+            self.out.push(Effect::Announce(Box::new(branch.clone())));
+        }
+        events.into_iter().for_each(|event| self.out.emit(event));
+        if ends_job {
+            self.out.push(Effect::Dispose(Disposition::Keep));
+            self.moving = false;
+        }
+        match (branch, opened) {
+            (Some(branch), Some(opened)) => self.out.push(Effect::HandOver(branch.id, opened)),
+            (None, Some(opened)) => self.announce(*opened),
+            (_, None) => {}
+        }
+        if matches!(answer, Answer::Deleted(_)) {
+            self.out.push(Effect::End);
+        }
+        self.answer(caller, Ok(answer));
+    }
+}

@@ -1,0 +1,113 @@
+//! How the record of a conversation gets to disk: one write at a time, with what waits for it. Pure.
+//!
+//! A step changes the record in memory. At its end the record is written as it stands, or after the write that is under
+//! way. Whatever has to wait for the disk is a part of a write, so a prompt is sent only when the record on disk names its
+//! turn and its session. What a failed write contained is written with the next one, except a change of a call, which is
+//! taken back as long as nothing has changed since.
+
+use bridge_protocol::event::Event;
+
+use crate::store::{ConversationRecord, RequestId, RequestRecord};
+
+use super::effect::{Ledger, Milestone, Now, WritePart};
+
+/// How the record gets to disk.
+#[derive(Debug)]
+pub struct Writer<R> {
+    /// The record as it is on disk. Clients see no session and no settings that are not in it.
+    pub on_disk: ConversationRecord,
+    /// The write that is under way.
+    pub under_way: Option<UnderWay<R>>,
+    /// The parts of the next write.
+    pub next: Vec<WritePart<R>>,
+    /// What goes out with the next write although nothing waits for it.
+    pub unsaved: Ledger,
+    /// Whether the record has changed since the last write began.
+    pub is_ahead: bool,
+    /// Whether the last write failed. The next deadline tries again, or the next step that has something wait.
+    pub has_failed: bool,
+}
+
+/// A write that is under way.
+#[derive(Debug)]
+pub struct UnderWay<R> {
+    /// The record as it is written.
+    pub record: ConversationRecord,
+    /// What is written with it, and what waits for that.
+    pub parts: Vec<WritePart<R>>,
+}
+
+impl<R> Writer<R> {
+    /// The writer of a record that is on disk.
+    #[must_use]
+    pub fn new(on_disk: ConversationRecord) -> Self {
+        Self {
+            on_disk,
+            under_way: None,
+            next: Vec::new(),
+            unsaved: Ledger::default(),
+            is_ahead: false,
+            has_failed: false,
+        }
+    }
+
+    /// Whether everything is on disk.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.under_way.is_none() && self.next.is_empty() && self.unsaved.is_empty() && !self.is_ahead
+    }
+
+    /// Begins a write of the record, if one is due and none is under way. Returns whether it did.
+    pub fn begin(&mut self, record: &mut ConversationRecord, now: Now) -> bool {
+        let is_due = !self.next.is_empty() || self.is_ahead && !self.has_failed;
+        if self.under_way.is_some() || !is_due {
+            return false;
+        }
+        let mut parts = std::mem::take(&mut self.next);
+        if parts.is_empty() {
+            record.updated_at = now.max(record.updated_at);
+        }
+        if parts.is_empty() || !self.unsaved.is_empty() {
+            let left = WritePart {
+                ledger: std::mem::take(&mut self.unsaved),
+                milestone: Milestone::Saved,
+            };
+            parts.insert(0, left);
+        }
+        self.is_ahead = false;
+        self.has_failed = false;
+        self.under_way = Some(UnderWay {
+            record: record.clone(),
+            parts,
+        });
+        true
+    }
+
+    /// The state of a call with an idempotency key that is not on disk yet, the latest one.
+    #[must_use]
+    pub fn request(&self, id: &RequestId) -> Option<&RequestRecord> {
+        let under_way = self.under_way.iter().flat_map(|write| &write.parts);
+        let parts = under_way.chain(&self.next).map(|part| &part.ledger);
+        let requests = parts.chain([&self.unsaved]).flat_map(|ledger| &ledger.requests);
+        requests.filter(|request| request.request_id == *id).last()
+    }
+
+    /// Adds a part to the next write.
+    pub fn add(&mut self, part: WritePart<R>) {
+        // It has the later state of its calls.
+        let requests = &part.ledger.requests;
+        let is_later =
+            |kept: &RequestRecord| requests.iter().any(|later| later.request_id == kept.request_id);
+        self.unsaved.requests.retain(|kept| !is_later(kept));
+        self.next.push(part);
+    }
+
+    /// Whether an edit is to be reported once it is on disk. Nobody waits for a disk that takes nothing.
+    #[must_use]
+    pub fn brings_edit(&self) -> bool {
+        let under_way = self.under_way.iter().flat_map(|write| &write.parts);
+        let parts = under_way.chain(&self.next).map(|part| &part.ledger);
+        let mut events = parts.chain([&self.unsaved]).flat_map(|ledger| &ledger.events);
+        !self.has_failed && events.any(|event| matches!(event, Event::Edited { .. }))
+    }
+}
